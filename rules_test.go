@@ -92,7 +92,7 @@ var layers = map[string]layer{
 	"http/body":      {ours: []string{"http/admission", "http/buffer", "http/problem"}, others: []string{"github.com/klauspost/compress"}},
 	"http/shape":     {ours: []string{"http/problem", "domain/strictjson"}, others: []string{"github.com/danielgtaylor/huma"}},
 	// The pages of the console know no handler, read model or rule: they are a client of the API.
-	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/problem", "http/shape", "commands", "domain", "events"},
+	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/buffer", "http/problem", "http/shape", "commands", "domain", "events"},
 		others: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"}},
 
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},

@@ -49,19 +49,6 @@ func (w *testService) awaitMetric(line string) {
 	}
 }
 
-// awaitBytes waits until requests hold a number of bytes, and returns the bytes that they hold.
-func (w *testService) awaitBytes(least int) int {
-	w.Helper()
-	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
-		if n := w.metric("meterplex_http_request_bytes"); n >= least {
-			return n
-		}
-		if time.Now().After(end) {
-			w.Fatalf("no requests hold %d bytes", least)
-		}
-	}
-}
-
 // metric returns the value of a series of whole numbers.
 func (w *testService) metric(series string) (n int) {
 	w.Helper()
@@ -81,13 +68,15 @@ func (w *testService) refusedCount(reason string) (n int) {
 }
 
 func TestExcessRequestsAreRefusedExceptHealth(t *testing.T) {
-	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Requests, s.Limits.Others = 2, 1 })
+	w, a := newServiceWithAccount(t, func(s *http.Server) {
+		s.Limits.IngestMemory = 5 * hostileCost // two requests of one tenant
+	})
 	before, sent := w.stored(), call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
 	held := []net.Conn{w.stallRequest(a.key, 10, "{"), w.stallRequest(a.key, 10, "{")}
-	w.awaitMetric(`meterplex_http_requests_in_flight{kind="ingest"} 2`)
+	w.awaitMetric("meterplex_http_requests_awaited 2")
 	refused := w.do(sent)
 	w.refused(refused, 503, "overloaded")
-	if refused.header.Get("Retry-After") != "1" || w.stored() != before || w.refusedCount("requests") == 0 {
+	if refused.header.Get("Retry-After") != "1" || w.stored() != before || w.refusedCount("memory") == 0 {
 		t.Errorf("%v; %d events are stored instead of %d", refused.header, w.stored(), before)
 	}
 	w.want(200, call{method: "GET", path: "/livez"})
@@ -127,8 +116,8 @@ func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
 }
 
 func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
-	const memory = 1 << 20
-	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Memory = memory })
+	const memory = 1280 << 10
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.IngestMemory = memory })
 	b := w.newAccount("B")
 	large := func(n int) []any { // about 200 KB
 		list := make([]any, 200)
@@ -138,13 +127,13 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 		return list
 	}
 	w.ingest(a, batch(large(1)...))
-	w.awaitMetric("meterplex_http_request_bytes 0") // a request's charge ends shortly after its answer
+	w.awaitMetric(`meterplex_http_request_bytes{kind="ingest"} 0`) // a request's charge ends shortly after its answer
 	before := w.stored()
 	var held []net.Conn
 	for range 3 { // each is charged for the bytes that it has sent, and little more
 		held = append(held, w.stallRequest(a.key, 150_000, strings.Repeat(" ", 100_000)))
 	}
-	w.awaitMetric(fmt.Sprint("meterplex_http_request_bytes ", 3*(32<<10+128<<10)))
+	w.awaitMetric(fmt.Sprint(`meterplex_http_request_bytes{kind="ingest"} `, 3*(32<<10+128<<10)))
 	sent := call{"POST", "/api/v1/usage/events", a.key, nil, batch(large(2)...)}
 	refused := w.do(sent)
 	w.refused(refused, 503, "overloaded")
@@ -158,7 +147,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 	for refused.status != 202 {
 		refused = w.do(sent)
 	}
-	w.awaitMetric("meterplex_http_request_bytes 0")
+	w.awaitMetric(`meterplex_http_request_bytes{kind="ingest"} 0`)
 }
 
 // overloadedLog is a log that returns Overloaded while full is set.

@@ -47,6 +47,9 @@ func answerCSV[T any](ctx context.Context, s *service, l csvList[T]) (func(huma.
 		return nil, err
 	}
 	x := edge.ExchangeOf(ctx)
+	if p := x.Stream(); p != nil {
+		return nil, p
+	}
 	ctx, key := edge.WithExchange(x.From.Context(), x), confirmedOf(s.edge, x) // without the time limit of a page
 	return func(c huma.Context) {
 		c.SetHeader("Content-Type", mediaCSV)

@@ -129,6 +129,28 @@ func TestTheLogIsListedAsItIsOnTheWire(t *testing.T) {
 	}
 }
 
+// TestAPageOfTheLogIsBoundedByItsBytes: a page of large events ends early, also between two partitions, and its cursor goes on there.
+func TestAPageOfTheLogIsBoundedByItsBytes(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	b := w.newAccountIn("B", func(partition int16) bool { return partition != a.partition() })
+	large := make([]any, 180)
+	for i := range large {
+		large[i] = event(fmt.Sprint(i), map[string]any{"metadata": map[string]any{"k": strings.Repeat("x", 3900)}})
+	}
+	w.ingest(a, batch(large...))
+	w.ingest(b, batch(large...))
+	w.ingest(a, batch(large[0], event("last", nil)))
+	auditor, _ := w.key("", nil, "audit")
+	for _, path := range []string{"/api/v1/events?limit=1000", "/api/v1/events?limit=300"} {
+		if first := w.do(call{method: "GET", path: path, key: auditor}); first.status != 200 || len(first.body) > 3<<20/2 {
+			t.Errorf("a page is %d bytes", len(first.body))
+		}
+		w.same(path, w.pages(auditor, path), w.loggedEvents(nil))
+	}
+	exported := w.do(call{method: "GET", path: "/api/v1/events/export", key: auditor})
+	w.same("the export", strings.Split(strings.TrimSpace(string(exported.body)), "\n"), w.loggedEvents(nil))
+}
+
 func linesWith(lines []string, part string) (some []string) {
 	for _, line := range lines {
 		if strings.Contains(line, part) {

@@ -108,11 +108,11 @@ func (f *fairnessFixture) hang(table string, n int, reads ...call) (end func() m
 	return func() map[int]int { release(); all.Wait(); return count }
 }
 
-func (f *fairnessFixture) until(what string, so func() bool) {
-	f.Helper()
+func (w *testService) until(what string, so func() bool) {
+	w.Helper()
 	for end := time.Now().Add(5 * time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			f.Fatal("not so within 5 minutes: " + what)
+			w.Fatal("not so within 5 minutes: " + what)
 		}
 	}
 }

@@ -46,8 +46,8 @@ func heldBy(w *testService, registry *prometheus.Registry) (held string) {
 			}
 		}
 	}
-	if gauges != 6 {
-		w.Fatalf("%d gauges of what requests hold, want 6", gauges)
+	if gauges != 7 {
+		w.Fatalf("%d gauges of what requests hold, want 7", gauges)
 	}
 	return held
 }

@@ -83,7 +83,10 @@ func (s *service) streamOverview(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	x := edge.ExchangeOf(r.Context())
-	stream := streamEvents(w)
+	stream, err := streamEvents(w, x)
+	if err != nil {
+		return err
+	}
 	if r.Method == http.MethodHead {
 		return nil
 	}

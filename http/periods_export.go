@@ -53,6 +53,9 @@ func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: path.PeriodKey}
 	q.Snapshot, _ = strconv.Atoi(asked.Get("snapshot"))
+	if p := x.Stream(); p != nil {
+		return p
+	}
 	w.Header().Set("Vary", "Accept")
 	key := confirmedOf(s.edge, x)
 	out := exportWriter{w: w, control: http.NewResponseController(w), form: &exportJSON{}, confirm: func() error { return key.check(ctx) }}

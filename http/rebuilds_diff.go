@@ -147,6 +147,9 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 	if err != nil {
 		return err
 	}
+	if p := x.Stream(); p != nil {
+		return p
+	}
 	key := confirmedOf(s.edge, x)
 	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csvtext.NewWriter(w), columns: definition.Diff.Columns, confirm: func() error { return key.check(ctx) }}
 	if q.Priced {

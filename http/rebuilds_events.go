@@ -43,11 +43,14 @@ type eventStream struct {
 
 // streamEvents starts a stream. The stream lives as long as its connection and is not
 // bound by the request timeout.
-func streamEvents(w http.ResponseWriter) *eventStream {
+func streamEvents(w http.ResponseWriter, x *edge.Exchange) (*eventStream, error) {
+	if p := x.Stream(); p != nil {
+		return nil, p
+	}
 	w.Header().Set("Content-Type", mediaEvents)
 	w.Header().Set("X-Accel-Buffering", "no") // else nginx buffers events
 	w.WriteHeader(http.StatusOK)
-	return &eventStream{w, http.NewResponseController(w)}
+	return &eventStream{w, http.NewResponseController(w)}, nil
 }
 
 // send writes and flushes text. An error means that the client is gone.
@@ -79,7 +82,10 @@ func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	x := edge.ExchangeOf(r.Context())
 	ctx := x.From.Context()
-	stream := streamEvents(w)
+	stream, err := streamEvents(w, x)
+	if err != nil {
+		return err
+	}
 	if r.Method == http.MethodHead {
 		return nil
 	}

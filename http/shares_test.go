@@ -2,13 +2,17 @@ package http_test
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"net"
 	nethttp "net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http"
 )
 
@@ -36,44 +40,10 @@ func (w *testService) overShare(a answer) {
 	}
 }
 
-// TestP9_ATenantsIdleBodiesLeaveOthersTheirPlaces opens as many requests without their body as
-// the instance has places.
-func TestP9_ATenantsIdleBodiesLeaveOthersTheirPlaces(t *testing.T) {
-	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.BodyTime = time.Hour })
-	b := w.newAccount("B")
-	w.fold()
-	idle := make([]net.Conn, 1024)
-	for i := range idle {
-		idle[i] = w.stall("/entitlements/check", a.key, 10, "{")
-	}
-	const share = 256
-	for end := time.Now().Add(5 * time.Minute); w.metric("meterplex_http_requests_awaited") < share; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the requests do not arrive")
-		}
-	}
-	w.overShare(w.do(checkFeatures(a.key)))
-	w.othersAnswered(b)
-	w.awaitMetric(`meterplex_http_requests_in_flight{kind="other"} 0`)
-	if n := w.metric("meterplex_http_requests_awaited"); n != share {
-		t.Errorf("%d requests of the tenant wait for their body, want %d", n, share)
-	}
-	w.overShare(w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key}))
-	w.ingest(a, batch(event("ingest has places of its own", nil)))
-	for _, conn := range idle {
-		conn.Close()
-	}
-	w.awaitMetric("meterplex_http_requests_awaited 0")
-	w.awaitMetric("meterplex_http_request_bytes 0")
-	for got := w.do(checkFeatures(a.key)); got.status != 200; got = w.do(checkFeatures(a.key)) { // the last of them may be ending
-		w.overShare(got)
-	}
-}
-
-// TestASlowSmallBodyHoldsNoPlaceAndTimesOut lets one body not arrive while the instance has a
-// single place. Only the deadline of small bodies ends the request.
+// TestASlowSmallBodyHoldsNoPlaceAndTimesOut lets one body not arrive while the instance has
+// one place for tenants. Only the deadline of small bodies ends the request.
 func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
-	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Others, s.Limits.BodyTime = 1, time.Hour })
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Others, s.Limits.BodyTime = 2, time.Hour })
 	b := w.newAccount("B")
 	w.fold()
 	conn := w.stall("/entitlements/check", a.key, 10, "{")
@@ -87,44 +57,61 @@ func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
 	s := w.server()
 	s.Limits.BodyTime = 100 * time.Millisecond
 	w.serveWith(s, func(server *nethttp.Server) { server.ReadTimeout, server.IdleTimeout = 0, 0 })
-	late := w.stall("/entitlements/check", a.key, 10, "{")
-	w.must(late.SetDeadline(time.Now().Add(5 * time.Minute)))
-	got, err := io.ReadAll(late) // the connection ends: the rest of the body may still come
-	if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 408") || !strings.Contains(string(got), `"code":"request_timeout"`) {
-		t.Errorf("%v %s", err, got)
+	for _, path := range []string{"/entitlements/check", "/usage/events", "/entitlements/api_calls/consume"} {
+		late := w.stall(path, a.key, 10, "{")
+		w.must(late.SetDeadline(time.Now().Add(5 * time.Minute)))
+		got, err := io.ReadAll(late) // the connection ends: the rest of the body may still come
+		if err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 408") || !strings.Contains(string(got), `"code":"request_timeout"`) {
+			t.Errorf("%s: %v %s", path, err, got)
+		}
 	}
 	w.awaitMetric("meterplex_http_requests_awaited 0")
-	w.awaitMetric("meterplex_http_request_bytes 0")
+	w.awaitMetric(`meterplex_http_request_bytes{kind="other"} 0`)
 }
 
-// TestP9_ATenantsIdleIngestLeavesOthersTheirPlaces: the body of ingest is read within its place.
-func TestP9_ATenantsIdleIngestLeavesOthersTheirPlaces(t *testing.T) {
-	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Requests, s.Limits.TenantRequests = 4, 2 })
-	b := w.newAccount("B")
-	held := []net.Conn{w.stallRequest(a.key, 10, "{")}
-	one := w.awaitBytes(1) // a request reads its body once it counts against its tenant's share
-	held = append(held, w.stallRequest(a.key, 10, "{"))
-	w.awaitBytes(2 * one)
-	w.awaitMetric(`meterplex_http_requests_in_flight{kind="ingest"} 2`)
-	before, sent := w.stored(), call{"POST", "/api/v1/usage/events", a.key, nil, batch(event("1", nil))}
-	refused := w.do(sent)
-	w.overShare(refused)
-	w.same("stored", w.stored(), before)
-	w.ingest(b, batch(event("1", nil)))
-	w.want(200, call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
-	for _, conn := range held {
-		conn.Close()
+// slowKeys is a keyring whose answers about unknown keys take until the channel is closed.
+type slowKeys struct {
+	commands.Keyring
+	waiting atomic.Int64
+	end     chan struct{}
+}
+
+func (k *slowKeys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
+	key, tenant, at, err := k.Keyring.Find(ctx, hash)
+	if key == nil {
+		k.waiting.Add(1)
+		<-k.end
 	}
-	for refused.status != 202 {
-		refused = w.do(sent)
+	return key, tenant, at, err
+}
+
+// TestAnUnknownKeyTakesNoPlace lets the lookups of many unknown keys wait, on an instance with one place for tenants.
+func TestAnUnknownKeyTakesNoPlace(t *testing.T) {
+	keys := &slowKeys{end: make(chan struct{})}
+	w, a := newServiceWithAccount(t, func(s *http.Server) {
+		keys.Keyring, s.Keys = s.Keys, keys
+		s.Limits.Requests, s.Limits.Others = 2, 2
+	})
+	w.fold()
+	var all sync.WaitGroup
+	const unknown = 8
+	for i := range unknown {
+		all.Go(func() {
+			key := fmt.Sprintf("mp_live_%043d", i)
+			sent := []call{checkFeatures(key), {"POST", "/api/v1/usage/events", key, nil, batch(event("1", nil))}}[i%2]
+			w.refused(w.do(sent), 401, "unauthenticated")
+		})
 	}
-	w.awaitMetric(`meterplex_http_requests_in_flight{kind="ingest"} 0`)
+	w.until("the lookups wait", func() bool { return keys.waiting.Load() == unknown })
+	w.othersAnswered(a)
+	close(keys.end)
+	all.Wait()
 }
 
 // TestP9_ATenantsStreamsLeaveOthersTheirs opens every stream that one tenant may have, then every
 // one that tenants may have.
 func TestP9_ATenantsStreamsLeaveOthersTheirs(t *testing.T) {
-	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Streams, s.Limits.OperatorStreams = 8, 2 })
+	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Streams = 16 })
 	b, c := w.newAccount("B"), w.newAccount("C")
 	auditor, _ := w.key("", nil, "audit")
 	ctx, end := context.WithCancel(t.Context())
@@ -141,17 +128,24 @@ func TestP9_ATenantsStreamsLeaveOthersTheirs(t *testing.T) {
 		}
 	}
 	w.awaitMetric("meterplex_http_streams 4")
-	open(b.key)
-	open(b.key)
-	w.refused(w.do(call{method: "GET", path: stream, key: c.key}), 503, "overloaded")
-	open(auditor)
-	open(auditor)
+	for range 4 { // of 14 - 4
+		open(b.key)
+	}
+	w.overShare(w.do(call{method: "GET", path: stream, key: b.key}))
+	for range 3 { // of 14 - 8
+		open(c.key)
+	}
+	w.overShare(w.do(call{method: "GET", path: stream, key: c.key}))
+	for range 16 - 11 {
+		open(auditor)
+	}
 	w.refused(w.do(call{method: "GET", path: export, key: auditor}), 503, "overloaded")
-	w.awaitMetric("meterplex_http_streams 8")
+	w.refused(w.do(call{method: "GET", path: stream, key: w.newAccount("D").key}), 503, "overloaded")
+	w.awaitMetric("meterplex_http_streams 16")
 	end()
 	w.awaitMetric("meterplex_http_streams 0")
 	w.awaitMetric(`meterplex_http_requests_in_flight{kind="other"} 0`)
-	w.awaitMetric("meterplex_http_request_bytes 0")
+	w.awaitMetric(`meterplex_http_request_bytes{kind="other"} 0`)
 	ctx, end = context.WithCancel(t.Context())
 	defer end()
 	for range 4 {

@@ -72,9 +72,10 @@ func FuzzUnpack(f *testing.F) {
 	f.Add("br", []byte("x"))
 	var kept unpackers
 	f.Fuzz(func(t *testing.T, coding string, sent []byte) {
-		var held admission.Counter
+		kind := (&admission.Limits{IngestMemory: 64 << 20}).Ingest()
+		held := &kind.Memory
 		unpack := func(coding string, sent []byte) ([]byte, error) {
-			c, _ := admission.OpenCharge(&held, 64<<20, nil)
+			c, _ := admission.OpenCharge(held, nil)
 			defer c.Close()
 			r := httptest.NewRequest("POST", "/", bytes.NewReader(sent))
 			r.Header.Set("Content-Encoding", coding)

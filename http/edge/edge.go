@@ -34,15 +34,13 @@ type Edge struct {
 	newID       func(now time.Time) uuid.UUID
 	keys        *auth.Authenticator
 	bodies      *body.Reader
-	impatient   *body.Reader // for bodies that are read before the request takes its place
 	metrics     *requestMetrics
 	rates       *admission.Rates
-	ratePolicy  []string          // the header
-	ingests     admission.Counter // ingest requests in flight
-	others      admission.Counter
+	ratePolicy  []string // the header
+	ingest      admission.Kind
+	other       admission.Kind
 	awaited     admission.Counter // requests without a place that wait for their body
-	streams     admission.Counter // open streams of the log
-	memory      admission.Counter // bytes held by requests in flight
+	streams     admission.Bound   // of the log
 	connections *connections
 	idle        time.Duration // of a connection
 	spans       Spans         // may be nil
@@ -89,8 +87,8 @@ func New(c Config) (*Edge, error) {
 		e.newID = func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
 	e.rates, e.ratePolicy = admission.NewRates(e.limits.EventsPerSecond, e.limits.EventsBurst), ratePolicy(e.limits)
-	e.bodies = &body.Reader{Limit: body.MaxSize, Timeout: readTime, Shutdown: e.leaving}
-	e.impatient = &body.Reader{Limit: body.MaxSize, Timeout: readTime, Small: e.limits.BodyTime, Shutdown: e.leaving}
+	e.ingest, e.other, e.streams = e.limits.Ingest(), e.limits.Other(), e.limits.Open()
+	e.bodies = &body.Reader{Limit: body.MaxSize, Timeout: readTime, Small: e.limits.BodyTime, Shutdown: e.leaving}
 	var err error
 	if e.keys, err = auth.New(c.Keys, c.BootstrapOperatorKey, e.now); err != nil {
 		return nil, err
@@ -124,7 +122,8 @@ func (e *Edge) Handle(next http.Handler) http.Handler { return &handled{e, next}
 
 func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	x, out := newExchange(r, e.newID(start)), &recorder{ResponseWriter: w}
+	x := newExchange(r, e.newID(start))
+	out := &answer{ResponseWriter: w, to: r, x: x, through: true}
 	if e.spans != nil {
 		if trace, ok := e.spans.Trace(r.Context()); ok {
 			x.trace = trace
@@ -134,16 +133,20 @@ func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header["X-Request-Id"] = []string{x.ID}
 	header["X-Content-Type-Options"] = noSniff
 	header["Cache-Control"] = noStore
-	x.to = w
+	x.to, x.answer = w, out
 	r = r.WithContext(WithExchange(r.Context(), x))
 	x.begin(r.Context(), start)
 	defer x.end()
+	defer x.release()
 	defer e.finish(out, r, x, start)
 	if refused := checkPath(r.URL); refused != nil {
 		e.Refuse(out, r, refused)
 		return
 	}
 	e.next.ServeHTTP(out, r)
+	if !out.send() {
+		e.Refuse(out, r, problem.OutOfMemory())
+	}
 }
 
 // Header values that many answers share: net/http does not write to them.
@@ -153,14 +156,14 @@ var (
 )
 
 // finish recovers a panic, counts the request and logs it.
-func (e *Edge) finish(out *recorder, r *http.Request, x *Exchange, start time.Time) {
+func (e *Edge) finish(out *answer, r *http.Request, x *Exchange, start time.Time) {
 	if fault := recover(); fault != nil {
 		if fault == http.ErrAbortHandler {
 			panic(fault)
 		}
 		e.log.ErrorContext(r.Context(), "a handler panicked", "request", x.ID, "trace", x.TraceID(),
 			"fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-		if out.status == 0 {
+		if out.drop() {
 			e.Refuse(out, r, problem.New("internal", "A fault of the service; quote the request id to have it found"))
 		}
 	}
@@ -195,26 +198,3 @@ func checkPath(u *url.URL) *problem.Problem {
 	}
 	return nil
 }
-
-// recorder records the status of an answer.
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
-	}
-	r.ResponseWriter.WriteHeader(status)
-}
-
-func (r *recorder) Write(b []byte) (int, error) {
-	if r.status == 0 {
-		r.status = http.StatusOK
-	}
-	return r.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController find the connection.
-func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -29,11 +29,13 @@ type Exchange struct {
 	// arrived is set when the whole body has been read: a refusal does not wait for the rest then.
 	arrived bool
 	charge  admission.Charge    // of the request's memory
-	holds   *admission.Tenant   // of the caller's tenant; nil for operators
-	share   *admission.Counter  // of the tenant's requests of this kind; nil until it is acquired
+	rows    int64               // of the charge: the page that is read, until it is encoded
+	place   place               // among the requests in flight
+	tenant  *admission.Tenant   // what the caller's tenant holds; nil for operators
 	to      http.ResponseWriter // the connection's
 	on      *connection         // nil in unit tests
 	kept    bool                // whether on is kept open for the request
+	answer  *answer
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.
 	Refused *problem.Problem
@@ -41,12 +43,10 @@ type Exchange struct {
 	Uncounted bool
 }
 
-// release returns the memory and the share of an answered request.
+// release returns the memory and the place of a request.
 func (x *Exchange) release() {
+	x.place.release()
 	x.charge.Close()
-	if x.share != nil {
-		x.share.Leave()
-	}
 }
 
 type exchangeKey struct{}

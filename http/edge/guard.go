@@ -17,58 +17,55 @@ import (
 // parameters or members that the operation does not define.
 type guard struct {
 	*Edge
-	route  *auth.Route
-	query  *shape.Query
-	body   *shape.Body
-	next   http.Handler
-	inWork *admission.Counter // the counter of its kind of requests
-	bound  int64              // its limit
+	route *auth.Route
+	query *shape.Query
+	body  *shape.Body
+	next  http.Handler
 }
 
 // Guard returns the handler of an operation, behind its guard. body is nil if the operation
 // has none or reads it itself.
 func (e *Edge) Guard(route *auth.Route, query *shape.Query, body *shape.Body, next http.Handler) http.Handler {
-	g := &guard{e, route, query, body, next, &e.others, e.limits.Others}
-	if route.Ingest {
-		g.inWork, g.bound = &e.ingests, e.limits.Requests
-	}
-	return g
+	return &guard{e, route, query, body, next}
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := ExchangeOf(r.Context())
 	x.route = g.route
-	at := place{in: g.inWork, bound: g.bound}
 	var p *problem.Problem
 	if limited(g.route) {
-		p = g.within(w, r, x, &at)
+		p = g.within(w, r, x)
 	} else {
-		p = g.serveAdmitted(w, r, x, &at)
+		p = g.serveAdmitted(w, r, x)
 	}
 	if p != nil {
-		g.Refuse(w, r, p) // it drains the rest of the body without holding a place in flight
+		x.answer.through = true
+		x.release() // a refused request holds nothing while its body is drained and while it is written
+		g.Refuse(w, r, p)
 	}
 }
 
-// within serves a request that counts against the limits of requests in flight.
-func (g *guard) within(w http.ResponseWriter, r *http.Request, x *Exchange, at *place) *problem.Problem {
-	if r.Context().Value(spareKey{}) != nil {
+// within serves a request that counts against the bounds of requests in flight. A request without a valid key does not.
+func (g *guard) within(w http.ResponseWriter, r *http.Request, x *Exchange) *problem.Problem {
+	if p := g.Authenticate(r, x); p != nil {
+		return p
+	}
+	if r.Context().Value(spareKey{}) != nil && x.Tenant != nil {
 		w.Header().Set("Connection", "close")
 		return problem.Overloaded(problem.BecauseConnections, "Too many connections are open; close those that are idle, and connect again later")
 	}
-	if p := at.acquire(); p != nil {
+	if p := g.open(x); p != nil {
 		return p
 	}
-	defer at.release()
-	defer x.release()
+	x.answer.through = false
 	ctx, cancel := context.WithTimeout(r.Context(), RequestTime)
 	defer cancel()
-	return g.serveAdmitted(w, r.WithContext(ctx), x, at)
+	return g.serveAdmitted(w, r.WithContext(ctx), x)
 }
 
 // serveAdmitted admits a request and serves it. The caller must write the problem that it returns.
-func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchange, at *place) *problem.Problem {
-	if p := g.admit(r, x, at); p != nil {
+func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchange) *problem.Problem {
+	if p := g.admit(r, x); p != nil {
 		return p
 	}
 	g.next.ServeHTTP(w, r)
@@ -79,22 +76,13 @@ func (g *guard) serveAdmitted(w http.ResponseWriter, r *http.Request, x *Exchang
 // answer also if the API is full. A page of the console is not limited, but its requests to the API are.
 func limited(route *auth.Route) bool { return route.Who != auth.Public && !route.Session }
 
-// admit checks the key, then the query, then the body, so that an unauthenticated caller
-// cannot learn about the rest.
-func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem {
-	if limited(x.route) {
-		if p := g.Authenticate(r, x); p != nil {
-			return p
-		}
-		if p := g.open(x); p != nil {
-			return p
-		}
-		if p := g.acquireShare(x); p != nil {
-			return p
-		}
-	}
+// admit checks the query, then the body. The key is checked before, so that an unauthenticated caller cannot learn about the rest.
+func (g *guard) admit(r *http.Request, x *Exchange) *problem.Problem {
 	if p := g.query.Check(r.URL.RawQuery); p != nil {
 		return p
+	}
+	if x.rows = rowCost * g.query.PageSize(r.URL.RawQuery); !x.charge.Acquire(x.rows) {
+		return problem.OutOfMemory()
 	}
 	if p := g.readReason(r, x); p != nil {
 		return p
@@ -102,27 +90,13 @@ func (g *guard) admit(r *http.Request, x *Exchange, at *place) *problem.Problem 
 	if g.body == nil || g.body.Optional && r.ContentLength == 0 {
 		return nil
 	}
-	raw, p := g.awaitBody(r, x, at)
+	raw, p := g.ReadBody(r, body.IsJSONMedia)
 	if p != nil {
 		return p
 	}
 	x.Body = raw
 	r.Body = io.NopCloser(bytes.NewReader(raw))
 	return g.body.Check(raw)
-}
-
-// awaitBody reads a body while the request has no place in flight: a client that sends slowly
-// keeps no place from others. The request still counts against its tenant's share.
-func (g *guard) awaitBody(r *http.Request, x *Exchange, at *place) ([]byte, *problem.Problem) {
-	at.release()
-	g.awaited.Add()
-	defer g.awaited.Leave()
-	raw, p := g.impatient.Read(r, x.to, &x.charge, body.IsJSONMedia)
-	if p != nil {
-		return nil, p
-	}
-	x.arrived = true
-	return raw, at.acquire()
 }
 
 // Authenticate finds the caller and checks that it may call the request's route. Streams
@@ -138,42 +112,40 @@ func (e *Edge) Authenticate(r *http.Request, x *Exchange) *problem.Problem {
 	return nil
 }
 
-// open starts the charge of an authenticated request.
+// open starts the charge of an authenticated request, and takes its place.
 func (e *Edge) open(x *Exchange) *problem.Problem {
-	var share *admission.Counter
+	kind, holds := &e.other, (*admission.Holds)(nil)
 	if x.Tenant != nil {
-		x.holds = e.rates.Tenant(x.Caller.TenantID, e.now())
-		share = &x.holds.Memory
+		x.tenant = e.rates.Tenant(x.Caller.TenantID, e.now())
+		holds = &x.tenant.Other
+	}
+	if x.route.Ingest {
+		kind, holds = &e.ingest, &x.tenant.Ingest
+	}
+	var memory *admission.Counter
+	if x.place = (place{in: &kind.Places}); holds != nil {
+		x.place.own, memory = &holds.Places, &holds.Memory
 	}
 	var ok bool
-	if x.charge, ok = admission.OpenCharge(&e.memory, e.limits.Memory, share); !ok {
+	if x.charge, ok = admission.OpenCharge(&kind.Memory, memory); !ok {
 		return problem.OutOfMemory()
 	}
-	return nil
+	return x.place.acquire()
 }
 
-// acquireShare counts a request against its tenant's share. Operators have no share.
-func (e *Edge) acquireShare(x *Exchange) *problem.Problem {
-	if x.holds == nil {
-		return nil
-	}
-	share, bound := &x.holds.Others, e.limits.TenantOthers
-	if x.route.Ingest {
-		share, bound = &x.holds.Ingests, e.limits.TenantRequests
-	}
-	if !share.Enter(bound) {
-		return problem.OverShare("The tenant has as many requests in work as one tenant may have; send this one again when others are answered")
-	}
-	x.share = share
-	return nil
-}
-
-// ReadBody reads and decompresses the whole body of a request.
+// ReadBody reads and decompresses the whole body of a request. Meanwhile the request has no place in flight: a client that
+// sends slowly keeps no place from others.
 func (e *Edge) ReadBody(r *http.Request, takes func(media string) bool) ([]byte, *problem.Problem) {
 	x := ExchangeOf(r.Context())
+	x.place.release()
+	e.awaited.Add()
+	defer e.awaited.Leave()
 	raw, p := e.bodies.Read(r, x.to, &x.charge, takes)
-	x.arrived = p == nil
-	return raw, p
+	if p != nil {
+		return nil, p
+	}
+	x.arrived = true
+	return raw, x.place.acquire()
 }
 
 // readReason reads the reason of a change. The log of events holds it if the route is Reasoned, else the log of the service.

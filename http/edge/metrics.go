@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
 )
@@ -85,15 +84,18 @@ func (m *requestMetrics) refuse(p *problem.Problem) {
 
 // inFlight returns the gauges of current requests and memory.
 func (e *Edge) inFlight() []prometheus.Collector {
-	gauge := func(name, help string, labels prometheus.Labels, c *admission.Counter) prometheus.Collector {
+	gauge := func(name, help string, labels prometheus.Labels, c interface{ Load() int64 }) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_" + name, Help: help, ConstLabels: labels}, func() float64 { return float64(c.Load()) })
 	}
 	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."
+	const memory, held = "http_request_bytes", "Estimated memory of the requests in work, and of answers that clients have not read."
 	return []prometheus.Collector{
-		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &e.ingests), gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &e.others),
+		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &e.ingest.Places),
+		gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &e.other.Places),
+		gauge(memory, held, prometheus.Labels{"kind": "ingest"}, &e.ingest.Memory),
+		gauge(memory, held, prometheus.Labels{"kind": "other"}, &e.other.Memory),
 		gauge("http_requests_awaited", "HTTP requests that wait for their body, without a place among those in work.", nil, &e.awaited),
 		gauge("http_streams", "Streams of the log that clients hold open.", nil, &e.streams),
-		gauge("http_request_bytes", "Estimated memory of the requests in work.", nil, &e.memory),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_tenants_in_flight", Help: "Tenants whose requests hold a place, a stream or memory."}, func() float64 { return float64(e.rates.Holding()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_connections", Help: "Connections that clients hold open."},
 			func() float64 { return float64(e.connections.Load()) }),

@@ -5,14 +5,19 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/meterplex/meterplex/http/problem"
 )
 
 // Refuse counts and writes a problem. The caller must not have written any of the answer.
 func (e *Edge) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem) {
-	if x := ExchangeOf(r.Context()); !x.arrived {
+	x := ExchangeOf(r.Context())
+	if !x.arrived {
 		defer e.bodies.Drain(r, x.to, p)()
+	}
+	if x.to != nil && r.ProtoMajor > 1 { // a stream that is not read ends
+		_ = http.NewResponseController(x.to).SetWriteDeadline(time.Now().Add(pieceTime))
 	}
 	e.Complete(r.Context(), r.URL, p)
 	if e.refusals != nil && e.refusals(w, r, p) {

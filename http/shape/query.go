@@ -1,6 +1,7 @@
 package shape
 
 import (
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -25,6 +26,19 @@ func NewQuery(op *huma.Operation) *Query {
 		}
 	}
 	return rules
+}
+
+// PageSize returns the limit of a checked query for a list: the number of entries that its answer may have; 0 for any other operation.
+func (rules *Query) PageSize(raw string) int64 {
+	if rules == nil || rules.known["limit"] == nil {
+		return 0
+	}
+	values, _ := url.ParseQuery(raw)
+	size, err := strconv.ParseInt(values.Get("limit"), 10, 64)
+	if err != nil {
+		size, _ = strconv.ParseInt(fmt.Sprint(rules.known["limit"].Default), 10, 64)
+	}
+	return size
 }
 
 // maxParameter is above the length of any valid parameter; a cursor is the longest.

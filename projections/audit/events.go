@@ -137,6 +137,7 @@ func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 
 // next returns at most limit matching events, and moves past them and the others scanned.
 func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelope, error) {
+	began := w.after
 	var places []events.Position
 	for left := w.mostScanned(); w.at < events.Partitions && left > 0 && len(places) < limit; {
 		p := int16(w.at)
@@ -158,7 +159,39 @@ func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelop
 		left -= until - w.after[p]
 		w.after[p] = until
 	}
-	return readEvents(ctx, tx, places)
+	return w.read(ctx, tx, places, began)
+}
+
+// A page ends early with the event that reaches pageBytes: the memory of a page is bounded, whatever is in its events. The pages of
+// usual events are not cut: 1000 of them have less.
+const (
+	pageBytes     = 1 << 20
+	envelopeBytes = 512 // of an event beside its payload, about
+	firstRead     = 128 // events of a page that are read first; the size of the others is estimated by theirs
+)
+
+// read reads the events at places until their page is full. It moves the walk, which began at a frontier, back to the last of them.
+func (w *walk) read(ctx context.Context, tx pgx.Tx, places []events.Position, began Frontier) ([]events.Envelope, error) {
+	list, n, bytes := []events.Envelope{}, 0, 0
+	for next := firstRead; n < len(places) && bytes < pageBytes; next = 1 + n*(pageBytes-bytes)/bytes {
+		some := places[n:min(len(places), n+next)]
+		found, err := readEvents(ctx, tx, some)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			bytes += len(found[i].Payload)
+		}
+		list, n, bytes = append(list, found...), n+len(some), bytes+len(some)*envelopeBytes
+	}
+	if n < len(places) {
+		last := places[n-1]
+		for p := int(last.Partition) + 1; p <= min(w.at, events.Partitions-1); p++ {
+			w.after[p] = began[p]
+		}
+		w.at, w.after[last.Partition] = int(last.Partition), last.Number
+	}
+	return list, nil
 }
 
 // place is the walk's place, nil at its end.

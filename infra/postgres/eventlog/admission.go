@@ -40,9 +40,9 @@ type queueLoad struct {
 	seen   [2]arrival          // the last two tenants that submitted
 }
 
-// share is one tenant's part of a queue. It may reach half of each bound, so that a
-// tenant that sends more than can be written leaves room for the other tenants of its
-// writer. A tenant that is alone may use the whole queue.
+// share is one tenant's part of a queue. It may reach half of what the other tenants leave of each bound,
+// so that tenants that send more than can be written, however many, leave room for the
+// others of their writer. A tenant that is alone may use the whole queue.
 type share struct{ rows, bytes int64 }
 
 // othersFor is how long a tenant counts as present after a submission: a tenant that
@@ -117,13 +117,15 @@ func (q *queueLoad) check(ahead, rows, bytes int64) error {
 	return nil
 }
 
-// checkShare refuses a submission that would take its tenant over its half of the queue.
-func (q *queueLoad) checkShare(has share, rows, bytes int64) error {
-	if has.rows == 0 {
-		return nil
-	}
+// checkShare refuses a submission after which its tenant would hold more of the queue than it leaves to others. A batch that takes
+// long on a slow database counts as a quarter of the longest wait: else it would be refused each time that another tenant waits.
+func (q *queueLoad) checkShare(has share, ahead, rows, bytes int64) error {
+	rows = max(rows, 1) // before its body is read, a submission has at least one
 	expected, _ := q.wait(has.rows)
-	if expected > q.longest/2 || has.rows+rows > maxQueuedRows/2 || has.bytes+bytes > maxQueuedBytes/2 {
+	all, _ := q.wait(ahead)
+	own, _ := q.wait(rows)
+	own = min(own, q.longest/4)
+	if expected+own > q.longest-all-own || has.rows+rows > maxQueuedRows-ahead-rows || has.bytes+bytes > maxQueuedBytes-q.bytes.Load()-bytes {
 		return &commands.Overloaded{Wait: expected}
 	}
 	return nil
@@ -137,7 +139,7 @@ func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) 
 	if err := q.check(ahead, rows, s.bytes); err != nil || !others || s.owed {
 		return err
 	}
-	return q.checkShare(had, rows, s.bytes)
+	return q.checkShare(had, ahead, rows, s.bytes)
 }
 
 // mayEnter refuses a submission that enter would refuse, without counting it.

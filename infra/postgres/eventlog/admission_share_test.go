@@ -23,7 +23,7 @@ func fill(q *queueLoad, tenant uuid.UUID) (in []*submission) {
 	}
 }
 
-// A tenant that is alone may use the whole queue; only half of it while another tenant
+// A tenant that is alone may use the whole queue; only half of what others leave while another tenant
 // is queued or submitted lately.
 func TestATenantAloneHasAllOfAQueue(t *testing.T) {
 	q := newQueueLoad(time.Hour)
@@ -63,6 +63,22 @@ func TestATenantAloneHasAllOfAQueue(t *testing.T) {
 	}
 	if q.rows.Load() != 0 || q.bytes.Load() != 0 || len(q.shares) != 0 {
 		t.Errorf("%d rows, %d bytes and shares %v are left", q.rows.Load(), q.bytes.Load(), q.shares)
+	}
+}
+
+// TestP9_TenantsThatFloodNeverFillAQueue: each of them enters all that it can, by rows and by time, and another tenant is accepted still.
+func TestP9_TenantsThatFloodNeverFillAQueue(t *testing.T) {
+	for _, n := range []int{1, 4, 8} {
+		for _, longest := range []time.Duration{time.Hour, 16_000 * firstPerRow} {
+			q := newQueueLoad(longest)
+			_ = q.mayEnter(&submission{tenant: uuid.New()}) // so that the first one is not alone
+			for range n {
+				fill(q, uuid.New())
+			}
+			if err := q.enter(&submission{tenant: uuid.New(), batch: make([]commands.Submitted, 100), bytes: 1}); err != nil {
+				t.Errorf("beside %d tenants with %d rows: %v", n, q.rows.Load(), err)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,126 @@
+package edge
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/meterplex/meterplex/http/buffer"
+)
+
+// A client must take each piece of an answer in pieceTime. The pieces, not the answer, have a deadline: a slow client gets all of it.
+const (
+	pieceSize = 32 << 10
+	pieceTime = 10 * time.Second
+)
+
+// answer is the answer to one request. A request of the API is answered after its handler has returned: while the client reads, the
+// request holds no place, no connection of the database and no rows, only the memory of the encoded answer.
+type answer struct {
+	http.ResponseWriter
+	to      *http.Request
+	x       *Exchange
+	through bool // writes reach the client at once
+	full    bool // there is no memory for it
+	status  int
+	body    []byte
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	if a.through {
+		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	if a.through {
+		return a.ResponseWriter.Write(b)
+	}
+	if !a.full && a.grow(len(b)) {
+		a.body = append(a.body, b...)
+	}
+	return len(b), nil
+}
+
+// grow makes room for n more bytes, and charges the request for them. The answer to a change is small and must arrive: it is not refused.
+func (a *answer) grow(n int) bool {
+	if len(a.body)+n <= cap(a.body) {
+		return true
+	}
+	room := buffer.SizeFor(max(2*cap(a.body), len(a.body)+n))
+	more := int64(room - cap(a.body))
+	if reads := a.to.Method == http.MethodGet || a.to.Method == http.MethodHead; !reads {
+		a.x.charge.Take(more)
+	} else if !a.x.charge.Acquire(more) {
+		a.full = true
+		return false
+	}
+	larger := append(buffer.Get(room), a.body...)
+	buffer.Put(a.body)
+	a.body = larger
+	return true
+}
+
+// FlushError implements the interface of http.ResponseController. An answer that is not written yet is not flushed.
+func (a *answer) FlushError() error {
+	if !a.through {
+		return nil
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// drop discards an answer that is not written yet. It reports false if a part is written.
+func (a *answer) drop() bool {
+	if a.through && a.status != 0 {
+		return false
+	}
+	a.body, a.status, a.through = nil, 0, true
+	return true
+}
+
+// send writes the answer to the client. It reports false, and writes no byte, if there was no memory for the answer.
+func (a *answer) send() bool {
+	a.x.place.release()
+	if a.full {
+		for _, name := range [...]string{"Content-Encoding", "Content-Length", "ETag"} {
+			a.Header().Del(name)
+		}
+		return !a.drop()
+	}
+	if a.through || a.status == 0 {
+		return true
+	}
+	a.x.charge.Release(a.x.rows)
+	a.x.rows = 0
+	if a.status != http.StatusNoContent && a.status != http.StatusNotModified {
+		a.Header()["Content-Length"] = []string{strconv.Itoa(len(a.body))}
+	}
+	a.ResponseWriter.WriteHeader(a.status)
+	control, multiplexed := http.NewResponseController(a.ResponseWriter), a.to.ProtoMajor > 1
+	for piece := range slices.Chunk(a.body, pieceSize) {
+		if multiplexed || len(a.body) > pieceSize { // else the connection's deadline is enough
+			_ = control.SetWriteDeadline(time.Now().Add(pieceTime)) // not in unit tests
+		}
+		if _, err := a.ResponseWriter.Write(piece); err != nil {
+			return true // the client is gone
+		}
+	}
+	if multiplexed { // else a stream that is not read would wait below the handler, uncounted
+		_ = control.Flush()
+	}
+	buffer.Put(a.body)
+	a.body = nil
+	return true
+}
