@@ -69,7 +69,7 @@ func ExchangeOf(ctx context.Context) *Exchange {
 func AdmissionOf(ctx context.Context) commands.Admission { return ExchangeOf(ctx).Caller.Admission }
 
 // TenantOf returns the tenant whose key the request of a context has; Nil: the request has another key, or there is none.
-func TenantOf(ctx context.Context) uuid.UUID { return AdmissionOf(ctx).TenantID }
+func TenantOf(ctx context.Context) uuid.UUID { return ExchangeOf(ctx).Caller.TenantID }
 
 // Request returns the origin of a change that the request makes.
 func (x *Exchange) Request(once commands.Idempotency) commands.Request {

@@ -137,7 +137,7 @@ func killPoints() (edits []edit) {
 			`if settled != nil { fault.Die("saga " + settled.Kind + ", " + settled.State + ": its row is saved") }`},
 		{pushes, "\t\t\tif err := tx.AddPush(p); err != nil {\n", `fault.Die("push: before it is stored")`},
 		{pushes, "\tif err != nil || billed {\n", `if err == nil { fault.Die("push: stored") }`},
-		{pushes, "\tcalling, cancel := context.WithTimeout(ctx, pushSending)\n", `fault.Die("push: its attempt is stored")`},
+		{pushes, "\tresult = c.Provider.Send(calling, *p, of)\n", `fault.Die("push: its attempt is stored")`},
 		{pushes, "\tif c.Observed != nil {\n", `fault.Die("push: sent")`},
 		{webhooks, "\tslow := time.AfterFunc(", `fault.Die("webhook: before it is sent")`},
 		{webhooks, "\tslow.Stop()\n", `fault.Die("webhook: sent")`},

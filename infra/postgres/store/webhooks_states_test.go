@@ -52,7 +52,7 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 				t.Errorf("%s: %s: %v instead of %v", what, reader, got, want)
 			}
 		}
-		delivery, lease := set()
+		_, lease := set()
 		for _, state := range []string{domain.DeliveryPending, domain.DeliveryDelivered, domain.DeliveryFailed} {
 			list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, State: state, Page: commands.Page{Limit: 9}})
 			must.OK(t, err)
@@ -63,7 +63,7 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		same("the sender", due != nil, c.sent)
 		must.OK(t, hooks.ReleaseWebhook(t.Context(), w.ID, lease))
 		same("the queue", f.count(`SELECT count(*) FROM webhooks WHERE next_at IS NOT NULL`) == 1, c.waits)
-		delivery, lease = set()
+		delivery, lease := set()
 		held, err := hooks.SettleDelivery(t.Context(), w.ID, lease, delivery, func(*domain.Webhook, *domain.Delivery, time.Time) (a domain.WebhookAttempt, save bool) {
 			return a, false
 		})
