@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -41,6 +42,9 @@ func KeyRetry(deadLetter uuid.UUID, n int) string {
 
 // KeyCommand is the key of a command that came with an Idempotency-Key.
 func KeyCommand(idempotencyKey string) string { return "c/" + idempotencyKey }
+
+// IsKeyOfCommand reports whether KeyCommand made a key, which then names the API key of the caller and its Idempotency-Key.
+func IsKeyOfCommand(key string) bool { return strings.HasPrefix(key, "c/") }
 
 // KeyEvent is the key of all other events: the event's own id.
 func KeyEvent(id uuid.UUID) string { return "e/" + id.String() }

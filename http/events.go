@@ -233,8 +233,8 @@ type Actor struct {
 	Via  string `json:"via,omitempty"`
 }
 
-// Envelope documents the output of codec.AppendWire. Tenants read no id of the actor, no producedBy, and in payloads of operators' changes
-// no reason, no metadata and no ids of other systems.
+// Envelope documents the output of codec.AppendWire. Tenants read no id of the actor, no producedBy, no idempotencyKey of a call, and
+// in payloads of operators' changes no reason, no metadata and no ids of other systems.
 type Envelope struct {
 	EventID        uuid.UUID        `json:"eventId" doc:"A UUIDv7."`
 	EventType      string           `json:"eventType" example:"meterplex.usage.event.recorded"`
@@ -250,7 +250,7 @@ type Envelope struct {
 	OccurredAt     time.Time        `json:"occurredAt"`
 	RecordedAt     time.Time        `json:"recordedAt"`
 	ProducedBy     *events.Producer `json:"producedBy,omitempty" doc:"For operators only."`
-	IdempotencyKey string           `json:"idempotencyKey"`
+	IdempotencyKey string           `json:"idempotencyKey,omitempty"`
 	Payload        map[string]any   `json:"payload"`
 	Metadata       events.Metadata  `json:"metadata"`
 }

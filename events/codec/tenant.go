@@ -7,8 +7,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// AppendTenantWire appends the envelope as the event's tenant reads it: without the id of the actor, the instance that recorded it, and the
-// members of the payload that operators write for themselves.
+// AppendTenantWire appends the envelope as the event's tenant reads it: without the id of the actor, the instance that recorded it, the
+// Idempotency-Key of a call, and the members of the payload that operators write for themselves.
 func AppendTenantWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	view := *e
 	if left := leftOut(e); len(left) > 0 {

@@ -79,8 +79,10 @@ func appendEnvelope(dst []byte, e *events.Envelope, forTenant bool) ([]byte, err
 	if !forTenant {
 		dst = appendProducer(dst, &e.Producer)
 	}
-	dst = append(dst, `,"idempotencyKey":`...)
-	dst = appendString(dst, e.DedupeKey)
+	if !forTenant || !events.IsKeyOfCommand(e.DedupeKey) {
+		dst = append(dst, `,"idempotencyKey":`...)
+		dst = appendString(dst, e.DedupeKey)
+	}
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, e.Payload...)
 	dst = append(dst, wireMetadata...)
