@@ -108,10 +108,13 @@ func errorText(err error) string {
 
 func (p *Provider) codeCleaned(code string) string { return p.clean(code, maxCode) }
 
-// clean returns a text of the other side that may be stored and logged: without the secret key and control characters, and bounded.
-func (p *Provider) clean(text string, limit int) string {
-	if key := p.key(); key != "" {
-		text = strings.ReplaceAll(text, key, "********")
+// clean returns a text of the other side that may be stored and logged: without the secret key, the hidden texts and control
+// characters, and bounded. The key is replaced first: a hidden text may be a part of it.
+func (p *Provider) clean(text string, limit int, hidden ...string) string {
+	for _, secret := range append([]string{p.key()}, hidden...) {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "********")
+		}
 	}
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {

@@ -94,7 +94,8 @@ func (p *Provider) Send(ctx context.Context, push domain.Push, of events.TracedE
 	}, &event)
 	end(x.status)
 	result := x.result(push.Identifier, event.Identifier, err)
-	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason)
+	// The tenant reads the reason, but not its customer.
+	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason, push.Customer)
 	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", push.Identifier), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", x.status), slog.String("code", result.Code), slog.String("request", p.clean(x.requestID, maxCode)))
 	return result
