@@ -50,9 +50,10 @@ func (c *DoctorCmd) Run(a *app) error {
 		a.addCollectorFiles(options.Certificates, options.Keys)
 	}
 	if cfg.Pipe != config.PipePostgres && len(cfg.Kafka.Brokers) > 0 {
-		tls, err := cfg.Kafka.TLSConfig()
+		logger := slog.New(slog.DiscardHandler)
+		tls, err := cfg.Kafka.TLSConfig(logger)
 		options.NoKafka = err
-		options.Kafka = &doctor.Kafka{Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tls, ClientID: "meterplex-doctor", Logger: slog.New(slog.DiscardHandler),
+		options.Kafka = &doctor.Kafka{Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tls, ClientID: "meterplex-doctor", Logger: logger,
 			SASL: doctor.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword}}
 	}
 	findings, err := doctor.Run(a.ctx, options)

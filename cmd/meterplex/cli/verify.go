@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -164,7 +165,7 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 func kafkaOptions(k config.Kafka) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
 		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
-	tlsConfig, err := k.TLSConfig()
+	tlsConfig, err := k.TLSConfig(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

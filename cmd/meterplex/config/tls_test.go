@@ -1,9 +1,12 @@
 package config
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/pem"
+	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +38,7 @@ func TestTLSFilesThatCannotServe(t *testing.T) {
 		"a file that is absent": {Kafka{TLSCA: dir + "/none"}, []string{"KAFKA_TLS_CA", "no such file"}},
 	} {
 		c.k.TLS = true
-		_, err := c.k.TLSConfig()
+		_, err := c.k.TLSConfig(nil)
 		if err == nil {
 			t.Errorf("%s is accepted", name)
 			continue
@@ -50,7 +53,7 @@ func TestTLSFilesThatCannotServe(t *testing.T) {
 		}
 	}
 	good := Kafka{TLS: true, TLSCA: authority, TLSCert: cert, TLSKey: key}
-	if got, err := good.TLSConfig(); err != nil || got.GetClientCertificate == nil {
+	if got, err := good.TLSConfig(nil); err != nil || got.GetClientCertificate == nil {
 		t.Errorf("good files: %v, %v", got, err)
 	}
 	if got := (&Config{Kafka: good}).TLSWarnings(time.Now()); got != nil {
@@ -97,7 +100,7 @@ func TestBrokersAreVerified(t *testing.T) {
 	} {
 		pair, err := tls.X509KeyPair([]byte(c.broker.Cert), []byte(c.broker.Key))
 		must.OK(t, err)
-		cfg, err := Kafka{TLS: true, TLSCA: file, TLSServerName: c.serverName}.TLSConfig()
+		cfg, err := Kafka{TLS: true, TLSCA: file, TLSServerName: c.serverName}.TLSConfig(nil)
 		must.OK(t, err)
 		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 		must.OK(t, err)
@@ -121,20 +124,40 @@ func TestBrokersAreVerified(t *testing.T) {
 	}
 }
 
-// TestReplacedTLSFilesAreReadAgain: the next connection has the new certificate. Files that do not fit leave the one from before in use.
+// TestReplacedTLSFilesAreReadAgain: the next connection has the new certificate. Files that do not fit leave the one from before in use, with
+// one warning, and are read again after a second, as after a change of permissions, which leaves their times.
 func TestReplacedTLSFilesAreReadAgain(t *testing.T) {
 	ca := localtest.NewCA(t, "the authority")
-	first, second := ca.Sign(t, "meter", time.Hour), ca.Sign(t, "meter", time.Hour)
+	first, second, third := ca.Sign(t, "meter", time.Hour), ca.Sign(t, "meter", time.Hour), ca.Sign(t, "meter", time.Hour)
 	cert, key := first.Files(t)
-	client, err := Kafka{TLS: true, TLSCert: cert, TLSKey: key}.TLSConfig()
+	var log bytes.Buffer
+	pair, err := ReadKeyPair(cert, key, slog.New(slog.NewTextHandler(&log, nil)))
 	must.OK(t, err)
-	for n, step := range []struct{ file, text, want string }{{key, first.Key, first.Cert}, {cert, second.Cert, first.Cert}, {key, second.Key, second.Cert}} {
+	client, err := Kafka{TLS: true, TLSCert: cert, TLSKey: key}.TLSConfig(nil)
+	must.OK(t, err)
+	now := time.Now()
+	pair.now = func() time.Time { return now }
+	for n, step := range []struct {
+		file, text, want string
+		minute           int // of the file's time
+		later            time.Duration
+		warnings         int
+	}{
+		{key, first.Key, first.Cert, 1, 0, 0}, {cert, second.Cert, first.Cert, 2, 0, 1}, {key, second.Key, second.Cert, 3, 0, 1},
+		{cert, "", second.Cert, 4, 0, 2}, {cert, "", second.Cert, 4, retryAfter, 2}, {cert, third.Cert, second.Cert, 4, retryAfter, 2},
+		{key, third.Key, second.Cert, 3, retryAfter - 1, 2}, {key, third.Key, third.Cert, 3, 1, 2},
+	} {
 		must.OK(t, os.WriteFile(step.file, []byte(step.text), 0o600))
-		must.OK(t, os.Chtimes(step.file, time.Time{}, time.Now().Add(time.Duration(n+1)*time.Minute)))
-		pair, err := client.GetClientCertificate(nil)
-		must.OK(t, err)
-		if got := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})); got != step.want {
+		must.OK(t, os.Chtimes(step.file, time.Time{}, time.Unix(int64(step.minute)*60, 0)))
+		now = now.Add(step.later)
+		if got := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Current().Certificate[0]})); got != step.want {
 			t.Errorf("step %d: another certificate is in use", n)
 		}
+		if got := strings.Count(log.String(), "level=WARN"); got != step.warnings {
+			t.Errorf("step %d: %d warnings, want %d: %s", n, got, step.warnings, log.String())
+		}
+	}
+	if got, err := client.GetClientCertificate(nil); err != nil || !slices.Equal(got.Certificate[0], pair.Current().Certificate[0]) {
+		t.Errorf("the client of Kafka has another certificate: %v", err)
 	}
 }

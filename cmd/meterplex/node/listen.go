@@ -34,7 +34,7 @@ type endpoint struct {
 func (n *Node) listen(setting, addr string, handler nethttp.Handler) (*endpoint, error) {
 	server := http.NewServer(addr, handler)
 	var err error
-	if server.TLSConfig, err = httpTLS(n.cfg, n.metrics.CertificateExpires); err != nil {
+	if server.TLSConfig, err = httpTLS(n.cfg, n.logger, n.metrics.CertificateExpires); err != nil {
 		return nil, err
 	}
 	listener, err := listenOn(setting, addr)
@@ -236,11 +236,11 @@ func (n *Node) checkServing(context.Context) error {
 }
 
 // httpTLS reads the certificate before the server listens, and again when its files change; nil means plain HTTP.
-func httpTLS(cfg config.Config, expires func(time.Time)) (*tls.Config, error) {
+func httpTLS(cfg config.Config, logger *slog.Logger, expires func(time.Time)) (*tls.Config, error) {
 	if cfg.HTTPTLSCert == "" {
 		return nil, nil
 	}
-	pair, err := config.ReadKeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey)
+	pair, err := config.ReadKeyPair(cfg.HTTPTLSCert, cfg.HTTPTLSKey, logger)
 	if err != nil {
 		return nil, fmt.Errorf("reading METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY: %w", err)
 	}

@@ -39,7 +39,7 @@ func openPipe(ctx context.Context, cfg config.Config, conns int, newLife hint, l
 }
 
 func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pipe, error) {
-	tlsConfig, err := cfg.Kafka.TLSConfig()
+	tlsConfig, err := cfg.Kafka.TLSConfig(logger)
 	if err != nil {
 		return nil, err
 	}

@@ -29,16 +29,16 @@ func TestCertificatesAreReadFirst(t *testing.T) {
 	must.OK(t, err)
 	dir := t.TempDir()
 	cfg := config.Config{HTTPTLSCert: filepath.Join(dir, "cert"), HTTPTLSKey: filepath.Join(dir, "key")}
-	if _, err := httpTLS(cfg, func(time.Time) {}); err == nil || !strings.Contains(err.Error(), "METERPLEX_HTTP_TLS_CERT") || !strings.Contains(err.Error(), dir) {
+	if _, err := httpTLS(cfg, nil, func(time.Time) {}); err == nil || !strings.Contains(err.Error(), "METERPLEX_HTTP_TLS_CERT") || !strings.Contains(err.Error(), dir) {
 		t.Errorf("without files: %v", err)
 	}
 	for path, block := range map[string]*pem.Block{cfg.HTTPTLSCert: {Type: "CERTIFICATE", Bytes: der}, cfg.HTTPTLSKey: {Type: "PRIVATE KEY", Bytes: secret}} {
 		must.OK(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
-	if got, err := httpTLS(cfg, func(time.Time) {}); err != nil || got.GetCertificate == nil {
+	if got, err := httpTLS(cfg, nil, func(time.Time) {}); err != nil || got.GetCertificate == nil {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err := httpTLS(config.Config{}, nil); err != nil || got != nil {
+	if got, err := httpTLS(config.Config{}, nil, nil); err != nil || got != nil {
 		t.Errorf("without settings: %v, %v", got, err)
 	}
 }
