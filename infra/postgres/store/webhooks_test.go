@@ -303,4 +303,11 @@ func TestAllowedNetworksAreForOperators(t *testing.T) {
 			t.Errorf("%+v: an operator's %v, want %v", c.in, got, c.operators)
 		}
 	}
+	lease, operators := newID(), false
+	_, err := f.pool.Exec(t.Context(), `UPDATE webhooks SET url = $2, lease = $3 WHERE id = $1`, w.ID, inside, lease) // an instance of an earlier release, for the tenant
+	must.OK(t, err)
+	must.OK(t, f.pool.QueryRow(t.Context(), renewWebhookSQL, w.ID, lease, time.Minute).Scan(&w.URL, &operators))
+	if operators || f.read(tenant, w.ID).Operators {
+		t.Error("a URL that an earlier release set for the tenant is an operator's")
+	}
 }
