@@ -148,6 +148,9 @@ func (k *Broker) open(ctx context.Context, ports brokerPorts) (err error) {
 	if k.lock, err = folder.TryLock(filepath.Join(k.dir, "lock")); err != nil {
 		return err
 	}
+	if err := k.readPassword(); err != nil {
+		return fmt.Errorf("read the password: %w", err)
+	}
 	if k.jars, err = install(ctx, k.cfg.CacheDir, k.cfg.Log); err != nil {
 		return err
 	}

@@ -127,6 +127,18 @@ func requireLock(t *testing.T, k *Broker) {
 	}
 }
 
+// TestTheLockDecidesWhoMakesThePassword: of two first starts at once, one makes it.
+func TestTheLockDecidesWhoMakesThePassword(t *testing.T) {
+	k := newBroker(Config{DataDir: t.TempDir(), Locked: true}, "kafka", 1)
+	must.OK(t, os.Mkdir(k.dir, 0o700))
+	lock, err := folder.TryLock(filepath.Join(k.dir, "lock"))
+	must.OK(t, err)
+	defer lock.Release()
+	if err := k.start(t.Context(), brokerPorts{}); !errors.Is(err, folder.ErrInUse) || k.password != "" || folder.Exists(k.passwordFile()) {
+		t.Errorf("beside another start: %v, and a password of %d characters", err, len(k.password))
+	}
+}
+
 func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 	tier.AtSize(t)
 	port, err := child.FreePort()

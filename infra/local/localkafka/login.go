@@ -28,14 +28,18 @@ type passwords struct {
 
 func (k *Broker) passwordFile() string { return filepath.Join(k.dir, "passwords.json") }
 
-// makeDir makes the broker's folder, and the password if it is locked.
+// makeDir makes the broker's folder. The folder of an earlier release may be open to others.
 func (k *Broker) makeDir() error {
 	if !k.cfg.Locked {
 		return os.MkdirAll(k.dir, 0o755)
 	}
-	// The folder of an earlier release may be open to others.
-	if err := errors.Join(os.MkdirAll(k.dir, 0o700), os.Chmod(k.dir, 0o700)); err != nil {
-		return err
+	return errors.Join(os.MkdirAll(k.dir, 0o700), os.Chmod(k.dir, 0o700))
+}
+
+// readPassword reads the password of a locked broker, and makes it at the first start. The data are locked, so that no other process makes it, too.
+func (k *Broker) readPassword() error {
+	if !k.cfg.Locked {
+		return nil
 	}
 	var p passwords
 	b, err := os.ReadFile(k.passwordFile())
