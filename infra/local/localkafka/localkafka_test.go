@@ -127,15 +127,21 @@ func requireLock(t *testing.T, k *Broker) {
 	}
 }
 
-// TestTheLockDecidesWhoMakesThePassword: of two first starts at once, one makes it.
+// TestTheLockDecidesWhoMakesThePassword: of two first starts at once, one makes it. A folder that is closed to others keeps its mode.
 func TestTheLockDecidesWhoMakesThePassword(t *testing.T) {
 	k := newBroker(Config{DataDir: t.TempDir(), Locked: true}, "kafka", 1)
-	must.OK(t, os.Mkdir(k.dir, 0o700))
+	mode := os.ModeDir | os.ModeSetgid | 0o700
+	must.OK(t, errors.Join(os.Mkdir(k.dir, 0o700), os.Chmod(k.dir, mode)))
 	lock, err := folder.TryLock(filepath.Join(k.dir, "lock"))
 	must.OK(t, err)
 	defer lock.Release()
 	if err := k.start(t.Context(), brokerPorts{}); !errors.Is(err, folder.ErrInUse) || k.password != "" || folder.Exists(k.passwordFile()) {
 		t.Errorf("beside another start: %v, and a password of %d characters", err, len(k.password))
+	}
+	info, err := os.Stat(k.dir)
+	must.OK(t, err)
+	if info.Mode() != mode {
+		t.Errorf("the folder's mode is %s, want %s", info.Mode(), mode)
 	}
 }
 

@@ -33,7 +33,18 @@ func (k *Broker) makeDir() error {
 	if !k.cfg.Locked {
 		return os.MkdirAll(k.dir, 0o755)
 	}
-	return errors.Join(os.MkdirAll(k.dir, 0o700), os.Chmod(k.dir, 0o700))
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Stat(k.dir)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	if err := os.Chmod(k.dir, 0o700); err != nil {
+		uid, _ := folder.Owner(info)
+		return fmt.Errorf("%w: the user with id %d owns it, run chmod 700 %s as that user", err, uid, k.dir)
+	}
+	return nil
 }
 
 // readPassword reads the password of a locked broker, and makes it at the first start. The data are locked, so that no other process makes it, too.
