@@ -46,9 +46,9 @@ func (s *submission) holdBack() {
 
 // refill makes the group again of some of its submissions, whose events may have become probes.
 func (g *group) refill(subs []*submission) {
-	sent := g.sent
+	sent, unreported := g.sent, g.unreported
 	g.fill(subs)
-	g.sent = sent
+	g.sent, g.unreported = sent, unreported
 }
 
 // settleHeld answers the events of a strict submission that is refused.
