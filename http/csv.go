@@ -47,7 +47,7 @@ func answerCSV[T any](ctx context.Context, s *service, l csvList[T]) (func(huma.
 		return nil, err
 	}
 	x := edge.ExchangeOf(ctx)
-	if p := x.Stream(); p != nil {
+	if p := x.Stream(edge.PageCost); p != nil {
 		return nil, p
 	}
 	ctx, key := edge.WithExchange(x.From.Context(), x), confirmedOf(s.edge, x) // without the time limit of a page

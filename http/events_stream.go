@@ -44,10 +44,10 @@ type logStream struct {
 }
 
 // begin returns the stream and a function that ends it, or a problem if too many streams
-// are open.
-func (s *logStreams) begin(w http.ResponseWriter, r *http.Request) (*logStream, func(), error) {
+// are open. page is the memory that it holds as long as it lasts.
+func (s *logStreams) begin(w http.ResponseWriter, r *http.Request, page int64) (*logStream, func(), error) {
 	x := edge.ExchangeOf(r.Context())
-	leave, p := s.edge.OpenStream(x)
+	leave, p := s.edge.OpenStream(x, page)
 	if p != nil {
 		return nil, nil, p
 	}
@@ -117,7 +117,7 @@ func (s *logStreams) export(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l, end, err := s.begin(w, r)
+	l, end, err := s.begin(w, r, edge.PageCost)
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	l, end, err := s.begin(w, r)
+	l, end, err := s.begin(w, r, 0)
 	if err != nil {
 		return err
 	}

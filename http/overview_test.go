@@ -53,6 +53,9 @@ func TestTheOverviewCountsVerdictsOfTheInstance(t *testing.T) {
 	if !ok || first.History == nil || len(first.History.Instance.Accepted) == 0 || first.Instance.ID != "test" {
 		t.Fatalf("%v: the first event is %+v", ok, first)
 	}
+	if held := w.metric(`meterplex_http_request_bytes{kind="other"}`); held != hostileCost {
+		t.Errorf("a stream holds %d bytes", held)
+	}
 	again := event("a", nil)
 	w.ingest(a, batch(again, event("b", nil), again, event("b", map[string]any{"amount": 9}),
 		event("c", map[string]any{"feature": "unknown"})))

@@ -53,7 +53,7 @@ func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: path.PeriodKey}
 	q.Snapshot, _ = strconv.Atoi(asked.Get("snapshot"))
-	if p := x.Stream(); p != nil {
+	if p := x.Stream(edge.PageCost); p != nil {
 		return p
 	}
 	w.Header().Set("Vary", "Accept")

@@ -147,7 +147,7 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 	if err != nil {
 		return err
 	}
-	if p := x.Stream(); p != nil {
+	if p := x.Stream(edge.PageCost); p != nil {
 		return p
 	}
 	key := confirmedOf(s.edge, x)

@@ -44,7 +44,7 @@ type eventStream struct {
 // streamEvents starts a stream. The stream lives as long as its connection and is not
 // bound by the request timeout.
 func streamEvents(w http.ResponseWriter, x *edge.Exchange) (*eventStream, error) {
-	if p := x.Stream(); p != nil {
+	if p := x.Stream(0); p != nil {
 		return nil, p
 	}
 	w.Header().Set("Content-Type", mediaEvents)

@@ -42,6 +42,29 @@ func TestP9_TenantsNeverReachTheEndOfABound(t *testing.T) {
 	}
 }
 
+// TestP9_OperatorsLeaveTenantsAReserve: operators hold all that they can, one unit or many at a time.
+func TestP9_OperatorsLeaveTenantsAReserve(t *testing.T) {
+	b := reserved(8192, 0)
+	for _, n := range []int64{100, 1} {
+		for b.Acquire(n, nil) {
+			continue
+		}
+	}
+	if b.Load() != b.limit-b.reserve || b.Fits(1, nil) {
+		t.Errorf("operators hold %d", b.Load())
+	}
+	for i, tenants := int64(2), make([]Counter, 5); i <= 32; i *= 2 {
+		own := &tenants[0]
+		tenants = tenants[1:]
+		for b.Acquire(1, own) {
+			continue
+		}
+		if own.Load() != b.reserve/i {
+			t.Errorf("a tenant holds %d, of the reserve 1/%d is %d", own.Load(), i, b.reserve/i)
+		}
+	}
+}
+
 // TestABoundIsExactWhenItIsSharedByMany: no unit is lost, and no more are held than the bound allows, whatever is taken at once.
 func TestABoundIsExactWhenItIsSharedByMany(t *testing.T) {
 	b := Bound{limit: 64, reserve: 8, each: 6}

@@ -55,7 +55,7 @@ func (l Limits) OrDefault() Limits {
 // Kind holds the bounds of one kind of requests.
 type Kind struct{ Places, Memory Bound }
 
-// Ingest returns the bounds of ingest. Operators send no usage, so they have no reserve.
+// Ingest returns the bounds of ingest. Operators send no usage, so nothing is reserved.
 func (l *Limits) Ingest() Kind { return Kind{Bound{limit: l.Requests}, Bound{limit: l.IngestMemory}} }
 
 // Other returns the bounds of all other requests.
@@ -65,5 +65,5 @@ func (l *Limits) Other() Kind { return Kind{reserved(l.Others, 0), reserved(l.Ot
 func (l *Limits) Open() Bound { return reserved(l.Streams, tenantStreams) }
 
 func reserved(limit, each int64) Bound {
-	return Bound{limit: limit, reserve: limit / operatorsPart, each: each}
+	return Bound{limit: limit, reserve: limit / reservedPart, each: each}
 }
