@@ -183,6 +183,10 @@ func TestP8_APriceIsEvaluatedOverRecordedUsage(t *testing.T) {
 	id := w.rebuilt("usage_aggregates", nil)
 	w.same("a rebuild", evaluate(month+`"priceKey":"one","version":1,"rebuildId":"`+id+`"`), "[A rebuild 7 7.00 7.00 EUR 0.00 B rebuild 5 5.00 5.00 EUR 0.00 all 2 12 12.00 12.00 EUR 0.00]")
 	w.refused(w.do(call{"POST", "/api/v1/prices/evaluate", bootstrap, nil, `{"periodKey":"2026-05","priceKey":"one","rebuildId":"` + newID().String() + `"}`}), 404, "rebuild_not_found")
+	w.exec(`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(u, jsonb_build_object('tenant_id', gen_random_uuid()))).*
+FROM usage_aggregates u, generate_series(1, 999) WHERE u.tenant_id = '` + a.id + `' AND u.generation = 1 AND u.period_key = '` + now()[:7] + `'`)
+	got := w.want(200, call{"POST", "/api/v1/prices/evaluate?limit=1", bootstrap, nil, "{" + month + `"priceKey":"one"}`})
+	w.same("the totals of more than 1,000 tenants", fmt.Sprint(got["totals"]), "<nil>")
 }
 
 // Each column of the lines of a period has its own figure: a golden line with zeros could not tell two of them apart.

@@ -38,7 +38,7 @@ type evaluateAnswer struct {
 	Body struct {
 		Price      domain.Price             `json:"price" doc:"The price by which the usage is evaluated."`
 		Data       []periods.Evaluated      `json:"data" nullable:"false" doc:"By tenant."`
-		Totals     *periods.EvaluatedTotals `json:"totals" doc:"Of all pages, at the state of the first one; null on the others, and for more than 10,000 tenants with usage."`
+		Totals     *periods.EvaluatedTotals `json:"totals" doc:"Of all pages, at the state of the first one; null on the others, and for more than 1,000 tenants with usage."`
 		NextCursor *string                  `json:"nextCursor" doc:"null on the last page."`
 	}
 }
