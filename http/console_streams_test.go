@@ -2,8 +2,11 @@ package http_test
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/http"
 )
 
 // TestP9_ConsoleLiveTailsAreATenantsOwn: tenants who follow the log by the same address share no read of it.
@@ -22,6 +25,26 @@ func TestP9_ConsoleLiveTailsAreATenantsOwn(t *testing.T) {
 			if row, _ := l.next(); !strings.Contains(row, fmt.Sprintf("round-%d-of-%d&#34;", round, n)) {
 				t.Fatalf("round %d: tenant %d follows %s", round, n, row)
 			}
+		}
+	}
+}
+
+// TestConsole_ALiveTailKeepsItsConnection: between the shared reads a tail has no request to the API in work.
+func TestConsole_ALiveTailKeepsItsConnection(t *testing.T) {
+	w := newTestService(t, func(s *http.Server) { s.MaxConnections = 3 })
+	w.catalogue()
+	a := w.newAccount("A")
+	l := w.signIn(a.key).follows("/console/events/stream?subject=meterplex.usage.event.recorded")
+	for round := range 4 {
+		w.client.CloseIdleConnections()
+		w.ingest(a, batch(event(fmt.Sprint("round-", round), nil)))
+		if row, ok := l.next(); !ok || !strings.Contains(row, fmt.Sprint("round-", round)) {
+			t.Fatalf("round %d: %v %s", round, ok, row)
+		}
+		for range 3 {
+			conn, err := net.Dial("tcp", w.addr)
+			w.must(err)
+			defer conn.Close()
 		}
 	}
 }

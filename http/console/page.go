@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/http/shape"
 )
@@ -95,6 +96,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, route *auth.Rout
 	if err != nil {
 		return nil, err
 	}
+	edge.ExchangeOf(r.Context()).Keep()
 	v := &visit{c: c, r: r, w: w, visitor: visitor, query: url.Values{}}
 	refused := visitor.allowed(route)
 	if visitor.tenant != nil && (refused != nil || visitor.isOther(v.param("tenantId"))) {

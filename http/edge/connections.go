@@ -140,8 +140,8 @@ func (x *Exchange) begin(ctx context.Context, at time.Time) {
 	}
 }
 
-// keep keeps the connection open while the request is in work: its key is valid.
-func (x *Exchange) keep() {
+// Keep keeps the connection open while the request is in work: its key, or the session of the console, is valid.
+func (x *Exchange) Keep() {
 	if x.on != nil && !x.kept {
 		x.kept = true
 		x.on.inWork.Add(1)

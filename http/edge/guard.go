@@ -108,7 +108,7 @@ func (e *Edge) Authenticate(r *http.Request, x *Exchange) *problem.Problem {
 	}
 	caller.CorrelationID = x.trace
 	x.Caller, x.Tenant = caller, tenant
-	x.keep()
+	x.Keep()
 	return nil
 }
 
