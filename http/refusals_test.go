@@ -73,6 +73,18 @@ func TestP12_GroupsOfRefusalsAreBounded(t *testing.T) {
 	if len(rowsIn(page)) != 1000 || page["nextCursor"] == nil {
 		t.Errorf("%d groups", len(rowsIn(page)))
 	}
+	w.exec(`UPDATE usage_refusals SET samples = ('[' || repeat('{"payload":"' || repeat('x', 1024) || '"},', 9) || '{}]')::json`) // as large as they may be
+	first := w.do(call{"GET", "/api/v1/usage/refusals?limit=1000", a.reader, nil, nil})
+	if n := len(first.body); n < 1<<20 || n > 5<<18 {
+		t.Errorf("a page of large groups has %d bytes", n)
+	}
+	pages := 1
+	for cursor := w.want(200, call{"GET", "/api/v1/usage/refusals?limit=1000", a.reader, nil, nil})["nextCursor"]; cursor != nil; pages++ {
+		cursor = w.want(200, call{"GET", "/api/v1/usage/refusals?limit=1000&cursor=" + cursor.(string), a.reader, nil, nil})["nextCursor"]
+	}
+	if pages < 8 || pages > 12 {
+		t.Errorf("all groups are %d pages", pages)
+	}
 }
 
 // rowsIn returns the rows of a list.

@@ -145,7 +145,7 @@ func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	e.next.ServeHTTP(out, r)
 	if !out.send() {
-		e.Refuse(out, r, problem.OutOfMemory())
+		e.Refuse(out, r, problem.OutOfMemoryForAnswer())
 	}
 }
 

@@ -72,3 +72,8 @@ func OverShare(detail string) *Problem {
 func OutOfMemory() *Problem {
 	return Overloaded(becauseMemory, "Out of memory for request bodies; retry later")
 }
+
+// OutOfMemoryForAnswer is the problem of a request whose answer the memory bound excludes.
+func OutOfMemoryForAnswer() *Problem {
+	return Overloaded(becauseMemory, "Out of memory for the answer; ask for fewer entries with a smaller limit, or retry later")
+}

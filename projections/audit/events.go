@@ -162,10 +162,8 @@ func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelop
 	return w.read(ctx, tx, places, began)
 }
 
-// A page ends early with the event that reaches pageBytes: the memory of a page is bounded, whatever is in its events. The pages of
-// usual events are not cut: 1000 of them have less.
+// The pages of usual events are not cut by query.PageBytes: 1000 of them have less.
 const (
-	pageBytes     = 1 << 20
 	envelopeBytes = 512 // of an event beside its payload, about
 	firstRead     = 128 // events of a page that are read first; the size of the others is estimated by theirs
 )
@@ -173,7 +171,7 @@ const (
 // read reads the events at places until their page is full. It moves the walk, which began at a frontier, back to the last of them.
 func (w *walk) read(ctx context.Context, tx pgx.Tx, places []events.Position, began Frontier) ([]events.Envelope, error) {
 	list, n, bytes := []events.Envelope{}, 0, 0
-	for next := firstRead; n < len(places) && bytes < pageBytes; next = 1 + n*(pageBytes-bytes)/bytes {
+	for next := firstRead; n < len(places) && bytes < query.PageBytes; next = 1 + n*(query.PageBytes-bytes)/bytes {
 		some := places[n:min(len(places), n+next)]
 		found, err := readEvents(ctx, tx, some)
 		if err != nil {

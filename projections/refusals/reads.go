@@ -67,14 +67,17 @@ func (r *Reads) Refusals(ctx context.Context, v query.Viewer, q Query) (query.Pa
 	}
 	limit := query.PageSize(q.Limit)
 	args := append([]any{q.TenantID, q.Code, q.Feature}, append(after, limit+1, q.Test)...)
+	bytes, more := 0, false
 	err = r.For(q.Wait).Snapshot(ctx, v, query.New(readRefusals, args, query.Each(func(rows pgx.Rows) error {
+		if more = bytes >= query.PageBytes || len(page.Data) == limit; more {
+			return nil
+		}
 		one, err := scanRefusal(rows)
-		page.Data = append(page.Data, one)
+		page.Data, bytes = append(page.Data, one), bytes+len(rows.RawValues()[6])
 		return err
 	})))
-	if err == nil && len(page.Data) > limit {
-		page.Data = page.Data[:limit]
-		last := &page.Data[limit-1]
+	if err == nil && more {
+		last := &page.Data[len(page.Data)-1]
 		page.Next = strings.Join([]string{last.Last.Format(time.RFC3339Nano), last.TenantID.String(), last.Code, last.Feature}, "|")
 	}
 	return page, err
