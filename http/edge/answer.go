@@ -81,10 +81,13 @@ func (a *answer) FlushError() error {
 // Unwrap lets http.ResponseController find the connection.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// drop discards an answer that is not written yet. It reports false if a part is written.
+// drop discards an answer that is not written yet, and the headers of its body. It reports false if a part is written.
 func (a *answer) drop() bool {
 	if a.through && a.status != 0 {
 		return false
+	}
+	for _, name := range [...]string{"Content-Encoding", "Content-Length", "ETag"} {
+		a.Header().Del(name)
 	}
 	a.body, a.status, a.through = nil, 0, true
 	return true
@@ -94,9 +97,6 @@ func (a *answer) drop() bool {
 func (a *answer) send() bool {
 	a.x.place.release()
 	if a.full {
-		for _, name := range [...]string{"Content-Encoding", "Content-Length", "ETag"} {
-			a.Header().Del(name)
-		}
 		return !a.drop()
 	}
 	if a.through || a.status == 0 {

@@ -20,12 +20,19 @@ func TestAPanicIsA500AndIsLogged(t *testing.T) {
 	var logs bytes.Buffer
 	e, err := New(Config{Logger: slog.New(slog.NewTextHandler(&logs, nil))})
 	must.OK(t, err)
-	boom := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("the canary") })
+	boom := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Etag", `"of the page"`)
+		panic("the canary")
+	})
 	w := httptest.NewRecorder()
 	e.Handle(boom).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	var p problem.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 500 || p.Code != "internal" || w.Header().Get("Content-Type") != problem.MediaType {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w.Header().Get("Content-Encoding")+w.Header().Get("Etag") != "" {
+		t.Errorf("headers of the page: %v", w.Header())
 	}
 	if strings.Contains(w.Body.String(), "canary") || !strings.Contains(logs.String(), "the canary") || !strings.Contains(logs.String(), w.Header().Get("X-Request-Id")) {
 		t.Errorf("told %s, logged %s", w.Body, &logs)
