@@ -9,7 +9,8 @@ import (
 	"github.com/meterplex/meterplex/http/buffer"
 )
 
-// A client must take each piece of an answer in pieceTime. The pieces, not the answer, have a deadline: a slow client gets all of it.
+// A client must take each piece of an answer of several in pieceTime for each request that its connection has in work: they share its bandwidth.
+// The pieces, not the answer, have a deadline: a slow client gets all of it. A smaller answer has the time of its request.
 const (
 	pieceSize = 32 << 10
 	pieceTime = 10 * time.Second
@@ -108,16 +109,16 @@ func (a *answer) send() bool {
 		a.Header()["Content-Length"] = []string{strconv.Itoa(len(a.body))}
 	}
 	a.ResponseWriter.WriteHeader(a.status)
-	control, multiplexed := http.NewResponseController(a.ResponseWriter), a.to.ProtoMajor > 1
+	control, large := http.NewResponseController(a.ResponseWriter), len(a.body) > pieceSize
 	for piece := range slices.Chunk(a.body, pieceSize) {
-		if multiplexed || len(a.body) > pieceSize { // else the connection's deadline is enough
-			_ = control.SetWriteDeadline(time.Now().Add(pieceTime)) // not in unit tests
+		if large {
+			_ = control.SetWriteDeadline(time.Now().Add(pieceTime * time.Duration(a.x.sharing()))) // not in unit tests
 		}
 		if _, err := a.ResponseWriter.Write(piece); err != nil {
 			return true // the client is gone
 		}
 	}
-	if multiplexed { // else a stream that is not read would wait below the handler, uncounted
+	if a.to.ProtoMajor > 1 { // else a stream that is not read would wait below the handler, uncounted
 		_ = control.Flush()
 	}
 	buffer.Put(a.body)

@@ -148,6 +148,14 @@ func (x *Exchange) Keep() {
 	}
 }
 
+// sharing returns the number of requests that the connection has in work, at least this one.
+func (x *Exchange) sharing() int64 {
+	if x.on == nil {
+		return 1
+	}
+	return max(1, x.on.inWork.Load())
+}
+
 // end notes that the request is answered.
 func (x *Exchange) end() {
 	if x.kept {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/google/uuid"
@@ -36,6 +37,36 @@ func TestAPanicIsA500AndIsLogged(t *testing.T) {
 	}
 	if strings.Contains(w.Body.String(), "canary") || !strings.Contains(logs.String(), "the canary") || !strings.Contains(logs.String(), w.Header().Get("X-Request-Id")) {
 		t.Errorf("told %s, logged %s", w.Body, &logs)
+	}
+}
+
+// deadlined records the deadlines of writes.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	all []time.Time
+}
+
+func (w *deadlined) SetWriteDeadline(t time.Time) error { w.all = append(w.all, t); return nil }
+
+// Requests of one connection share its bandwidth, and a small answer has the time of its request.
+func TestPiecesOfALargeAnswerHaveTheTimeOfTheirConnection(t *testing.T) {
+	for size, pieces := range map[int]int{1: 0, pieceSize: 0, pieceSize + 1: 2, 4 * pieceSize: 4} {
+		r, w := httptest.NewRequest("GET", "/", nil), &deadlined{httptest.NewRecorder(), nil}
+		r.ProtoMajor = 2
+		x := &Exchange{on: &connection{}}
+		x.on.inWork.Store(3)
+		a := &answer{ResponseWriter: w, to: r, x: x}
+		_, err := a.Write(make([]byte, size))
+		must.OK(t, err)
+		began := time.Now()
+		if !a.send() || w.Body.Len() != size || len(w.all) != pieces {
+			t.Errorf("%d of %d bytes with the deadlines %v", w.Body.Len(), size, w.all)
+		}
+		for _, at := range w.all {
+			if at.Before(began.Add(3*pieceTime)) || at.After(time.Now().Add(3*pieceTime)) {
+				t.Errorf("of three requests a piece has %s", at.Sub(began))
+			}
+		}
 	}
 }
 
