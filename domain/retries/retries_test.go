@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestFailuresOfTheFirst30SecondsAreDebug(t *testing.T) {
+func TestFailuresOfTheFirst30SecondsAreDebugAndLaterOnesRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &bytes.Buffer{}
 		plain := func(_ []string, a slog.Attr) slog.Attr {
@@ -23,7 +23,7 @@ func TestFailuresOfTheFirst30SecondsAreDebug(t *testing.T) {
 		l := New(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: plain})), slog.LevelWarn, "reading fails", "reading works")
 		stopped, stop := context.WithCancel(t.Context())
 		stop()
-		down := errors.New("down")
+		down, broken := errors.New("down"), errors.New("broken")
 		for _, c := range []struct {
 			ctx   context.Context
 			pause time.Duration
@@ -42,12 +42,19 @@ func TestFailuresOfTheFirst30SecondsAreDebug(t *testing.T) {
 			{t.Context(), 0, nil, "a", "level=INFO msg=\"reading works\" topic=a"},
 			{t.Context(), 0, nil, "a", ""},
 			{t.Context(), time.Hour, down, "a", "level=WARN msg=\"reading fails\" topic=a error=down"},
+			{t.Context(), time.Minute - 1, broken, "a", ""},
+			{t.Context(), 1, broken, "a", "level=WARN msg=\"reading fails\" topic=a error=broken"},
+			{t.Context(), 10*time.Minute - 1, broken, "a", ""},
+			{t.Context(), 1, broken, "a", "level=WARN msg=\"reading fails\" topic=a error=broken"},
 		} {
 			time.Sleep(c.pause)
 			out.Reset()
 			if l.Report(c.ctx, c.err, "topic", c.topic); strings.TrimSpace(out.String()) != c.want {
 				t.Errorf("after %s, %v of %s: logged %q, want %q", c.pause, c.err, c.topic, out.String(), c.want)
 			}
+		}
+		if len(l.streaks) != 1 {
+			t.Errorf("%d streaks are kept: b has not been tried for an hour", len(l.streaks))
 		}
 	})
 }
