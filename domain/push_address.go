@@ -85,10 +85,10 @@ func inDigits(parts []PushCharge) (fit []PushCharge) {
 	return fit
 }
 
-// Split reduces a push that the provider refused to an amount that it accepts, and returns the pushes of the rest: releases before PlanPushes split amounts stored
-// it whole. Known are the pushes of its feature and period, whose keys the rest does not use. The sum stays the same, so that nothing else is due.
+// Split reduces a push that the provider surely has not counted to an amount that it accepts, and returns the pushes of the rest: releases before PlanPushes split
+// amounts stored it whole. Known are the pushes of its feature and period, whose keys the rest does not use. The sum stays the same, so that nothing else is due.
 func (p *Push) Split(newID func() uuid.UUID, known []Push, now time.Time) (rest []Push) {
-	if p.State != PushStateFailed || p.UnknownSince != nil {
+	if p.State == PushStateDelivered || p.UnknownSince != nil {
 		return nil
 	}
 	n := p.N
