@@ -55,6 +55,28 @@ func TestPeriodsChargesPrintsLinesAndTotals(t *testing.T) {
 	}
 }
 
+// The sums of all tenants are printed below the rows.
+func TestPricesEvaluatePrintsTenantsAndTotals(t *testing.T) {
+	cost := func(charged, evaluated, delta string) string {
+		return `"charged":[` + charged + `],"evaluated":{"currency":"EUR","microUnits":1,"decimal":"` + evaluated + `"},"delta":` + delta
+	}
+	euros, dollars := `{"currency":"EUR","microUnits":1,"decimal":"1.00"}`, `{"currency":"USD","microUnits":1,"decimal":"3.00"}`
+	for totals, want := range map[string]string{
+		"null": "",
+		`{"tenants":2,` + cost(euros, "2.50", `{"microUnits":1,"decimal":"1.50"}`) + `}`: "All tenants (2): charged 1.00 EUR, evaluated 2.50 EUR, difference 1.50.\n",
+		`{"tenants":2,` + cost(euros+","+dollars, "2.50", "null") + `}`:                  "All tenants (2): charged 1.00 EUR, 3.00 USD, evaluated 2.50 EUR.\n",
+		`{"tenants":0,` + cost("", "0.00", `{"microUnits":0,"decimal":"0.00"}`) + `}`:    "All tenants (0): charged nothing, evaluated 0.00 EUR, difference 0.00.\n",
+	} {
+		p := newFakeService(t)
+		p.catalog["POST /api/v1/prices/evaluate"] = json.RawMessage(`{"data":[{"tenantId":"t1","basis":"net","amount":7,` + cost(euros, "1.50", `{"microUnits":1,"decimal":"0.50"}`) +
+			`},{"tenantId":"t2","basis":"billable","amount":1,` + cost(dollars, "1.00", "null") + `}],"totals":` + totals + `,"nextCursor":null}`)
+		code, out, errs := newConsole(t, p).run("prices", "evaluate", "seat", "--period", "2026-05", "-o", "csv")
+		if rows := "tenantId,basis,amount,charged,evaluated,delta\nt1,net,7,1.00 EUR,1.50 EUR,0.50\nt2,billable,1,3.00 USD,1.00 EUR,\n"; code != exitYes || out != rows || errs != want {
+			t.Errorf("exit code %d\n%s%s", code, out, errs)
+		}
+	}
+}
+
 // The price of a difference is beside its figures, and its sums are printed for each tenant.
 func TestADifferenceIsPrintedWithItsPrice(t *testing.T) {
 	p := newFakeService(t)
