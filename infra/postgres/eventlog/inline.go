@@ -107,16 +107,17 @@ func changesWith(rows []row) (list []Move) {
 	return list
 }
 
-// settleInline drops the events that an earlier attempt folded inline, unless that attempt was committed: then members of the group are in the
-// log, which no other transaction stores. The last event may be one of a submission that was removed since.
+// settleInline drops the events that an earlier attempt folded inline, unless that attempt was committed. The last
+// of them is a member of the group, which no other transaction stores.
 func (g *group) settleInline(known map[logKey]found) {
-	for i := range g.unreported.batch {
-		e := &g.unreported.batch[i]
-		if f, ok := known[logKey{e.TenantID, e.DedupeKey}]; ok && f.eventID == e.EventID {
-			return
-		}
+	n := len(g.unreported.batch)
+	if n == 0 {
+		return
 	}
-	g.unreported = inlined{}
+	last := &g.unreported.batch[n-1]
+	if f, ok := known[logKey{last.TenantID, last.DedupeKey}]; !ok || f.eventID != last.EventID {
+		g.unreported = inlined{}
+	}
 }
 
 // reportInline reports the events that the group's commit folded, and how long the last attempt took.

@@ -46,9 +46,9 @@ func (s *submission) holdBack() {
 
 // refill makes the group again of some of its submissions, whose events may have become probes.
 func (g *group) refill(subs []*submission) {
-	sent, unreported := g.sent, g.unreported
+	sent := g.sent
 	g.fill(subs)
-	g.sent, g.unreported = sent, unreported
+	g.sent = sent
 }
 
 // settleHeld answers the events of a strict submission that is refused.
