@@ -63,7 +63,8 @@ func promoteStandbyUnread(x *torture, d drawnFault) string {
 	err := x.whileHeld(pgx.ReadCommitted,
 		`SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator')
  ORDER BY consumer, partition FOR UPDATE`, func() {
-			becomesTrue(x.w, time.Minute, func(ctx context.Context) bool {
+			// Another fault may keep the broker down for a while: nothing is published then.
+			becomesTrue(x.w, 5*time.Minute, func(ctx context.Context) bool {
 				return x.w.sql.QueryRow(ctx, unreadSQL).Scan(&unread) == nil && unread > 0
 			})
 			x.w.servers.killPrimary()

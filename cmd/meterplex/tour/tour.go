@@ -190,15 +190,15 @@ func (t *Tour) do(want int, args ...string) error {
 	return nil
 }
 
-// until polls done for up to a minute; what describes the awaited state in the error.
+// until polls done for up to five minutes; what describes the awaited state in the error.
 func (t *Tour) until(ctx context.Context, what string, done func() (bool, error)) error {
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		ok, err := done()
 		if ok || err != nil {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return errors.New("it took more than a minute until " + what)
+			return errors.New("it took more than five minutes until " + what)
 		}
 		select {
 		case <-ctx.Done():
