@@ -74,6 +74,6 @@ UPDATE = $(TEST) -count=1
 generate: ## Write every generated file: vocabulary, rules and dashboards, codes of errors, examples, golden files
 	$(UPDATE) ./events -run '^TestEveryVocabularyIsEmbedded$$' -update
 	$(UPDATE) ./deploy/observe -run '^TestTheFilesHoldTheTable$$' -update
-	$(UPDATE) ./domain/codes -run '^TestTheDocumentHoldsTheTable$$' -update
+	$(UPDATE) ./domain/codes -run '^(TestTheDocumentHoldsTheTable|TestTheSDKsHoldTheRemedies)$$' -update
 	$(UPDATE) ./http -run '^TestEveryExampleIsSent$$' -update
 	cd deploy/check && $(UPDATE) -run '^TestTheChartRenders$$' . -update

@@ -1,0 +1,3 @@
+module github.com/meterplex/meterplex/sdk/go
+
+go 1.24
