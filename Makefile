@@ -76,4 +76,5 @@ generate: ## Write every generated file: vocabulary, rules and dashboards, codes
 	$(UPDATE) ./deploy/observe -run '^TestTheFilesHoldTheTable$$' -update
 	$(UPDATE) ./domain/codes -run '^(TestTheDocumentHoldsTheTable|TestTheSDKsHoldTheRemedies)$$' -update
 	$(UPDATE) ./http -run '^TestEveryExampleIsSent$$' -update
+	$(UPDATE) ./http -run '^TestTheSDKsKnowTheDocument$$' -update-sdk
 	cd deploy/check && $(UPDATE) -run '^TestTheChartRenders$$' . -update
