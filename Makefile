@@ -27,8 +27,8 @@ test: ## Run each promise end to end and the short form of all other tests (PKG=
 
 test-all: lint ## Run every test in full, before a release (an hour; Chromium, npm and Python are used if installed)
 	$(VET)
-	$(TEST) -p 2 -timeout 60m ./...
-	$(TEST) -race -p 2 -timeout 60m $(RACED)
+	$(TEST) -p 2 -timeout 2h ./...
+	$(TEST) -race -p 2 -timeout 2h $(RACED)
 	cd deploy/check && $(TEST) -count=1 ./...
 
 lint: ## Check form, known faults, the rules of imports, links: gofmt, staticcheck, the tests of the root folder
