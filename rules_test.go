@@ -99,6 +99,7 @@ var layers = map[string]layer{
 
 	// The program: cli holds the nouns, node the wiring. Only node and doctor reach infra, except for the list
 	// of the dangers that a setting allows. verify shares no code with the service.
+	"sdk":                  {}, // runs the tests of the SDKs
 	"examples":             {}, // clients of the HTTP API: the standard library only
 	"cmd/bench":            {ours: []string{"events", "infra", "infra/local", "infra/local/localkafka"}, anyOther: true},
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},

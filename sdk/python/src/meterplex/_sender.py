@@ -1,0 +1,280 @@
+"""The sender: one thread that sends the events of the client's queues in order, and acts on each answer as sdk/queue.md says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+from . import _owner
+from ._codes import REMEDIES
+from ._events import parse_time
+from ._http import Answer, Http, NoAnswer
+from ._pipeline import Pipeline, Verdict, log
+from ._queue import HEADER, Batch
+from ._refused import Refused
+
+FIRST_WAIT = 0.5  # seconds, doubled after each attempt
+WARN_EVERY = 3600.0  # seconds between warnings of old events
+
+
+class Sender:
+    """Sends batches until the pipeline stops."""
+
+    def __init__(self, pipeline: Pipeline, http: Http, refused: Refused) -> None:
+        self._p, self._http, self._refused = pipeline, http, refused
+        self._looked = -_owner.LOOK_SECONDS
+        self._failing = 0.0  # when the present outage began; 0: none
+        self._attempt = 0  # in the present outage
+        self._reported = False  # the present outage
+        self._warned = -WARN_EVERY
+        self.key_changed = False
+
+    def run(self) -> None:
+        """Run until the pipeline stops."""
+        while not self._p.stopping:
+            try:
+                queue = self._next()
+                if queue is not None:
+                    self._serve(queue)
+            except Exception as e:  # a disk that fails; the events stay where they are
+                log.debug("sender", exc_info=True)
+                self._fail(f"{type(e).__name__}: {e}", None)
+
+    def _look(self) -> None:
+        """Take over the queues of dead processes."""
+        s = self._p.settings
+        if time.monotonic() - self._looked < _owner.LOOK_SECONDS and self._p.looked:
+            return
+        taken = _owner.take_over(s.dir, s.tenant) if s.dir is not None else []
+        self._looked = time.monotonic()
+        with self._p.changed:
+            self._p.taken += taken
+            self._p.looked = True
+            self._p.changed.notify_all()
+
+    def _next(self) -> Any:
+        """Wait for a queue with a batch to send; None: the pipeline stops."""
+        p = self._p
+        while not p.stopping:
+            self._look()
+            with p.changed:
+                if p.taken:
+                    return p.taken[0]
+                wait = self._looked + _owner.LOOK_SECONDS - time.monotonic() if p.settings.dir is not None else None
+                if p.own is not None and p.own.waiting:
+                    due = self._due()
+                    if due <= 0:
+                        return p.own
+                    wait = due if wait is None else min(wait, due)
+                if wait is None or wait > 0:
+                    p.changed.wait(wait)
+        return None
+
+    def _due(self) -> float:
+        """Return the seconds until the next batch of the own queue is due."""
+        p, s = self._p, self._p.settings
+        if p.flushing or p.own.waiting >= s.max_events or p.own.waiting_bytes >= s.max_bytes:
+            return 0
+        return p.first_waiting + s.max_age - time.monotonic()
+
+    def _serve(self, queue: Any) -> None:
+        """Send one batch of a queue."""
+        p = self._p
+        with p.changed:
+            added, waiting, since = queue.added, queue.waiting, p.first_waiting
+            if queue is p.own:
+                p.first_waiting = 0.0
+        try:
+            batch = queue.read(queue.position, p.settings.max_events, p.settings.max_bytes)
+            if batch is None:
+                self._end(queue, added)
+                return
+            with p.changed:
+                if queue is p.own and len(batch.events) < waiting:
+                    p.first_waiting = since
+            self._keep_damages(queue, batch)
+            if batch.events:
+                self._send(queue, batch)
+            else:
+                self._advance(queue, batch, [])
+        except FileNotFoundError:
+            p.drop(queue)  # another client has taken it over
+
+    def _end(self, queue: Any, added: int) -> None:
+        """Nothing more can be read: remove a queue that was taken over."""
+        p = self._p
+        with p.changed:
+            queue.finished = max(queue.finished, added)
+            if not queue.waiting:
+                queue.waiting_bytes = 0
+            p.changed.notify_all()
+        if queue in p.taken:
+            queue.remove()
+            p.drop(queue)
+
+    def _keep_damages(self, queue: Any, batch: Batch) -> None:
+        for damage in batch.damages:
+            if damage.bytes:
+                self._refused.damage(queue.token, damage)
+                self._p.stats.damaged += 1
+                detail = f"{len(damage.bytes)} bytes at {damage.offset} of segment {damage.segment} of queue {queue.token} are no record; moved to damaged/"
+            else:
+                detail = f"segment {damage.segment} of queue {queue.token} is missing"
+            self._p.settings.report("damaged", detail)
+
+    def _send(self, queue: Any, batch: Batch) -> bool:
+        """Send events until each has a final verdict. False: the pipeline stops."""
+        events = [_decode(event) for event in batch.events]
+        ids = [event.get("eventId") for event in events]
+        body = gzip.compress(b'{"events":[' + b",".join(batch.events) + b"]}", 6, mtime=0)
+        while not self._p.stopping:
+            self._warn(events)
+            answer, reason = self._exchange(body)
+            verdicts = _verdicts(answer, ids) if answer is not None else None
+            if verdicts is not None:
+                self._recover()
+                self._finish(queue, batch, events, verdicts)
+                return True
+            if answer is not None and answer.status in (401, 403):
+                self._refuse_key(answer)
+                continue
+            if answer is not None and answer.status not in (408, 429) and answer.status < 500:
+                if len(ids) > 1:
+                    half = len(ids) // 2
+                    return self._send(queue, batch.part(0, half)) and self._send(queue, batch.part(half, len(ids)))
+                problem = answer.problem()
+                if problem is not None and answer.status not in (404, 405):
+                    self._recover()
+                    self._damage(queue, batch, ids[0], problem)
+                    return True
+            self._fail(reason, answer)
+        return False
+
+    def _exchange(self, body: bytes) -> tuple[Answer | None, str]:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        if self._failing and time.monotonic() - self._failing >= self._p.settings.longest_wait:
+            headers["Meterplex-Replay"] = "offline"
+        try:
+            answer = self._http.request("POST", "/api/v1/usage/events", body, headers, self._p.settings.timeout)
+        except NoAnswer as e:
+            return None, str(e)
+        problem = answer.problem()
+        return answer, f"{problem['code']}: {problem.get('detail', '')}" if problem else f"status {answer.status}, not of the service"
+
+    def _recover(self) -> None:
+        self._failing, self._attempt, self._reported = 0.0, 0, False
+
+    def _fail(self, reason: str, answer: Answer | None) -> None:
+        """Wait before the next attempt; report an outage once."""
+        s, now = self._p.settings, time.monotonic()
+        self._failing = self._failing or now
+        self._p.stats.last_error = "unavailable: " + reason
+        if now - self._failing >= s.longest_wait and not self._reported:
+            self._reported = True
+            s.report("unavailable", f"no event could be sent for {now - self._failing:.0f} s; events wait in the queue: {reason}")
+        least = answer.retry_after() if answer is not None else 0.0
+        most = min(s.longest_wait, FIRST_WAIT * 2 ** min(self._attempt, 30))
+        self._attempt += 1
+        self._pause(least, flush=False)
+        self._pause(random.uniform(0, most) - least)
+
+    def _refuse_key(self, answer: Answer) -> None:
+        """The key is refused: keep all events, and wait for another one."""
+        problem = answer.problem() or {"code": "unauthenticated" if answer.status == 401 else "forbidden", "detail": f"status {answer.status}"}
+        self._p.stats.last_error = f"{problem['code']}: {problem.get('detail', '')}"
+        self._p.settings.report(problem["code"], f"{problem.get('detail', '')}; events wait in the queue: set_key sends them at once")
+        with self._p.changed:
+            self._p.changed.wait_for(lambda: self.key_changed or self._p.stopping, self._p.settings.key_wait)
+            self.key_changed = False
+
+    def _pause(self, seconds: float, flush: bool = True) -> None:
+        """Wait; a new key ends the wait, and so does a flush, if it may."""
+        p = self._p
+        if seconds <= 0:
+            return
+        with p.changed:
+            begun = p.flushing
+            p.changed.wait_for(lambda: p.stopping or self.key_changed or flush and p.flushing > begun, seconds)
+            self.key_changed = False
+
+    def _warn(self, events: list[dict[str, Any]]) -> None:
+        """Report, at most once an hour, that events become too old for the service."""
+        oldest = max((age_of(event) for event in events), default=0.0)
+        if oldest > self._p.settings.warn_age and time.monotonic() - self._warned >= WARN_EVERY:
+            self._warned = time.monotonic()
+            self._p.settings.report("too_old", f"the oldest event is {oldest / 86400:.1f} days old; the service refuses events that are more than 7 days old")
+
+    def _finish(self, queue: Any, batch: Batch, events: list[dict[str, Any]], verdicts: list[Verdict]) -> None:
+        """Keep what was not counted, then call the handler, then move the cursor."""
+        refused = [(event, v) for event, v in zip(batch.events, verdicts) if not v.counted]
+        if refused:
+            self._refused.reject(refused)
+        for event, verdict in zip(events, verdicts):
+            try:
+                self._p.settings.on_verdict(event, verdict)
+            except Exception:
+                log.exception("on_verdict failed")
+        self._advance(queue, batch, verdicts)
+
+    def _damage(self, queue: Any, batch: Batch, event_id: Any, problem: dict[str, Any]) -> None:
+        """Keep an event that the service cannot read even alone."""
+        event_id = event_id if isinstance(event_id, str) else ""
+        self._refused.damage_event(batch.events[0], event_id, problem)
+        self._p.stats.damaged += 1
+        self._p.settings.report("damaged", f"the service cannot read the event {event_id!r}, moved to damaged/: {problem['code']}: {problem.get('detail', '')}")
+        self._advance(queue, batch, [])
+
+    def _advance(self, queue: Any, batch: Batch, verdicts: list[Verdict]) -> None:
+        size = sum(HEADER + len(event) for event in batch.events)
+        queue.advance(batch.after, len(batch.events), size)
+        stats = self._p.stats
+        with self._p.changed:
+            queue.position = batch.after
+            queue.finished = min(queue.finished + len(batch.events), queue.added)
+            queue.waiting_bytes = max(0, queue.waiting_bytes - size)
+            for v in verdicts:
+                if v.status == "accepted":
+                    stats.accepted += 1
+                elif v.status == "duplicate":
+                    stats.duplicates += 1
+                elif v.status == "conflict":
+                    stats.conflicts += 1
+                else:
+                    stats.rejected += 1
+            self._p.changed.notify_all()
+
+
+def _decode(event: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(event)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def age_of(event: bytes | dict[str, Any]) -> float:
+    """Return the age of an event in seconds, by its timestamp."""
+    try:
+        sent = _decode(event) if isinstance(event, bytes) else event
+        return max(0.0, (datetime.now(timezone.utc) - parse_time(sent.get("timestamp"))).total_seconds())
+    except ValueError:
+        return 0.0
+
+
+def _verdicts(answer: Answer, ids: list[Any]) -> list[Verdict] | None:
+    """Return one verdict for each event, in order; None: the answer is not the service's."""
+    found = answer.json() if answer.status == 202 and answer.media_type == "application/json" else None
+    entries = found.get("events") if isinstance(found, dict) else None
+    if not isinstance(entries, list) or len(entries) != len(ids):
+        return None
+    verdicts = []
+    for entry, sent in zip(entries, ids):
+        if not isinstance(entry, dict) or entry.get("eventId") != sent or not isinstance(entry.get("status"), str) or not entry["status"]:
+            return None
+        code, reason, position = (str(entry.get(name) or "") for name in ("code", "reason", "position"))
+        verdicts.append(Verdict(sent or "", entry["status"], code, reason, REMEDIES.get(code, ""), position))
+    return verdicts
