@@ -1,0 +1,3 @@
+import meterplex from './index.cjs'
+
+export const { Meterplex, MeterplexError, amount, eventId, countRequests, countFetch, withTokens } = meterplex

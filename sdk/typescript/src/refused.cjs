@@ -1,0 +1,90 @@
+'use strict'
+// The folders rejected/ and damaged/: events and bytes that the service did not count. See "Send" in queue.md.
+const fs = require('node:fs/promises')
+const path = require('node:path')
+const { createHash } = require('node:crypto')
+const { FILE, isGone, makeFolder, syncFolder } = require('./folder.cjs')
+
+/** @typedef {{event: any, text: string, status: string, code: string, reason: string, remedy: string, at: string}} Refusal */
+
+const AT_ONCE = 16
+
+class Refused {
+  /** @param {string} dir */
+  constructor (dir) {
+    this.rejected = path.join(dir, 'rejected')
+    this.damaged = path.join(dir, 'damaged')
+  }
+
+  /** reject keeps events that the service did not count, durably. @param {Refusal[]} refusals */
+  async reject (refusals) {
+    for (let i = 0; i < refusals.length; i += AT_ONCE) {
+      await Promise.all(refusals.slice(i, i + AT_ONCE).map((r) => this.save(this.rejected, nameOf(r), contentOf(r))))
+    }
+    if (refusals.length > 0) await syncFolder(this.rejected)
+  }
+
+  /** damage keeps an event that the service cannot read, durably. @param {Refusal} r */
+  async damage (r) {
+    await this.save(this.damaged, 'event-' + nameOf(r), contentOf(r))
+    await syncFolder(this.damaged)
+  }
+
+  /** bytes keeps bytes that are no record, durably. @param {string} name @param {Buffer} bytes */
+  async bytes (name, bytes) {
+    await this.save(this.damaged, name, bytes)
+    await syncFolder(this.damaged)
+  }
+
+  /** list returns the refused events. */
+  async list () {
+    /** @type {any[]} */
+    const all = []
+    for (const name of await this.names('')) {
+      try {
+        all.push(JSON.parse(await fs.readFile(path.join(this.rejected, name), 'utf8')))
+      } catch (err) {
+        if (!isGone(err)) throw err
+      }
+    }
+    return all.sort((a, b) => String(a.at).localeCompare(String(b.at)))
+  }
+
+  /** @param {string} eventId */
+  async acknowledge (eventId) {
+    for (const name of await this.names(hash(eventId, 32) + '-')) await fs.rm(path.join(this.rejected, name), { force: true })
+  }
+
+  /** @param {string} prefix */
+  async names (prefix) {
+    try {
+      return (await fs.readdir(this.rejected)).filter((name) => name.startsWith(prefix) && name.endsWith('.json')).sort()
+    } catch (err) {
+      if (isGone(err)) return []
+      throw err
+    }
+  }
+
+  /** @param {string} folder @param {string} name @param {string | Buffer} content */
+  async save (folder, name, content) {
+    await makeFolder(folder)
+    const file = path.join(folder, name)
+    const handle = await fs.open(file + '.tmp', 'w', FILE)
+    try {
+      await handle.writeFile(content)
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+    await fs.rename(file + '.tmp', file)
+  }
+}
+
+/** @param {string} text @param {number} digits */
+const hash = (text, digits) => createHash('sha256').update(text).digest('hex').slice(0, digits)
+/** @param {Refusal} r */
+const nameOf = (r) => `${hash(r.event.eventId, 32)}-${hash(r.text, 16)}.json`
+/** @param {Refusal} r */
+const contentOf = ({ text, status, code, reason, remedy, at }) => `{"event":${text},${JSON.stringify({ status, code, reason, remedy, at }).slice(1)}`
+
+module.exports = { Refused }
