@@ -6,6 +6,8 @@
         client.record("api_calls", 1)
 """
 
+from ._async import AsyncClient, AsyncRows
+from ._calls import Row, Rows
 from ._client import Client, Recorded
 from ._events import Event, amount, event_id
 from ._http import VERSION as __version__
@@ -16,6 +18,8 @@ from .errors import InvalidEvent, MeterplexError, QueueFull, QuotaExceeded, Unkn
 
 __all__ = [
     "Account",
+    "AsyncClient",
+    "AsyncRows",
     "Check",
     "Client",
     "Committed",
@@ -30,6 +34,8 @@ __all__ = [
     "Rejected",
     "Remaining",
     "Reservation",
+    "Row",
+    "Rows",
     "Stats",
     "UnknownOutcome",
     "Verdict",

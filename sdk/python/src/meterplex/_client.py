@@ -160,11 +160,11 @@ class Client(Limits, Reads):
         """
         submitted = self.submit(events)
         deadline = None if timeout is None else time.monotonic() + timeout
-        for made, ticket in submitted:
-            try:
+        try:
+            for _, ticket in submitted:
                 ticket.future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            except FutureTimeout:
-                self._give_up(made, ticket)
+        except FutureTimeout:
+            self.give_up(submitted)
         return [made for made, _ in submitted]
 
     def submit(self, events: Iterable[Event]) -> list[tuple[Recorded, Ticket]]:
@@ -176,12 +176,15 @@ class Client(Limits, Reads):
             (Recorded(event["eventId"], format_time(parse_time(event["timestamp"]))), pipeline.submit(text)) for event, text in zip(whole, encoded)
         ]
 
-    def _give_up(self, made: Recorded, ticket: Ticket) -> None:
-        error = self._running().pipeline.give_up(ticket)
-        if isinstance(error, UnknownOutcome):
-            error.id = made.event_id
-        if error is not None:
-            raise error
+    def give_up(self, submitted: list[tuple[Recorded, Ticket]]) -> None:
+        """Raise the error of a caller that waits no longer, unless its events are durable. What is not written yet will not be."""
+        pipeline = self._running().pipeline
+        errors = [(made, pipeline.give_up(ticket)) for made, ticket in submitted]
+        for made, error in errors:
+            if isinstance(error, UnknownOutcome):
+                error.id = made.event_id
+            if error is not None:
+                raise error
 
     def flush(self, timeout: float = 30.0) -> Remaining:
         """Send what waits now, for at most timeout seconds, and return what remains."""
@@ -245,6 +248,10 @@ class Client(Limits, Reads):
             with run.pipeline.changed:
                 run.sender.key_changed = True
                 run.pipeline.changed.notify_all()
+
+    def report(self, error: MeterplexError) -> None:
+        """Report an error to on_error."""
+        self._settings.report(error.code, error.detail)
 
     def __enter__(self) -> Client:
         return self

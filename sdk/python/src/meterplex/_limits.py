@@ -80,6 +80,11 @@ class Reservation:
     committed: Committed | None = None  # after the block
 
 
+def check_used(hold: Reservation) -> int:
+    """Return the amount that a block used; InvalidEvent if it did not say."""
+    return check_amount(hold.used, 0)
+
+
 @dataclass
 class _Known:
     at: float
@@ -189,7 +194,7 @@ class Limits:
         made = hold.held["reservationId"]
         try:
             yield hold
-            used = check_amount(hold.used, 0)
+            used = check_used(hold)
         except BaseException:
             self.release(feature, made, timeout=timeout)
             raise

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -109,6 +109,16 @@ class Ticket:
     event: bytes
     future: Future[None]
 
+    def settle(self, error: MeterplexError | None) -> None:
+        """End the caller's wait, unless it has been cancelled."""
+        try:
+            if error is None:
+                self.future.set_result(None)
+            else:
+                self.future.set_exception(error)
+        except InvalidStateError:
+            pass
+
 
 class Pipeline:
     """The state that callers, the writer and the sender share. changed guards all of it."""
@@ -117,7 +127,7 @@ class Pipeline:
         self.settings = settings
         self.changed = threading.Condition()
         self.pending: deque[Ticket] = deque()
-        self.write_error: OSError | None = None  # of the last write
+        self.write_error: Exception | None = None  # of the last write
         self.taken: list[Any] = []  # DiskQueues, the oldest first
         self.own: Any = None  # the queue that the writer appends to
         self.first_waiting = 0.0  # when the oldest event that the sender has not read was recorded
@@ -156,7 +166,7 @@ class Pipeline:
             error = self.write_error
             if error is None:
                 return QueueFull("queue_full", f"the queue held {self.waiting_bytes} bytes until the deadline; the event was not stored")
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 return QueueFull("queue_full", f"{error}; the event was not stored")
             return MeterplexError("queue_failed", f"{error}; the event was not stored")
 
@@ -189,7 +199,6 @@ class Pipeline:
         with self.changed:
             self.stopping = True
             for ticket in self.pending:
-                if not ticket.future.done():
-                    ticket.future.set_exception(MeterplexError("closed", "the client was closed before the event was stored"))
+                ticket.settle(MeterplexError("closed", "the client was closed before the event was stored"))
             self.pending.clear()
             self.changed.notify_all()

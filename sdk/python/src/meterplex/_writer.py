@@ -51,6 +51,9 @@ class Writer:
         p, group, size = self._p, [], 0
         room = p.settings.queue_bytes - p.waiting_bytes
         while p.pending and size < GROUP_BYTES:
+            if p.pending[0].future.cancelled():
+                p.pending.popleft()
+                continue
             size += HEADER + len(p.pending[0].event)
             if size > room:
                 break
@@ -83,7 +86,7 @@ class Writer:
             return
         try:
             stored = self._append(group)
-        except OSError as e:
+        except Exception as e:
             self._abandon()
             with p.changed:
                 p.write_error = e
@@ -107,8 +110,7 @@ class Writer:
         if not p.first_waiting:
             p.first_waiting = time.monotonic()
         for ticket in group:
-            if not ticket.future.cancelled():
-                ticket.future.set_result(None)
+            ticket.settle(None)
         p.changed.notify_all()
 
     def _append(self, group: list[Ticket]) -> bool:
