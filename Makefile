@@ -24,16 +24,19 @@ build: ## Build bin/meterplex
 test: ## Run each promise end to end and the short form of all other tests (PKG=./infra/relay TESTFLAGS='-run TestP2_': a part)
 	$(VET)
 	GOGC=400 $(TEST) -short -p 3 -timeout 8m $(PKG)
+	$(if $(filter ./...,$(PKG)),cd sdk/go && go vet ./... && $(TEST) ./...)
 
 test-all: lint ## Run every test in full, before a release (an hour; Chromium, npm and Python are used if installed)
 	$(VET)
 	$(TEST) -p 2 -timeout 2h ./...
 	$(TEST) -race -p 2 -timeout 2h $(RACED)
 	cd deploy/check && $(TEST) -count=1 ./...
+	cd sdk/go && go vet ./... && $(TEST) -race -count=1 ./...
 
 lint: ## Check form, known faults, the rules of imports, links: gofmt, staticcheck, the tests of the root folder
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt -w the files above"; exit 1; }
 	GOGC=400 go tool staticcheck ./...
+	cd sdk/go && go tool -modfile=../../go.mod staticcheck ./...
 	$(TEST) -short -timeout 8m .
 	@$(MAKE) --no-print-directory vulnerabilities
 

@@ -186,8 +186,8 @@ func TestEveryPackageChecksForLeaks(t *testing.T) {
 	var tested []string
 	checks, starts := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasPrefix(path, "deploy/check") {
-			return err
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasPrefix(path, "deploy/check") || strings.HasPrefix(path, "sdk/go") {
+			return err // modules of their own
 		}
 		text, err := os.ReadFile(path)
 		folder := filepath.Dir(path)
