@@ -47,7 +47,8 @@ type Options struct {
 	BatchAge    time.Duration // an event waits at most so long for others; default 1 s
 	QueueBytes  int64         // the events on disk, at most; default 1 GiB. Then Record waits, and fails with queue_full
 
-	// OnVerdict is called for each final verdict, at least once, one after the other; sending waits for it. Default: verdicts that are not counted are logged.
+	// OnVerdict is called for each final verdict, at least once, one after the other; sending waits for it, so it must not Flush or Close. Default: events
+	// that are not counted are logged.
 	OnVerdict func(Event, Verdict)
 	// OnError is called for failures of the sender. Default: they are logged.
 	OnError func(*Error)
@@ -68,6 +69,18 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
+// check refuses values that have no meaning.
+func (o *Options) check() error {
+	if o.Durability != "" && o.Durability != Fsync && o.Durability != OS || o.CheckPolicy != "" && o.CheckPolicy != Deny && o.CheckPolicy != Allow {
+		return invalid("invalid_argument", "Durability must be fsync or os, CheckPolicy deny or allow")
+	}
+	if min(o.BatchEvents, o.BatchBytes) < 0 || o.QueueBytes < 0 ||
+		min(o.BatchAge, o.AttemptTimeout, o.CheckTimeout, o.MaxStale, o.LongestWait, o.KeyWait, o.WarnAge) < 0 {
+		return invalid("invalid_argument", "A number or a time of Options is below 0")
+	}
+	return nil
+}
+
 func (o Options) withDefaults() Options {
 	o.Durability = or(o.Durability, Fsync)
 	o.BatchEvents = min(or(o.BatchEvents, 1000), 1000)
@@ -82,21 +95,12 @@ func (o Options) withDefaults() Options {
 	o.LongestWait = or(o.LongestWait, time.Minute)
 	o.KeyWait = or(o.KeyWait, time.Minute)
 	o.WarnAge = or(o.WarnAge, 6*24*time.Hour)
-	if o.OnVerdict == nil {
-		o.OnVerdict = o.logVerdict
-	}
 	if o.OnError == nil {
 		o.OnError = func(e *Error) {
 			o.Logger.Error("meterplex: "+e.Detail, "code", e.Code, "remedy", e.Remedy, "traceId", e.TraceID)
 		}
 	}
 	return o
-}
-
-func (o *Options) logVerdict(e Event, v Verdict) {
-	if !v.Counted() {
-		o.Logger.Warn("meterplex: usage is not counted: "+v.Reason, "eventId", v.EventID, "feature", e.Feature, "status", v.Status, "code", v.Code, "remedy", v.Remedy)
-	}
 }
 
 func or[T comparable](value, otherwise T) T {
@@ -162,6 +166,9 @@ func (s signal) send() {
 func New(url, key, dir string, options *Options) (*Client, error) {
 	if options == nil {
 		options = &Options{}
+	}
+	if err := options.check(); err != nil {
+		return nil, err
 	}
 	c := &Client{options: options.withDefaults(), changed: make(chan struct{}), wakeWriter: make(signal, 1), wakeSender: make(signal, 1), hurry: make(signal, 1)}
 	if err := c.api.init(url, key, &c.options); err != nil {
@@ -341,7 +348,7 @@ func (c *Client) Stats() Stats {
 		s.Waiting += n
 		s.WaitingBytes += bytes
 		if n > 0 {
-			s.Oldest = max(s.Oldest, ageOf(q.Peek()))
+			s.Oldest = max(s.Oldest, headOf(q.Peek()).age())
 		}
 	}
 	return s

@@ -265,7 +265,7 @@ func (c *Client) held(ctx context.Context, r ReserveRequest, work func(context.C
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		ticks := time.NewTicker(r.TTL / 3)
+		ticks := time.NewTicker(max(r.TTL, time.Second) / 3)
 		defer ticks.Stop()
 		for {
 			select {

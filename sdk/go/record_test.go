@@ -194,6 +194,11 @@ func TestNewRefusesBadInput(t *testing.T) {
 			t.Errorf("%q: %v", in, err)
 		}
 	}
+	for _, o := range []Options{{Durability: "x"}, {CheckPolicy: "x"}, {BatchEvents: -1}, {QueueBytes: -1}, {BatchAge: -1}} {
+		if _, err := New("http://x", "k", "d", &o); code(err) != "invalid_argument" {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
 	if _, err := New("http://x", "k", "/dev/null/x", nil); code(err) != "queue_failed" {
 		t.Error(err)
 	}

@@ -35,7 +35,21 @@ func (v *Verdict) Counted() bool { return v.Status == "accepted" || v.Status == 
 type batch struct {
 	queue  events
 	events [][]byte
+	heads  []head
 }
+
+// head is what the sender needs of an event.
+type head struct {
+	EventID   string    `json:"eventId"`
+	Timestamp time.Time `json:"timestamp"`
+}
+
+func headOf(event []byte) (h head) {
+	_ = json.Unmarshal(event, &h)
+	return h
+}
+
+func (b batch) part(from, to int) batch { return batch{b.queue, b.events[from:to], b.heads[from:to]} }
 
 // send sends the events of all queues, in order, until the client stops.
 func (c *Client) send() {
@@ -114,7 +128,11 @@ func (c *Client) read(q events) (batch, time.Duration) {
 		c.report(newError("queue_failed", err, "The queue cannot be read"))
 		return batch{}, c.options.KeyWait
 	}
-	return batch{q, list}, 0
+	b := batch{q, list, make([]head, len(list))}
+	for i, e := range list {
+		b.heads[i] = headOf(e)
+	}
+	return b, 0
 }
 
 // deliver sends a batch until each event has a final verdict, or the client stops.
@@ -123,11 +141,11 @@ func (c *Client) deliver(b batch) {
 	var failing time.Time // since when
 	told := false
 	for n := 0; c.ctx.Err() == nil && !b.queue.Lost(); n++ {
-		c.warnOld(b.events)
+		c.warnOld(b.heads)
 		late := !failing.IsZero() && time.Since(failing) >= c.options.LongestWait
 		a, err := c.ingest(body, late)
 		if err == nil {
-			if verdicts := verdictsOf(a, b.events); verdicts != nil {
+			if verdicts := verdictsOf(a, b.heads); verdicts != nil {
 				c.settle(b, verdicts)
 				return
 			}
@@ -143,8 +161,8 @@ func (c *Client) deliver(b batch) {
 			n = -1
 		case isAboutBatch(refusal) && len(b.events) > 1:
 			half := len(b.events) / 2
-			c.deliver(batch{b.queue, b.events[:half]})
-			c.deliver(batch{b.queue, b.events[half:]})
+			c.deliver(b.part(0, half))
+			c.deliver(b.part(half, len(b.events)))
 			return
 		case isAboutEvent(refusal):
 			c.discard(b, refusal)
@@ -210,7 +228,7 @@ func (c *Client) ingest(body []byte, late bool) (*answer, error) {
 }
 
 // verdictsOf returns the verdicts of an answer of the service, nil if it is another answer: there must be one for each event, in order.
-func verdictsOf(a *answer, sent [][]byte) []Verdict {
+func verdictsOf(a *answer, sent []head) []Verdict {
 	var body struct{ Events []json.RawMessage }
 	if a.status != http.StatusAccepted || a.media() != "application/json" || json.Unmarshal(a.body, &body) != nil || len(body.Events) != len(sent) {
 		return nil
@@ -218,7 +236,7 @@ func verdictsOf(a *answer, sent [][]byte) []Verdict {
 	verdicts := make([]Verdict, len(sent))
 	for i, raw := range body.Events {
 		v := &verdicts[i]
-		if json.Unmarshal(raw, v) != nil || v.Status == "" || v.EventID == "" || v.EventID != headOf(sent[i]).EventID {
+		if json.Unmarshal(raw, v) != nil || v.Status == "" || v.EventID == "" || v.EventID != sent[i].EventID {
 			return nil
 		}
 		v.Remedy, v.JSON = remedies[v.Code], raw
@@ -226,23 +244,11 @@ func verdictsOf(a *answer, sent [][]byte) []Verdict {
 	return verdicts
 }
 
-// head is what the sender needs of an event.
-type head struct {
-	EventID   string    `json:"eventId"`
-	Timestamp time.Time `json:"timestamp"`
-}
-
-func headOf(event []byte) (h head) {
-	_ = json.Unmarshal(event, &h)
-	return h
-}
-
-func ageOf(event []byte) time.Duration {
-	at := headOf(event).Timestamp
-	if at.IsZero() {
+func (h head) age() time.Duration {
+	if h.Timestamp.IsZero() {
 		return 0
 	}
-	return max(0, time.Since(at))
+	return max(0, time.Since(h.Timestamp))
 }
 
 // settle keeps the events that are not counted, calls the handler, and removes the events from the queue, in this order.
@@ -253,9 +259,13 @@ func (c *Client) settle(b batch, verdicts []Verdict) {
 		}
 	}
 	for i, v := range verdicts {
-		var e Event
-		_ = json.Unmarshal(b.events[i], &e)
-		c.options.OnVerdict(e, v)
+		if c.options.OnVerdict != nil {
+			var e Event
+			_ = json.Unmarshal(b.events[i], &e)
+			c.options.OnVerdict(e, v)
+		} else if !v.Counted() {
+			c.options.Logger.Warn("meterplex: usage is not counted: "+v.Reason, "eventId", v.EventID, "status", v.Status, "code", v.Code, "remedy", v.Remedy)
+		}
 	}
 	b.queue.Settle(b.events)
 	c.mu.Lock()
@@ -277,8 +287,7 @@ func (c *Client) settle(b batch, verdicts []Verdict) {
 
 // discard moves an event that the service cannot read to damaged/.
 func (c *Client) discard(b batch, refusal *Error) {
-	event := b.events[0]
-	id := headOf(event).EventID
+	event, id := b.events[0], b.heads[0].EventID
 	if c.dir != nil && !c.retryWrite(func() error { return c.dir.KeepDamaged(id, event, damagedFile(event, refusal)) }) {
 		return
 	}
@@ -312,13 +321,13 @@ func (c *Client) advance(n int) {
 }
 
 // warnOld reports events that will soon be too old for the service, at most once an hour.
-func (c *Client) warnOld(events [][]byte) {
+func (c *Client) warnOld(events []head) {
 	if time.Since(c.toldOld) < time.Hour {
 		return
 	}
 	age := time.Duration(0)
 	for _, e := range events {
-		age = max(age, ageOf(e))
+		age = max(age, e.age())
 	}
 	if age >= c.options.WarnAge {
 		c.toldOld = time.Now()

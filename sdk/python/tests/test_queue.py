@@ -283,7 +283,8 @@ class TakenOver(QueueTest):
         with self.offline() as client:
             client.record_many([event("a")])
             self.assertEqual(client.close(0).events, 1)
-        self.assertEqual(self.files(self.queues()[0]), ["00000001.seg"], "without an owner")
+        self.assertEqual(self.files(self.queues()[0]), ["00000001.seg", "owner"])
+        self.assertLess(os.stat(os.path.join(self.dir, self.queues()[0], "owner")).st_mtime, time.time() - 100, "it is dead at once")
         with self.client() as client:
             self.assertEqual(client.flush(20).events, 0)
         self.assertEqual(len(self.verdicts), 1)
@@ -473,7 +474,7 @@ class Closing(QueueTest):
         begun = time.monotonic()
         self.assertEqual(client.close(0.1).events, 1)
         self.assertLess(time.monotonic() - begun, 10)
-        self.assertEqual(self.files(self.queues()[0]), ["00000001.seg"])
+        self.assertEqual(self.files(self.queues()[0]), ["00000001.seg", "owner"])
 
     def test_callers_of_record_end_with_the_client(self):
         client = self.offline(queue_bytes=100)

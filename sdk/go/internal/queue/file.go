@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 )
 
 // ErrFull is the error of an append for which the disk has no space. ErrLost says that the queue belongs to another client now.
@@ -29,7 +30,7 @@ type Damage struct {
 // Dir is the directory of an application. Its queues belong to clients.
 type Dir struct {
 	Path   string
-	Tenant string // "" takes over the queues of all tenants
+	Tenant string // the queues of others are left alone
 	Fsync  bool   // wait for the disk after each append
 	// OnDamage is called for damage that a reader finds, before it goes on behind it.
 	OnDamage func(Damage)
@@ -167,7 +168,7 @@ func (q *File) Size() (events int, bytes int64) {
 
 // Renew shows other clients that the owner lives.
 func (q *File) Renew() {
-	if err := touch(filepath.Join(q.path, "owner")); errors.Is(err, fs.ErrNotExist) {
+	if err := renewed(q.path, time.Now()); errors.Is(err, fs.ErrNotExist) {
 		q.lost.Store(true)
 	}
 }
@@ -178,9 +179,12 @@ func (q *File) Close() {
 	switch events, _ := q.Size(); {
 	case q.Lost():
 	case events == 0:
-		_ = os.RemoveAll(q.path)
+		unnamed := filepath.Join(q.dir.Path, "tmp-"+q.token) // no client sees a part of it
+		if os.Rename(q.path, unnamed) == nil {
+			_ = os.RemoveAll(unnamed)
+		}
 	default:
-		_ = os.Remove(filepath.Join(q.path, "owner"))
+		_ = renewed(q.path, time.Now().Add(-2*goneAfter)) // dead, and still the tenant's
 	}
 	live.Delete(q.token)
 }

@@ -39,6 +39,7 @@ func (d *Dir) New() (*File, error) {
 	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nil, err
 	}
+	_ = syncDir(filepath.Dir(d.Path)) // of which it may have no right to read
 	q := d.queue()
 	unfinished := filepath.Join(d.Path, "tmp-"+q.token)
 	err := os.Mkdir(unfinished, 0o700)
@@ -85,10 +86,9 @@ func readOwner(path string) (o owner, err error) {
 	return o, nil
 }
 
-// touch sets the time of modification to now.
-func touch(path string) error {
-	now := time.Now()
-	return os.Chtimes(path, now, now)
+// renewed sets the time at which the owner of a queue was last seen.
+func renewed(path string, at time.Time) error {
+	return os.Chtimes(filepath.Join(path, "owner"), at, at)
 }
 
 // TakeOver makes the queues of dead clients its own, and returns those with events, the one that died first in front.
@@ -142,7 +142,7 @@ func (d *Dir) isDead(path string) (since time.Time, dead bool) {
 		return since, errors.Is(err, fs.ErrNotExist)
 	case o.Token == "":
 		return since, true
-	case d.Tenant != "" && o.Tenant != "" && o.Tenant != d.Tenant:
+	case o.Tenant != "" && o.Tenant != d.Tenant:
 		return since, false
 	case time.Since(since) > goneAfter:
 		return since, true
