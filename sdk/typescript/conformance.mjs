@@ -29,10 +29,13 @@ const actions = {
   recordMany: async ({ events, deadlineMs }) => ({ eventIds: (await client.recordMany(events, { deadlineMs })).map((e) => e.eventId) }),
   flush: ({ deadlineMs }) => client.flush({ deadlineMs }),
   close: ({ deadlineMs }) => client.close({ deadlineMs }),
-  stats: () => client.stats(),
+  stats () {
+    const { lastError, ...stats } = client.stats()
+    return { ...stats, lastError: lastError ? `${lastError.code}: ${lastError.detail}` : '' }
+  },
   verdicts: () => ({ verdicts: verdicts.splice(0) }),
   errors: () => ({ errors: errors.splice(0) }),
-  rejected: async () => ({ events: await client.rejected() }),
+  rejected: async () => ({ events: (await client.rejected()).map((r) => ({ ...r, event: { ...r.event, amount: Number(r.event.amount) } })) }),
   acknowledge: ({ eventId }) => client.acknowledge(eventId),
   setKey: ({ key }) => client.setKey(key),
   check: ({ feature, amount, minPosition, wait }) => client.check(feature, units(amount), { minPosition, wait }),

@@ -99,7 +99,7 @@ class Meterplex {
       }
       const aborted = () => end(signal?.reason)
       let goal = Infinity
-      const progress = () => { if (this.queue.settled >= goal && !(this.queue.taken?.length > 0)) end(undefined) }
+      const progress = () => { if (this.queue.settled >= goal && !(this.queue.taken.length > 0)) end(undefined) }
       const timer = setTimeout(end, deadlineMs) // not unref'd: a caller waits
       signal?.addEventListener('abort', aborted)
       this.flushes.add(progress)
@@ -187,10 +187,10 @@ class Meterplex {
     for (const result of results) if (result.status === 'rejected') this.report('handler_failed', `onVerdict: ${result.reason?.message ?? result.reason}`)
   }
 
-  /** report calls the handler of errors. @param {string} code @param {string} detail @param {object} [more] */
+  /** report calls the handler of errors. @param {string} code @param {string} detail @param {any} [more] */
   report (code, detail, more = {}) {
     this.lastError = { code, detail }
-    if (code === 'damaged') this.counts.damaged++
+    if (code === 'damaged' && (more.bytes ?? more.eventId)) this.counts.damaged++
     try {
       const { onError = logError } = this.options
       onError({ code, detail, ...more })

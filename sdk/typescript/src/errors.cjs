@@ -6,7 +6,7 @@ const own = {
   closed: 'Make a new client',
   invalid_argument: 'Correct the argument that the detail names',
   queue_full: 'Record it again later: events are sent as soon as the service answers. If the disk is full, make space',
-  queue_unavailable: 'Make the directory of the queue writable, then record the event again',
+  queue_failed: 'Make the directory of the queue writable, then record the event again',
   unavailable: 'Wait: it is sent again by itself. Check the address and the network',
   unknown_outcome: 'Repeat the call with the same id: it is executed once'
 }

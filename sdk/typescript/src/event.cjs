@@ -39,6 +39,18 @@ function prepare (event) {
   return { eventId, timestamp, text }
 }
 
+/** readEvent returns an event of a queue as the application knows it. @param {string} text */
+function readEvent (text) {
+  try {
+    return withAmount(JSON.parse(text))
+  } catch {
+    return { eventId: '' } // no SDK writes it: the service refuses it alone
+  }
+}
+
+/** withAmount gives an event its amount as a bigint. @param {any} event */
+const withAmount = (event) => event.amount === undefined ? event : { ...event, amount: BigInt(event.amount) }
+
 /** @param {unknown} feature */
 function checkFeature (feature) {
   if (feature === undefined) refuse('member_missing', 'feature', 'is missing; it is required')
@@ -85,7 +97,7 @@ function canonicalMetadata (metadata) {
 function canonical (value, level) {
   if (value === null || typeof value === 'boolean') return String(value)
   if (typeof value === 'number') return Number.isFinite(value) ? String(value === 0 ? 0 : value) : inexact(value)
-  if (typeof value === 'bigint') return Number(value) == value ? String(Number(value)) : inexact(value) // eslint-disable-line eqeqeq -- exact
+  if (typeof value === 'bigint') return isDouble(value) ? String(Number(value)) : inexact(value)
   if (typeof value === 'string') return quote(value)
   if (!Array.isArray(value) && !isPlain(value)) refuse('metadata_invalid', 'metadata', `holds a ${value?.constructor?.name ?? typeof value}, which JSON does not have; send a text`)
   if (level > MAX_LEVELS) refuse('metadata_invalid', 'metadata', `has more than ${MAX_LEVELS} levels of objects and arrays`)
@@ -94,6 +106,8 @@ function canonical (value, level) {
   return '{' + names.map((name) => quote(name) + ':' + canonical(value[name], level + 1)).join() + '}'
 }
 
+/** @param {bigint} n */
+const isDouble = (n) => Number.isFinite(Number(n)) && BigInt(Number(n)) === n
 /** @param {number | bigint} n @returns {never} */
 const inexact = (n) => refuse('metadata_invalid', 'metadata', `holds the number ${n}, which JSON does not keep exactly; send a text`)
 
@@ -147,4 +161,4 @@ function amount (decimal, unit, scale) {
   return n
 }
 
-module.exports = { prepare, toAmount, canonicalMetadata, checkFeature, newId, eventId, amount, idForm }
+module.exports = { prepare, readEvent, withAmount, toAmount, canonicalMetadata, checkFeature, newId, eventId, amount, idForm }

@@ -98,12 +98,12 @@ class FileQueue {
   }
 
   async renew () {
-    for (const folder of this.folders) await this.using(folder, () => folder.renew()).catch((err) => this.report('queue_unavailable', err.message))
+    for (const folder of this.folders) await this.using(folder, () => folder.renew()).catch((err) => this.report('queue_failed', err.message))
   }
 
   /** takeOver takes over the queues of dead clients. */
   takeOver () {
-    return this.scanning ??= this.scan().catch((err) => this.report('queue_unavailable', err.message)).finally(() => { this.scanning = undefined })
+    return this.scanning ??= this.scan().catch((err) => this.report('queue_failed', err.message)).finally(() => { this.scanning = undefined })
   }
 
   async scan () {
@@ -118,7 +118,7 @@ class FileQueue {
           await fs.rm(folder, { recursive: true, force: true })
         }
       } catch (err) {
-        if (!isGone(err)) this.report('queue_unavailable', /** @type {Error} */ (err).message)
+        if (!isGone(err)) this.report('queue_failed', /** @type {Error} */ (err).message)
       }
     }
     if (this.taken.length > 0) this.changed(false)
@@ -141,7 +141,7 @@ class FileQueue {
     await this.written()
     await this.writer.close()
     for (const folder of this.folders) {
-      await this.using(folder, () => folder.count > 0 ? folder.release() : folder.remove()).catch((err) => this.report('queue_unavailable', err.message))
+      await this.using(folder, () => folder.count > 0 ? folder.release() : folder.remove()).catch((err) => this.report('queue_failed', err.message))
     }
   }
 }

@@ -4,7 +4,7 @@ const fs = require('node:fs/promises')
 const os = require('node:os')
 const path = require('node:path')
 const { randomBytes } = require('node:crypto')
-const { MAGIC, MAX_RECORD, lengthAt, recordAt, nextRecord, isTorn, textOf } = require('./records.cjs')
+const { HEADER, MAGIC, MAX_RECORD, lengthAt, recordAt, nextRecord, isTorn, textOf } = require('./records.cjs')
 
 /** A place in a queue. Offset 0 is the begin of a segment whose first bytes are not checked yet. @typedef {{segment: number, offset: number}} Place */
 /** @typedef {{text: string, bytes: number, end: Place}} Waiting */
@@ -98,7 +98,7 @@ class Folder {
     this.cursor = await this.readCursor() ?? { segment: this.segments[0] ?? 1, offset: 0 }
     for (const segment of this.segments.filter((n) => n >= this.cursor.segment)) {
       const bytes = await fs.readFile(this.file(segment))
-      for (let at = segment === this.cursor.segment ? Math.max(this.cursor.offset, 8) : 8, length; (length = lengthAt(bytes, at)) > 0 && at + length <= bytes.length; at += length) {
+      for (let at = segment === this.cursor.segment ? Math.max(this.cursor.offset, MAGIC.length) : MAGIC.length, length; (length = lengthAt(bytes, at)) > 0 && at + length <= bytes.length; at += length) {
         if (this.count++ === 0) this.oldest = timeOf(textOf(bytes.subarray(at, at + length)))
         this.bytes += length
       }
@@ -109,7 +109,7 @@ class Folder {
   async readCursor () {
     try {
       const { segment, offset } = JSON.parse(await fs.readFile(path.join(this.path, 'cursor'), 'utf8'))
-      if (Number.isSafeInteger(segment) && segment > 0 && Number.isSafeInteger(offset) && offset >= 0) return { segment, offset: offset <= 8 ? 0 : offset }
+      if (Number.isSafeInteger(segment) && segment > 0 && Number.isSafeInteger(offset) && offset >= 0) return { segment, offset: offset <= MAGIC.length ? 0 : offset }
     } catch (err) {
       if (!(err instanceof SyntaxError) && /** @type {any} */ (err).code !== 'ENOENT') throw err
     }
@@ -120,20 +120,20 @@ class Folder {
   file (segment) { return path.join(this.path, String(segment).padStart(8, '0') + '.seg') }
 
   /**
-   * next returns events behind the cursor, in order. It moves damaged bytes aside, and cuts a torn tail.
-   * @param {number} most @param {number} mostBytes
+   * next returns events behind the cursor, in order: at least one, if there is one. It moves damaged bytes aside, and cuts a torn tail.
+   * @param {number} most @param {number} mostBytes of events, without the headers of their records
    * @returns {Promise<Waiting[]>}
    */
   async next (most, mostBytes) {
     /** @type {Waiting[]} */
     const events = []
     let at = this.cursor
-    for (let size = 0; events.length < most && size < mostBytes;) {
+    for (let room = mostBytes, full = false; !full && events.length < most;) {
       const segment = this.segments.find((n) => n >= at.segment)
       if (segment === undefined) break
       if (segment > at.segment) {
         if (events.length > 0) break
-        this.queue.report('damaged', `the segments from ${at.segment} to ${segment - 1} of the queue ${this.token} are missing: their events are lost`)
+        this.queue.report('damaged', `the segments from ${at.segment} to ${segment - 1} of the queue ${this.token} are missing: their events are lost`, {})
         at = this.cursor = { segment, offset: 0 }
       }
       const last = segment === this.segments[this.segments.length - 1]
@@ -144,11 +144,16 @@ class Folder {
         continue
       }
       const bytes = await this.read(segment, at.offset, Math.min(limit, at.offset + mostBytes + MAX_RECORD))
-      let used = at.offset === 0 && bytes.subarray(0, 8).equals(MAGIC) ? 8 : 0
-      for (let length; events.length < most && size < mostBytes && (used > 0 || at.offset > 0) && (length = recordAt(bytes, used)) > 0; size += length) {
+      let used = at.offset === 0 && bytes.subarray(0, MAGIC.length).equals(MAGIC) ? MAGIC.length : 0
+      for (let length; events.length < most && (used > 0 || at.offset > 0) && (length = recordAt(bytes, used)) > 0;) {
+        if ((room -= length - HEADER) < 0 && events.length > 0) {
+          full = true
+          break
+        }
         used += length
         events.push({ text: textOf(bytes.subarray(used - length, used)), bytes: length, end: { segment, offset: at.offset + used } })
       }
+      if (full && used === 0) break
       if (used > 0) at = { segment, offset: at.offset + used }
       else if (events.length > 0) break
       else {

@@ -4,7 +4,7 @@ const { request } = require('#platform')
 const { MeterplexError } = require('./errors.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
-/** id: the request changes something, and is known by it. @typedef {{method: string, path: string, query?: Record<string, any>, body?: object, headers?: Record<string, string>, id?: string, deadlineMs: number, signal?: AbortSignal}} Call */
+/** id: the request changes something, and is known by it. isAnswer: whether a body is the service's. @typedef {{method: string, path: string, isAnswer: (body: any) => boolean, query?: Record<string, any>, body?: object, headers?: Record<string, string>, id?: string, deadlineMs: number, signal?: AbortSignal}} Call */
 
 const FIRST_WAIT = 200
 const LONGEST_WAIT = 5_000
@@ -57,10 +57,11 @@ function decode (value) {
     foreign.has(name) ? one : amounts.has(name) && typeof one === 'string' && /^-?\d+$/.test(one) ? BigInt(one) : decode(one)]))
 }
 
-/** attempt sends a request once. @param {Client} client @param {Call} call @param {number} timeoutMs */
+/** attempt sends a request once. @param {Client} client @param {Omit<Call, 'isAnswer' | 'deadlineMs'>} call @param {number} timeoutMs */
 async function attempt (client, { method, path, query = {}, body, headers, signal }, timeoutMs) {
   const pairs = Object.entries(query).flatMap(([name, value]) => value === undefined ? [] : [value].flat().map((one) => [name, one instanceof Date ? one.toISOString() : String(one)]))
   const search = pairs.length > 0 ? '?' + new URLSearchParams(pairs) : ''
+  /** @type {Record<string, string>} */
   const content = body === undefined ? {} : { 'content-type': 'application/json' }
   const text = body === undefined ? undefined : JSON.stringify(body, (_, value) => typeof value === 'bigint' ? Number(value) : value)
   return new Answer(await request({ ...client.transport, url: client.address(path) + search, method, headers: { ...client.headers(), ...content, ...headers }, body: text, timeoutMs, signal }))
@@ -82,7 +83,8 @@ async function call (client, call) {
     try {
       const answer = await attempt(client, call, Math.max(1, Math.min(client.options.timeoutMs, deadline - Date.now())))
       const problem = answer.problem()
-      if (answer.status >= 200 && answer.status < 300 && answer.isJSON && typeof answer.json() === 'object') return answer.json()
+      const body = answer.status >= 200 && answer.status < 300 && answer.isJSON ? answer.json() : undefined
+      if (body && call.isAnswer(body)) return body
       const again = answer.status === 408 || answer.status === 429 || answer.status >= 500
       if (problem && !again) throw problem
       last = problem ?? new MeterplexError('unavailable', `the answer ${answer.status} is not the service's`, { status: answer.status })

@@ -7,6 +7,8 @@ const { attempt, call } = require('./http.cjs')
 /** @typedef {import('./client.cjs').Client} Client */
 
 const COMMIT_SUFFIX = '-usage'
+/** The longest wait for a position, in seconds. */
+const MAX_WAIT = 30
 
 /** Cache holds the last answer of each feature, for checks that the service does not answer. */
 class Cache {
@@ -38,7 +40,7 @@ async function check (client, feature, amount = 1n, { minPosition, wait, deadlin
   const n = toAmount(amount, 0n)
   signal?.throwIfAborted()
   try {
-    const answer = await attempt(client, { method: 'GET', path: `/entitlements/${feature}/check`, query: { amount: n, minPosition }, headers: prefer(wait), deadlineMs, signal }, deadlineMs)
+    const answer = await attempt(client, { method: 'GET', path: `/entitlements/${feature}/check`, query: { amount: n, minPosition }, headers: prefer(minPosition, wait, deadlineMs), signal }, deadlineMs)
     const body = answer.status === 200 && answer.isJSON ? answer.json() : undefined
     if (typeof body?.allowed === 'boolean') {
       client.cache.put(feature, body)
@@ -53,8 +55,14 @@ async function check (client, feature, amount = 1n, { minPosition, wait, deadlin
   return client.cache.get(feature, n, client.options.maxStaleMs) ?? { allowed: policy === 'allow', feature, source: 'policy' }
 }
 
-/** @param {number} [wait] seconds @returns {Record<string, string>} */
-const prefer = (wait) => wait === undefined ? {} : { prefer: `wait=${wait}` }
+/**
+ * prefer returns the header with which a read waits for a position: so many seconds, or as long as the caller waits.
+ * @param {string} [minPosition] @param {number} [wait] @param {number} [deadlineMs] @returns {Record<string, string>}
+ */
+function prefer (minPosition, wait, deadlineMs = 0) {
+  if (wait === undefined && minPosition === undefined) return {}
+  return { prefer: `wait=${wait ?? Math.min(MAX_WAIT, Math.floor(deadlineMs / 1000))}` }
+}
 
 /** @param {any} id @param {string} member @returns {string} */
 function checkId (id, member) {
@@ -64,7 +72,7 @@ function checkId (id, member) {
 
 /** @param {Client} client @param {string} method @param {string} path @param {object | undefined} body @param {string} id @param {any} options */
 function change (client, method, path, body, id, { deadlineMs = client.options.deadlineMs, signal }) {
-  return call(client, { method, path: '/entitlements/' + path, body, id, deadlineMs, signal })
+  return call(client, { method, path: '/entitlements/' + path, body, id, deadlineMs, signal, isAnswer: (answer) => answer.reservationId === id || answer.eventId === id })
 }
 
 /** consume: see index.d.ts. @param {Client} client @param {string} feature @param {any} amount @param {any} [options] */

@@ -21,6 +21,9 @@ class MemoryQueue {
     this.callers = new Set()
   }
 
+  /** No queue of another client. @type {never[]} */
+  get taken () { return [] }
+
   async start () {}
   get count () { return this.events.length }
   get oldest () { return this.events.length > 0 ? this.events[0].time : Infinity }
@@ -57,11 +60,11 @@ class MemoryQueue {
   /** @param {number} most @param {number} mostBytes */
   async next (most, mostBytes) {
     let n = 0
-    for (let size = 0; n < this.events.length && n < most && size < mostBytes;) size += this.events[n++].bytes
+    for (let room = mostBytes; n < this.events.length && n < most && ((room -= this.events[n].text.length) >= 0 || n === 0);) n++
     return n > 0 ? { events: this.events.slice(0, n), folder: undefined } : undefined
   }
 
-  /** @param {unknown} _ @param {Kept[]} events */
+  /** @param {unknown} _ @param {{bytes: number}[]} events */
   async advance (_, events) {
     this.events.splice(0, events.length)
     this.bytes -= events.reduce((sum, e) => sum + e.bytes, 0)

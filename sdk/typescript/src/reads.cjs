@@ -12,7 +12,7 @@ class Rows {
   constructor (client, path, options = {}) {
     /** The last page that was read, without its rows: asOfPosition and the like. @type {any} */
     this.page = undefined
-    Object.defineProperty(this, 'read', { value: (/** @type {string | undefined} */ cursor) => read(client, path, options, cursor) })
+    Object.defineProperty(this, 'read', { value: (/** @type {string | undefined} */ cursor) => read(client, path, options, (body) => Array.isArray(body.data), cursor) })
   }
 
   async * [Symbol.asyncIterator] () {
@@ -33,13 +33,13 @@ class Rows {
   }
 }
 
-/** read reads once, with minPosition and wait. @param {Client} client @param {string} path @param {any} options @param {string} [cursor] */
-function read (client, path, { wait, signal, deadlineMs = client.options.readMs, ...query } = {}, cursor) {
-  return call(client, { method: 'GET', path, query: { ...query, cursor }, headers: prefer(wait), signal, deadlineMs })
+/** read reads once, with minPosition and wait. @param {Client} client @param {string} path @param {any} options @param {(body: any) => boolean} isAnswer @param {string} [cursor] */
+function read (client, path, { wait, signal, deadlineMs = client.options.readMs, ...query } = {}, isAnswer, cursor) {
+  return call(client, { method: 'GET', path, query: { ...query, cursor }, headers: prefer(query.minPosition, wait, deadlineMs), signal, deadlineMs, isAnswer })
 }
 
 /** receipt: see index.d.ts. @param {Client} client @param {string} eventId @param {any} [options] */
-const receipt = async (client, eventId, options) => read(client, '/usage/events/' + encodeURIComponent(eventId), options)
+const receipt = async (client, eventId, options) => read(client, '/usage/events/' + encodeURIComponent(eventId), options, (body) => body.eventId === eventId)
 
 /** reservations: see index.d.ts. @param {Client} client @param {string} feature @param {any} [options] */
 function reservations (client, feature, options) {

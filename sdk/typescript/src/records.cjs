@@ -58,4 +58,4 @@ function isTorn (bytes) {
 /** @param {Buffer} record */
 const textOf = (record) => record.toString('utf8', HEADER)
 
-module.exports = { MAGIC, SEGMENT_BYTES, MAX_RECORD, crc32c, encode, lengthAt, recordAt, nextRecord, isTorn, textOf }
+module.exports = { HEADER, MAGIC, SEGMENT_BYTES, MAX_RECORD, crc32c, encode, lengthAt, recordAt, nextRecord, isTorn, textOf }

@@ -3,6 +3,7 @@
 const fs = require('node:fs/promises')
 const path = require('node:path')
 const { createHash } = require('node:crypto')
+const { withAmount } = require('./event.cjs')
 const { FILE, isGone, makeFolder, syncFolder } = require('./folder.cjs')
 
 /** @typedef {{event: any, text: string, status: string, code: string, reason: string, remedy: string, at: string}} Refusal */
@@ -42,7 +43,8 @@ class Refused {
     const all = []
     for (const name of await this.names('')) {
       try {
-        all.push(JSON.parse(await fs.readFile(path.join(this.rejected, name), 'utf8')))
+        const refusal = JSON.parse(await fs.readFile(path.join(this.rejected, name), 'utf8'))
+        all.push({ ...refusal, event: withAmount(refusal.event) })
       } catch (err) {
         if (!isGone(err)) throw err
       }

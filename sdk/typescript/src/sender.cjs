@@ -2,6 +2,7 @@
 // The sender: see "Send" in queue.md.
 const { gzip, request } = require('#platform')
 const { remedyOf } = require('./errors.cjs')
+const { readEvent } = require('./event.cjs')
 const { Answer } = require('./http.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
@@ -56,7 +57,7 @@ class Sender {
         if (found) await this.sendAll(found.events, found.folder)
         this.client.progress()
       } catch (err) {
-        this.report('queue_unavailable', /** @type {Error} */ (err).message)
+        this.report('queue_failed', /** @type {Error} */ (err).message)
         await this.sleep(1000)
       }
     }
@@ -72,7 +73,7 @@ class Sender {
 
   isDue () {
     const { queue, options } = this
-    if (queue.taken?.length > 0) return true
+    if (queue.taken.length > 0) return true
     if (queue.count === 0) return false
     return this.flushing > 0 || queue.count >= options.maxEvents || queue.bytes >= options.maxBytes || Date.now() - this.since >= options.maxAgeMs
   }
@@ -97,11 +98,11 @@ class Sender {
   async sendAll (events, folder) {
     while (events.length > 0 && !this.stopped) {
       const batch = events.slice(0, this.size)
-      const sent = batch.map((e) => toEvent(e.text))
+      const sent = batch.map((e) => readEvent(e.text))
       const judged = await this.deliver(batch, sent.map((e) => e.eventId))
       if (judged === undefined) continue
       await this.keep(batch, sent, judged)
-      await this.queue.advance(folder, batch).catch((/** @type {Error} */ err) => this.report('queue_unavailable', err.message))
+      await this.queue.advance(folder, batch).catch((/** @type {Error} */ err) => this.report('queue_failed', err.message))
       events = events.slice(batch.length)
       this.client.progress()
     }
@@ -182,7 +183,7 @@ class Sender {
     if (judged.is !== 'verdicts') {
       const { code, detail } = judged
       await this.durably(() => this.queue.damage({ event: events[0], text: batch[0].text, status: 'damaged', code, reason: detail, remedy: remedyOf(code), at }))
-      this.report('damaged', `the service cannot read the event ${events[0].eventId}: ${code}: ${detail}`)
+      this.client.report('damaged', `the service cannot read the event ${events[0].eventId}: ${code}: ${detail}`, { eventId: events[0].eventId })
       return
     }
     const verdicts = judged.verdicts.map((v) => ({ ...v, remedy: v.remedy ?? remedyOf(v.code) }))
@@ -200,7 +201,7 @@ class Sender {
         await write()
         return
       } catch (err) {
-        this.report('queue_unavailable', /** @type {Error} */ (err).message)
+        this.report('queue_failed', /** @type {Error} */ (err).message)
         if (this.stopped) throw err
         await this.sleep(1000)
       }
@@ -217,7 +218,7 @@ class Sender {
   /** report reports an error once an hour, and again after a success. @param {string} code @param {string} detail */
   report (code, detail) {
     const now = Date.now()
-    if (code !== 'damaged' && now - (this.reported.get(code) ?? -HOUR) < HOUR) return
+    if (now - (this.reported.get(code) ?? -HOUR) < HOUR) return
     this.reported.set(code, now)
     this.client.report(code, detail)
   }
@@ -238,16 +239,6 @@ function judge (answer, ids) {
   if (status === 408 || status === 429 || status >= 500) return { is: 'again', code, detail, waitMs: answer.retryAfterMs() }
   // 404 and 405 refuse the address, not an event.
   return { is: 'whole', byService: problem !== undefined && status >= 400 && status !== 404 && status !== 405, code, detail }
-}
-
-/** toEvent returns an event of the queue as the application knows it. @param {string} text */
-function toEvent (text) {
-  try {
-    const event = JSON.parse(text)
-    return event.amount === undefined ? event : { ...event, amount: BigInt(event.amount) }
-  } catch {
-    return { eventId: '' } // no SDK writes it: the service refuses it alone
-  }
 }
 
 /** @param {string} status */

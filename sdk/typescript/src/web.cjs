@@ -13,7 +13,7 @@ function newTransport (_, ca) {
 /** request sends one request. It follows no redirect. @param {import('./node.cjs').Request} options @returns {Promise<import('./node.cjs').RawAnswer>} */
 async function request ({ url, method, headers, body, timeoutMs, signal }) {
   const timeout = AbortSignal.timeout(timeoutMs)
-  const response = await fetch(url, { method, headers, body, redirect: 'manual', signal: signal ? AbortSignal.any([signal, timeout]) : timeout })
+  const response = await fetch(url, { method, headers, body: /** @type {any} */ (body), redirect: 'manual', signal: signal ? AbortSignal.any([signal, timeout]) : timeout })
   const decoder = new TextDecoder()
   let text = ''
   let size = 0

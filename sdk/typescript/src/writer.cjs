@@ -125,6 +125,7 @@ class Writer {
         offset = 0
         this.file = await fs.open(folder.file(segment), 'w', FILE)
       }
+      /** @type {any[]} */
       const parts = made ? [MAGIC] : []
       let end = offset + (made ? MAGIC.length : 0)
       for (; i < group.length && end < SEGMENT_BYTES; end += group[i++].record.length) parts.push(group[i].record)
@@ -163,7 +164,7 @@ class Writer {
       await this.pause()
       return
     }
-    for (const entry of group) if (entry.state !== 'done') entry.reject(new MeterplexError('queue_unavailable', err.message, { cause: err }))
+    for (const entry of group) if (entry.state !== 'done') entry.reject(new MeterplexError('queue_failed', err.message, { cause: err }))
   }
 
   /** drop forgets a queue that another client has taken over. */
@@ -181,7 +182,7 @@ class Writer {
   }
 }
 
-/** @param {fs.FileHandle} file @param {Buffer} bytes @param {number} position */
+/** @param {fs.FileHandle} file @param {Uint8Array} bytes @param {number} position */
 async function writeAll (file, bytes, position) {
   for (let done = 0; done < bytes.length;) done += (await file.write(bytes, done, bytes.length - done, position + done)).bytesWritten
 }

@@ -236,7 +236,7 @@ test('a disk that is full for a while loses nothing, and a broken one is an erro
   const later = client.record(second)
   await wait(30)
   prototype.write = failing('EIO')
-  await assert.rejects(later, { code: 'queue_unavailable' })
+  await assert.rejects(later, { code: 'queue_failed' })
   prototype.write = write
   await client.record(second)
   assert.equal((await client.flush()).remaining, 0)

@@ -1,0 +1,248 @@
+import test from 'node:test'
+import assert from 'node:assert/strict'
+import { readdirSync, readFileSync, existsSync, mkdirSync, writeFileSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import { inspect } from 'node:util'
+import { key, newClient, newEvent, problem, startService, until } from './service.mjs'
+
+const jsonType = { 'content-type': 'application/json' }
+const page = { status: 200, headers: { 'content-type': 'text/html' }, body: '<html>Sign in</html>' }
+const files = (client, folder) => existsSync(join(client.options.dir, folder)) ? readdirSync(join(client.options.dir, folder)).sort() : []
+
+test('a batch is gzip, canonical, and has its key', async (t) => {
+  const service = await startService(t)
+  const client = newClient(t, service)
+  const event = newEvent({ timestamp: '2026-11-29T11:00:00+01:00', metadata: { b: 1, a: 'ü' } })
+  await client.record(event)
+  assert.deepEqual(await client.flush(), { remaining: 0, oldestMs: 0 })
+  const [{ method, url, headers, text }] = service.requests
+  assert.equal(`${method} ${url}`, 'POST /api/v1/usage/events')
+  assert.equal(text, `{"events":[{"amount":1,"eventId":"${event.eventId}","feature":"api_calls","metadata":{"a":"ü","b":1},"timestamp":"2026-11-29T10:00:00Z"}]}`)
+  assert.equal(headers.authorization, `Bearer ${key}`)
+  assert.equal(headers['content-type'], 'application/json')
+  assert.equal(headers['content-encoding'], 'gzip')
+  assert.match(headers['user-agent'], /^meterplex-typescript\/\d+\.\d+\.\d+$/)
+  assert.deepEqual(client.seen.verdicts.map(({ event, status, position }) => [event.eventId, event.amount, status, position]), [[event.eventId, 1n, 'accepted', '17-1']])
+  assert.deepEqual(client.stats(), { waiting: 0, waitingBytes: 0, oldestMs: 0, accepted: 1, duplicates: 0, conflicts: 0, rejected: 0, damaged: 0, lastError: null })
+})
+
+test('batches are bounded by count, bytes and age', async (t) => {
+  const service = await startService(t)
+  const slow = newClient(t, service, { maxEvents: 3, maxBytes: 600, maxAgeMs: 3_600_000 })
+  await slow.recordMany([newEvent(), newEvent()])
+  await new Promise((resolve) => setTimeout(resolve, 20))
+  assert.equal(service.requests.length, 0, 'a young batch waits')
+  await slow.record(newEvent())
+  await until(() => slow.stats().accepted === 3, 'a full batch is sent')
+  await slow.recordMany(Array.from({ length: 5 }, () => newEvent({ metadata: { x: 'x'.repeat(150) } })))
+  assert.equal((await slow.flush()).remaining, 0)
+  for (const { events, text } of service.requests) assert.ok(events.length <= 3 && text.length - 12 - events.length <= 600, text)
+  const aged = newClient(t, service, { maxAgeMs: 30 })
+  await aged.record(newEvent())
+  await until(() => aged.stats().accepted === 1, 'an old batch is sent')
+})
+
+/** survives sends events while the service answers as given, and then they are counted once and nothing is refused. */
+async function survives (t, answers, options) {
+  const service = await startService(t, (_, n) => answers[n - 1])
+  const client = newClient(t, service, options)
+  const events = [newEvent(), newEvent(), newEvent(), newEvent()]
+  await client.recordMany(events)
+  assert.equal((await client.flush()).remaining, 0)
+  assert.deepEqual([...service.counted.keys()], events.map((e) => e.eventId))
+  const { accepted, duplicates, rejected, conflicts, damaged } = client.stats()
+  assert.deepEqual([accepted + duplicates, rejected, conflicts, damaged], [4, 0, 0, 0])
+  assert.deepEqual([files(client, 'rejected'), files(client, 'damaged')], [[], []])
+  assert.ok(service.requests.length > answers.length)
+  return service
+}
+
+const verdictsOf = (change) => ({ events }) => ({ status: 202, headers: jsonType, body: { events: change(events.map((e) => ({ eventId: e.eventId, status: 'accepted' }))) } })
+for (const [name, answers] of Object.entries({
+  'no answer': ['cut', 'cut'],
+  'a proxy\'s page with 200': [page, page, page],
+  '200 with JSON': [{ status: 200, headers: jsonType, body: {} }, { status: 200, headers: jsonType, body: [] }],
+  '202 without verdicts': [{ status: 202, headers: jsonType, body: {} }, { status: 202, headers: jsonType, body: 'null' }, { status: 202, headers: jsonType, body: '{"events":[{' }],
+  'verdicts in another media type': [{ ...page, status: 202, body: '{}' }],
+  'a redirect': [{ status: 302, headers: { location: '/elsewhere' }, body: '' }, { status: 308, headers: { location: '/elsewhere' }, body: '' }],
+  'a proxy\'s 400, 404 and 413': [{ ...page, status: 400 }, { ...page, status: 404 }, { ...page, status: 413 }, { ...page, status: 400 }, { ...page, status: 400 }],
+  '404 of the service': [problem(404, 'not_found'), problem(405, 'method_not_allowed'), problem(404, 'not_found'), problem(404, 'not_found'), problem(404, 'not_found')],
+  '408, 429 and 5xx': [problem(408, 'request_timeout'), problem(429, 'rate_limited'), problem(503, 'overloaded'), { ...page, status: 502 }, problem(500, 'internal')],
+  'a Retry-After that is no time': [problem(503, 'unavailable', { headers: { 'retry-after': 'soon' } }), problem(503, 'unavailable', { headers: { 'retry-after': '-5' } })]
+})) test(`${name} is no success and loses nothing`, async (t) => { await survives(t, answers) })
+
+for (const [name, change] of Object.entries({
+  'too few verdicts': (list) => list.slice(1), 'verdicts in another order': (list) => list.reverse(), 'verdicts on other events': (list) => list.map((v) => ({ ...v, eventId: 'other' })), 'verdicts without a status': (list) => list.map(({ eventId }) => ({ eventId }))
+})) {
+  test(`${name} are no success`, async (t) => {
+    const service = await startService(t, (request, n) => n === 1 ? verdictsOf(change)(request) : undefined)
+    const client = newClient(t, service)
+    const events = [newEvent(), newEvent(), newEvent()]
+    await client.recordMany(events)
+    await client.flush()
+    assert.deepEqual([...service.counted.keys()], events.map((e) => e.eventId))
+  })
+}
+
+test('a retry sends the same bytes, and after a while the header of replays', async (t) => {
+  const service = await startService(t, (_, n) => n < 6 ? problem(503, 'unavailable') : undefined)
+  const client = newClient(t, service, { retryMs: 15 })
+  await client.record(newEvent())
+  await until(() => service.requests.length > 0)
+  await client.record(newEvent())
+  await until(() => client.stats().accepted === 2)
+  const tries = service.requests.slice(0, 6)
+  assert.deepEqual(tries.map((r) => r.bytes), Array(6).fill(tries[0].bytes))
+  assert.equal(tries[0].headers['meterplex-replay'], undefined)
+  const replayed = tries.find((r) => r.headers['meterplex-replay'] === 'offline')
+  assert.ok(tries[5].headers['meterplex-replay'] === 'offline' && replayed.at - tries[0].at >= 15)
+  assert.equal(service.requests.at(-1).headers['meterplex-replay'], undefined)
+  assert.deepEqual(client.seen.errors.map((e) => e.code), ['unavailable'], 'reported once')
+})
+
+test('Retry-After is the least wait, also while a caller flushes', async (t) => {
+  const service = await startService(t, (_, n) => n === 1 ? problem(429, 'rate_limited', { headers: { 'retry-after': '1' } }) : undefined)
+  const client = newClient(t, service)
+  await client.record(newEvent())
+  await client.flush()
+  assert.ok(service.requests[1].at - service.requests[0].at >= 990)
+})
+
+test('401 and 403 keep all events, are reported, and end with a new key', async (t) => {
+  for (const [answer, code] of [[problem(401, 'unauthenticated'), 'unauthenticated'], [problem(403, 'tenant_suspended'), 'tenant_suspended'], [{ ...page, status: 403 }, 'forbidden']]) {
+    const service = await startService(t, ({ headers }) => headers.authorization === `Bearer ${key}` ? answer : undefined)
+    const client = newClient(t, service)
+    await client.record(newEvent())
+    await until(() => client.seen.errors.length > 0, code)
+    assert.equal(client.seen.errors[0].code, code)
+    assert.equal(client.stats().waiting, 1)
+    assert.equal(service.requests.length, 1)
+    client.setKey('mp_test_new')
+    assert.equal((await client.flush()).remaining, 0)
+    assert.ok(!inspect(client, { depth: 9 }).includes(key))
+  }
+})
+
+test('401 is tried again after keyRetryMs', async (t) => {
+  const service = await startService(t, (_, n) => n === 1 ? problem(401, 'unauthenticated') : undefined)
+  const client = newClient(t, service, { keyRetryMs: 30 })
+  await client.record(newEvent())
+  assert.equal((await client.flush()).remaining, 0)
+})
+
+test('a batch that is refused whole is halved, and an event that is refused alone goes to damaged/', async (t) => {
+  const events = Array.from({ length: 12 }, () => newEvent())
+  const bad = events[5].eventId
+  const service = await startService(t, (request) => request.events.some((e) => e.eventId === bad) ? problem(400, 'malformed_json') : undefined)
+  const client = newClient(t, service)
+  await client.recordMany(events)
+  assert.equal((await client.flush()).remaining, 0)
+  assert.deepEqual([...service.counted.keys()], events.map((e) => e.eventId).filter((id) => id !== bad), 'in order')
+  const [name] = files(client, 'damaged')
+  assert.match(name, /^event-[0-9a-f]{32}-[0-9a-f]{16}\.json$/)
+  const saved = JSON.parse(readFileSync(join(client.options.dir, 'damaged', name), 'utf8'))
+  assert.deepEqual([saved.event.eventId, saved.status, saved.code], [bad, 'damaged', 'malformed_json'])
+  assert.deepEqual(client.seen.errors.map(({ code, eventId }) => [code, eventId]), [['damaged', bad]])
+  assert.equal(client.stats().damaged, 1)
+  assert.equal(client.seen.verdicts.length, 11)
+})
+
+test('events that are not counted are kept until they are acknowledged', async (t) => {
+  for (const memory of [false, true]) {
+    const service = await startService(t, ({ events }) => ({ status: 202, body: { events: events.map((e, i) => ({ eventId: e.eventId, ...[{ status: 'accepted' }, { status: 'duplicate' },
+      { status: 'conflict', code: 'payload_conflict', reason: 'other payload' }, { status: 'rejected', code: 'feature_not_found', reason: 'no feature' }, { status: 'deferred', code: 'later_code' }][i] })) } }))
+    const client = newClient(t, service, { memory })
+    const events = Array.from({ length: 5 }, () => newEvent({ timestamp: '2026-11-29T10:00:00Z' }))
+    await client.recordMany(events)
+    await client.flush()
+    const rejected = await client.rejected()
+    assert.deepEqual(rejected.map((r) => [r.event.eventId, r.event.amount, r.status, r.code]).sort(), [[events[2].eventId, 1n, 'conflict', 'payload_conflict'],
+      [events[3].eventId, 1n, 'rejected', 'feature_not_found'], [events[4].eventId, 1n, 'deferred', 'later_code']].sort())
+    assert.match(rejected.find((r) => r.code === 'feature_not_found').remedy, /^Name a feature/)
+    const { accepted, duplicates, conflicts, rejected: refused } = client.stats()
+    assert.deepEqual([accepted, duplicates, conflicts, refused], [1, 1, 1, 2])
+    if (!memory) {
+      assert.equal(files(client, 'rejected').length, 3)
+      for (const name of files(client, 'rejected')) assert.match(name, /^[0-9a-f]{32}-[0-9a-f]{16}\.json$/)
+    }
+    for (const event of events) await client.acknowledge(event.eventId)
+    assert.deepEqual(await client.rejected(), [])
+  }
+})
+
+test('a refused event is in rejected/ before the cursor moves', async (t) => {
+  const service = await startService(t, ({ events }) => ({ status: 202, body: { events: events.map((e) => ({ eventId: e.eventId, status: 'rejected', code: 'feature_not_found' })) } }))
+  const client = newClient(t, service)
+  writeFileSync(join(client.options.dir, 'rejected'), 'in the way')
+  await client.record(newEvent())
+  await until(() => client.seen.errors.length > 0)
+  assert.equal(client.stats().waiting, 1)
+  const queue = readdirSync(client.options.dir).find((name) => name.startsWith('q-'))
+  assert.ok(!existsSync(join(client.options.dir, queue, 'cursor')))
+  assert.deepEqual(client.seen.verdicts, [])
+  rmSync(join(client.options.dir, 'rejected'))
+  assert.equal((await client.flush()).remaining, 0)
+  assert.equal((await client.rejected()).length, 1)
+})
+
+test('the handler of verdicts is awaited, and its failure is reported', async (t) => {
+  const service = await startService(t)
+  let handled = 0
+  const client = newClient(t, service, { onVerdict: async () => { await new Promise((resolve) => setTimeout(resolve, 10)); if (++handled === 2) throw new Error('no database') } })
+  await client.recordMany([newEvent(), newEvent()])
+  assert.equal((await client.flush()).remaining, 0)
+  assert.equal(handled, 2)
+  assert.deepEqual(client.seen.errors, [{ code: 'handler_failed', detail: 'onVerdict: no database' }])
+})
+
+test('without handlers, what is not counted and errors are logged without the key', async (t) => {
+  const service = await startService(t, (request, n) => n === 1 ? problem(401, 'unauthenticated') : { status: 202, body: { events: request.events.map((e) => ({ eventId: e.eventId, status: 'rejected', code: 'feature_not_found', reason: 'no feature' })) } })
+  const lines = []
+  for (const name of ['warn', 'error']) t.mock.method(console, name, (...args) => { lines.push(args.join(' ')) })
+  const client = newClient(t, service, { onVerdict: undefined, onError: undefined, keyRetryMs: 1 })
+  const event = newEvent()
+  await client.record(event)
+  await client.flush()
+  assert.match(lines[0], /^meterplex: unauthenticated: /)
+  assert.match(lines[1], new RegExp(`^meterplex: the event ${event.eventId} is not counted: rejected: feature_not_found: no feature\\. Name a feature`))
+  assert.ok(!lines.join().includes(key))
+})
+
+test('old events are warned of', async (t) => {
+  const service = await startService(t, () => problem(503, 'unavailable'))
+  const client = newClient(t, service)
+  await client.record(newEvent({ timestamp: new Date(Date.now() - 6.1 * 24 * 3_600_000) }))
+  await until(() => client.seen.errors.some((e) => e.code === 'too_old'))
+  assert.ok(client.stats().oldestMs > 6 * 24 * 3_600_000)
+})
+
+test('recordMany stores all events or names the invalid one', async (t) => {
+  const service = await startService(t)
+  const client = newClient(t, service)
+  await assert.rejects(client.recordMany([newEvent(), newEvent({ amount: 0 })]), (err) => err.code === 'amount_invalid' && err.errors[0].pointer === '/events/1/amount')
+  assert.equal(client.stats().waiting, 0)
+  const events = [newEvent(), newEvent()]
+  assert.deepEqual((await client.recordMany(events)).map((e) => e.eventId), events.map((e) => e.eventId))
+})
+
+test('close sends what was recorded without await, and flush ends at its deadline or signal', async (t) => {
+  let answer = () => new Promise(() => {})
+  const service = await startService(t, (...args) => answer(...args))
+  const client = newClient(t, service, { maxAgeMs: 3_600_000 })
+  const event = newEvent()
+  client.record(event)
+  assert.equal((await client.flush({ deadlineMs: 50 })).remaining, 1)
+  await assert.rejects(client.flush({ signal: AbortSignal.timeout(10) }), { name: 'TimeoutError' })
+  answer = () => undefined
+  service.server.closeAllConnections()
+  client.record(newEvent())
+  assert.equal((await client.shutdown()).remaining, 0)
+  assert.equal(service.counted.size, 2)
+})
+
+test('invalid options are errors', async (t) => {
+  const service = await startService(t)
+  for (const options of [{ url: 'ftp://x' }, { url: 'http://user:pw@x' }, { key: 'a b' }, { key: '' }, { dir: undefined }, { memory: true, dir: 'x' }, { durability: 'none' }, { policy: 'maybe' }, { maxEvents: 1001 }, { maxAgeMs: 0 }, { checkMs: 1.5 }, { timeout: 5 }]) {
+    assert.throws(() => newClient(t, service, options), (err) => err.code === 'invalid_argument' && !err.message.includes('pw'), JSON.stringify(options))
+  }
+})
