@@ -3,6 +3,7 @@ package sdk
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -84,4 +85,66 @@ func TestPythonPackage(t *testing.T) {
 	}
 	command(t, work, nil, filepath.Join(bin, "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", filepath.Join(work, "installed"), built[0])
 	command(t, t.TempDir(), []string{"PYTHONPATH=" + filepath.Join(work, "installed")}, filepath.Join(bin, "python"), "-W", "error", "-c", "import meterplex.middleware, meterplex.llm")
+}
+
+// node returns Node 20 or later.
+func node(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("node")
+	if err == nil {
+		err = exec.Command(path, "-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)").Run()
+	}
+	if err != nil {
+		t.Skipf("SKIPPED, the TypeScript SDK was not tested: it needs Node 20 or later: %v", err)
+	}
+	return path
+}
+
+func TestTypeScript(t *testing.T) {
+	read(t, "typescript", "testdata", "operations.json")
+	files, err := filepath.Glob(filepath.Join("typescript", "test", "*.test.mjs"))
+	must.OK(t, err)
+	if len(files) < 7 {
+		t.Fatalf("only %d files of tests", len(files))
+	}
+	args := []string{node(t), "--test"}
+	for _, file := range files {
+		args = append(args, filepath.Join("test", filepath.Base(file)))
+	}
+	command(t, "typescript", nil, args...)
+}
+
+// TestTypeScriptPackage checks the types of the TypeScript SDK with tsc, and imports its package as applications do.
+func TestTypeScriptPackage(t *testing.T) {
+	tier.AtSize(t)
+	text, err := os.ReadFile(filepath.Join("typescript", "package.json"))
+	must.OK(t, err)
+	tools := filepath.Join(download.CacheDir(), fmt.Sprintf("sdk-typescript-%.8x", sha256.Sum256(text)))
+	if _, err := os.Stat(filepath.Join(tools, "whole")); err != nil {
+		must.OK(t, errors.Join(os.MkdirAll(tools, 0o755), os.WriteFile(filepath.Join(tools, "package.json"), text, 0o600)))
+		install := exec.CommandContext(t.Context(), "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--silent")
+		install.Dir = tools
+		if out, err := install.CombinedOutput(); err != nil {
+			t.Skipf("SKIPPED, the types of the TypeScript SDK were not checked: its tools cannot be installed here: %v\n%s", err, out)
+		}
+		must.OK(t, os.WriteFile(filepath.Join(tools, "whole"), nil, 0o600))
+	}
+	work, err := os.MkdirTemp(tools, "work-") // below the tools: tsc finds the types of Node
+	must.OK(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(work) })
+	must.OK(t, os.CopyFS(work, os.DirFS("typescript")))
+	command(t, work, nil, filepath.Join(tools, "node_modules", ".bin", "tsc"), "-p", ".")
+	command(t, work, nil, "npm", "pack", "--silent")
+	packed, err := filepath.Glob(filepath.Join(work, "meterplex-*.tgz"))
+	must.OK(t, err)
+	if len(packed) != 1 {
+		t.Fatalf("packed %v, expected one archive", packed)
+	}
+	application := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(application, "package.json"), []byte("{}"), 0o600))
+	command(t, application, nil, "npm", "install", "--offline", "--no-audit", "--no-fund", "--silent", packed[0])
+	command(t, application, nil, node(t), "--input-type=module", "-e",
+		`import { createRequire } from "node:module"; import { Meterplex } from "meterplex"
+		if (createRequire(import.meta.url)("meterplex").Meterplex !== Meterplex) throw new Error("two classes")
+		await new Meterplex({ url: "http://127.0.0.1:9", key: "k", dir: "queue" }).close({ deadlineMs: 1 })`)
 }

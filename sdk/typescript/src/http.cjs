@@ -8,6 +8,8 @@ const { MeterplexError } = require('./errors.cjs')
 
 const FIRST_WAIT = 200
 const LONGEST_WAIT = 5_000
+/** No further attempt begins if less time is left. */
+const LEAST_ATTEMPT = 20
 const HOUR = 3_600_000
 
 /** The members of answers that are amounts: the service writes them as texts, the SDK gives bigints. */
@@ -97,7 +99,7 @@ async function call (client, call) {
       last = new MeterplexError('unavailable', /** @type {Error} */ (err).message, { cause: err })
     }
     waitMs = Math.max(waitMs, Math.random() * wait)
-    if (Date.now() + waitMs >= deadline) throw id !== undefined && unsure ? unknown(id, last) : last
+    if (Date.now() + waitMs + LEAST_ATTEMPT > deadline) throw id !== undefined && unsure ? unknown(id, last) : last
     await pause(waitMs, signal).catch((reason) => { throw id !== undefined && unsure ? unknown(id, reason) : reason })
   }
 }

@@ -5,12 +5,14 @@ const { MeterplexError } = require('./errors.cjs')
 const { Folder, FILE, isGone, syncFolder } = require('./folder.cjs')
 const { MAGIC, SEGMENT_BYTES, encode } = require('./records.cjs')
 
-/** @typedef {{record: Buffer, time: number, state: 'waiting' | 'writing' | 'done', resolve: () => void, reject: (err: Error) => void}} Entry */
+/** late: the deadline is over while the disk writes it. @typedef {{record: Buffer, time: number, state: 'waiting' | 'writing' | 'done', late: boolean, resolve: () => void, reject: (err: Error) => void}} Entry */
 
 /** A group is in two segments at most. */
 const GROUP_BYTES = 1 << 20
 const FULL = new Set(['ENOSPC', 'EDQUOT'])
 const RETRY_MS = 250
+/** How long a write that has begun may take after the caller's deadline, before its outcome is unknown. */
+const GRACE_MS = 1000
 
 class Writer {
   /** @param {import('./files.cjs').FileQueue} queue */
@@ -41,9 +43,13 @@ class Writer {
         signal?.removeEventListener('abort', aborted)
       }
       /** @type {Entry} */
-      const entry = { record: encode(text), time, state: 'waiting', resolve: () => { end(); resolve() }, reject: (err) => { end(); reject(err) } }
+      const entry = { record: encode(text), time, state: 'waiting', late: false, resolve: () => { end(); resolve() }, reject: (err) => { end(); reject(err) } }
       const aborted = () => entry.reject(entry.state === 'waiting' ? signal?.reason : unknownOutcome(eventId, signal?.reason))
-      const timer = setTimeout(() => entry.reject(entry.state === 'waiting' ? this.queueFull() : unknownOutcome(eventId)), deadlineMs) // not unref'd: a caller waits
+      let timer = setTimeout(() => { // not unref'd: a caller waits
+        if (entry.state === 'waiting') return entry.reject(this.queueFull())
+        entry.late = true
+        timer = setTimeout(() => entry.reject(unknownOutcome(eventId)), GRACE_MS)
+      }, deadlineMs)
       signal?.addEventListener('abort', aborted)
       this.waiting.push(entry)
       this.running ??= this.run().finally(() => { this.running = undefined })
@@ -55,6 +61,7 @@ class Writer {
   }
 
   async run () {
+    await undefined // callers of the same turn share the first sync
     while (this.waiting.length > 0) {
       const group = this.group()
       if (group.length === 0) {
@@ -159,7 +166,7 @@ class Writer {
     if (folder?.end) await fs.rm(folder.file(folder.end.segment + (folder.end.offset > 0 ? 1 : 0)), { force: true }).catch(() => {})
     if (err.code && FULL.has(err.code)) {
       this.full = `the disk of ${this.queue.dir} is full: ${err.message}`
-      for (const entry of group) if (entry.state === 'writing') entry.state = 'waiting'
+      for (const entry of group) if (entry.state === 'writing') entry.late ? entry.reject(this.queueFull()) : entry.state = 'waiting'
       this.waiting.unshift(...group)
       await this.pause()
       return

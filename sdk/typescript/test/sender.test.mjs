@@ -151,7 +151,7 @@ test('events that are not counted are kept until they are acknowledged', async (
   for (const memory of [false, true]) {
     const service = await startService(t, ({ events }) => ({ status: 202, body: { events: events.map((e, i) => ({ eventId: e.eventId, ...[{ status: 'accepted' }, { status: 'duplicate' },
       { status: 'conflict', code: 'payload_conflict', reason: 'other payload' }, { status: 'rejected', code: 'feature_not_found', reason: 'no feature' }, { status: 'deferred', code: 'later_code' }][i] })) } }))
-    const client = newClient(t, service, { memory })
+    const client = newClient(t, service, { memory, maxAgeMs: 3_600_000 })
     const events = Array.from({ length: 5 }, () => newEvent({ timestamp: '2026-11-29T10:00:00Z' }))
     await client.recordMany(events)
     await client.flush()
