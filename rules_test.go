@@ -31,13 +31,14 @@ var layers = map[string]layer{
 	"domain/strictjson": {},
 	"domain/ticks":      {},
 	"domain/retries":    {},
+	"domain/seats":      {others: []string{"github.com/google/uuid"}},
 	"domain/codes":      {},
 	"domain/csvtext":    {},
 	"commands":          {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"projections":       {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
 	// Models do not import each other, and the packages that run them import no model.
-	"projections/query":        projection("projections"),
+	"projections/query":        projection("projections", "domain/seats"),
 	"projections/consume":      projection("projections", "projections/query"),
 	"projections/prices":       projection("projections/query"),
 	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices", "domain/retries", "domain/ticks"),
@@ -70,7 +71,7 @@ var layers = map[string]layer{
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres":          {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
-	"infra/postgres/store": {ours: []string{"commands", "domain", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
+	"infra/postgres/store": {ours: []string{"commands", "domain", "domain/seats", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/simulation":    {}, // tests only

@@ -51,7 +51,7 @@ type LogPage struct {
 // meanwhile are last in their partition, so that no page shifts.
 func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage, error) {
 	page := LogPage{Data: []events.Envelope{}}
-	err := r.Within(ctx, v, func(tx pgx.Tx) error {
+	err := r.Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		w, err := openWalk(ctx, tx, &q.EventFilter, q.After)
 		if err != nil {
 			return err

@@ -40,7 +40,7 @@ func ParseEventRef(s string) (EventRef, error) {
 // an id alone finds.
 func (r *Reads) Event(ctx context.Context, v query.Viewer, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
 	var found events.Envelope
-	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+	err := r.Within(ctx, v, func(ctx context.Context, tx pgx.Tx) (err error) {
 		found, err = readEvent(ctx, tx, ref, tenant)
 		return err
 	})

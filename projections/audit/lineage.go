@@ -66,7 +66,7 @@ type LineageEdge struct {
 // Lineage returns causes and effects of an event; ErrNotFound in the same cases as Event.
 func (r *Reads) Lineage(ctx context.Context, v query.Viewer, q LineageQuery) (Lineage, error) {
 	var found Lineage
-	err := r.Heavy().Within(ctx, v, func(tx pgx.Tx) error {
+	err := r.Heavy().Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		root, err := readEvent(ctx, tx, q.Ref, q.TenantID)
 		if err != nil {
 			return err

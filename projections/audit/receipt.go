@@ -182,7 +182,7 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 	c.Conflicts, c.Retries, c.DeadLetters = []Conflict{}, []RetryStep{}, []DeadLetterStep{}
 	c.Corrections, c.Adjustments = []CorrectionStep{}, []AdjustmentStep{}
 	var common usageStanding
-	err := r.Within(ctx, v, func(tx pgx.Tx) error {
+	err := r.Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		err := query.RunAll(ctx, tx,
 			query.ReadStanding(query.AggregatesSource(), tenant, &c.stands),
 			usageStandingOf(tenant, &common),

@@ -60,7 +60,7 @@ func (r *Reads) UsageEvents(ctx context.Context, v query.Viewer, q EventQuery) (
 		return query.Page[UsageEventRow]{}, err
 	}
 	page := query.Page[UsageEventRow]{Data: []UsageEventRow{}}
-	err := r.For(q.Wait).Heavy().Within(ctx, v, func(tx pgx.Tx) error {
+	err := r.For(q.Wait).Heavy().Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		var stands usageStanding
 		var aggregates query.Standing
 		err := query.RunAll(ctx, tx, usageStandingOf(q.TenantID, &stands), query.ReadStanding(query.AggregatesSource(), q.TenantID, &aggregates))

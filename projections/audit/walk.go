@@ -27,7 +27,7 @@ type EventWalk struct {
 // Walk begins a walk after a place.
 func (r *Reads) Walk(ctx context.Context, v query.Viewer, f EventFilter, after Frontier) (*EventWalk, error) {
 	w := &EventWalk{reads: r, viewer: v}
-	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+	err := r.Within(ctx, v, func(ctx context.Context, tx pgx.Tx) (err error) {
 		w.walk, err = openWalk(ctx, tx, &f, after)
 		return err
 	})
@@ -46,7 +46,7 @@ func (w *EventWalk) Next(ctx context.Context) ([]events.Envelope, error) {
 func (r *Reads) goOn(ctx context.Context, v query.Viewer, w *walk) ([]events.Envelope, error) {
 	var list []events.Envelope
 	walked := *w
-	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+	err := r.Within(ctx, v, func(ctx context.Context, tx pgx.Tx) (err error) {
 		list, err = walked.next(ctx, tx, walkPage)
 		return err
 	})
@@ -81,7 +81,7 @@ type EventTail struct {
 // Tail begins to follow the log.
 func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start TailStart) (*EventTail, error) {
 	t := &EventTail{reads: r, viewer: v, filter: f, from: f.From, once: start.Once}
-	err := r.Within(ctx, v, func(tx pgx.Tx) (err error) {
+	err := r.Within(ctx, v, func(ctx context.Context, tx pgx.Tx) (err error) {
 		var after Frontier
 		if start.After != nil {
 			after = *start.After
@@ -134,7 +134,7 @@ func (t *EventTail) Next(ctx context.Context) (list []events.Envelope, atEnd boo
 
 // more begins a walk through the events recorded since the last one.
 func (t *EventTail) more(ctx context.Context) (bool, error) {
-	err := t.reads.Within(ctx, t.viewer, func(tx pgx.Tx) error {
+	err := t.reads.Within(ctx, t.viewer, func(ctx context.Context, tx pgx.Tx) error {
 		heads, err := readHeads(ctx, tx, t.filter.Partitions())
 		if err != nil || heads == t.seen {
 			return err

@@ -69,7 +69,7 @@ type ChargesQuery struct {
 // Charges returns what the lines of a period cost, or refuses with snapshot_not_found. A closed period and a frozen snapshot are charged by their
 // billable amounts, any other by its live ones. All lines are in memory: a tenant's period has few.
 func (r *Reads) Charges(ctx context.Context, q ChargesQuery) (c Charges, err error) {
-	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
+	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		var err error
 		if c.Period, c.AsOf, err = standing(ctx, tx, q.PeriodQuery); err != nil {
 			return err

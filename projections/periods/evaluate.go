@@ -75,7 +75,7 @@ const readRebuild = `SELECT generation, state FROM projection_rebuilds WHERE id 
 // Evaluate returns what tenants' usage costs by another price, a page of one snapshot of the database. It stores nothing. Refusals: price_not_found,
 // rebuild_not_found, rebuild_not_ready.
 func (r *Reads) Evaluate(ctx context.Context, e Evaluation) (found Evaluations, err error) {
-	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
+	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		by, err := e.price(ctx, tx)
 		if err != nil {
 			return err

@@ -169,7 +169,7 @@ func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error)
 		return d, err
 	}
 	d.Lines = []PeriodLine{}
-	err = r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) (err error) {
+	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) (err error) {
 		if d.Period, d.AsOf, err = standing(ctx, tx, q); err != nil || d.FrozenPosition == nil {
 			return err
 		}

@@ -8,28 +8,30 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/meterplex/meterplex/domain/seats"
 )
 
 // patience is how long a read waits for its seats and a connection: a longer wait means a queue
 // that cannot be served in time.
 const patience = time.Second
 
-// connected runs a read on a connection of the pool, in the seats of its viewer. The read may
+// connected runs a read on a connection of the pool, in a seat of its viewer, with the context of the seat. The read may
 // return inside a transaction.
-func (d *DB) connected(ctx context.Context, v Viewer, read func(*pgx.Conn) error) error {
-	soon, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	leave, err := d.Seats.acquire(soon, v, d.kind)
+func (d *DB) connected(ctx context.Context, v Viewer, read func(context.Context, *pgx.Conn) error) error {
+	ctx, leave, err := d.Seats.acquire(ctx, v, d.kind)
 	if err != nil {
-		return refuseSeat(ctx, soon, err)
+		return err
 	}
 	defer leave()
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	conn, err := d.Pool.Acquire(soon)
 	if err != nil {
 		return refuseSeat(ctx, soon, err)
 	}
 	defer conn.Release() // a connection that is left inside a transaction is closed by the pool
-	if err := read(conn.Conn()); err != nil {
+	if err := read(ctx, conn.Conn()); err != nil {
 		rollBack(ctx, conn.Conn())
 		return explainEnd(ctx, err)
 	}
@@ -63,6 +65,8 @@ const queryCanceled = "57014"
 func explainEnd(ctx context.Context, err error) error {
 	var pg *pgconn.PgError
 	switch {
+	case errors.Is(context.Cause(ctx), seats.ErrEnded):
+		return RefusedAs("overloaded", "The read was ended after a while because other tenants wait; read less at once, such as a shorter period, or send the same again later", ErrOverloaded)
 	case !errors.As(err, &pg) || pg.Code != queryCanceled:
 		return err
 	case ctx.Err() != nil:

@@ -71,7 +71,7 @@ func New(sql string, args []any, scan func(pgx.Rows) error) Statement {
 // Snapshot runs the queries in one read-only transaction, under the viewer's
 // role, in one round trip.
 func (d *DB) Snapshot(ctx context.Context, v Viewer, queries ...Statement) error {
-	return d.connected(ctx, v, func(conn *pgx.Conn) error {
+	return d.connected(ctx, v, func(ctx context.Context, conn *pgx.Conn) error {
 		results := conn.SendBatch(ctx, snapshotBatch(v, queries))
 		if err := scanBatch(results, v, queries); err != nil {
 			return errors.Join(err, results.Close())
@@ -83,9 +83,9 @@ func (d *DB) Snapshot(ctx context.Context, v Viewer, queries ...Statement) error
 	})
 }
 
-// Within runs several steps in one read-only transaction, under the viewer's role.
-func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) error {
-	return d.connected(ctx, v, func(conn *pgx.Conn) error {
+// Within runs several steps in one read-only transaction, under the viewer's role. Their context ends if the read loses its seat.
+func (d *DB) Within(ctx context.Context, v Viewer, read func(context.Context, pgx.Tx) error) error {
+	return d.connected(ctx, v, func(ctx context.Context, conn *pgx.Conn) error {
 		tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 		if err != nil {
 			return fmt.Errorf("begin to read: %w", err)
@@ -98,7 +98,7 @@ func (d *DB) Within(ctx context.Context, v Viewer, read func(pgx.Tx) error) erro
 				return fmt.Errorf("become a tenant: %w", err)
 			}
 		}
-		if err := read(tx); err != nil {
+		if err := read(ctx, tx); err != nil {
 			return err
 		}
 		return tx.Commit(ctx)

@@ -74,7 +74,7 @@ type Diff struct {
 // with code rebuild_not_ready if a comparison is not possible, or not yet.
 func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 	d := Diff{Page: query.Page[DiffRow]{Data: []DiffRow{}}}
-	err := r.compared(ctx, &r.DB, q, func(tx pgx.Tx, c *Comparison) error {
+	err := r.compared(ctx, &r.DB, q, func(ctx context.Context, tx pgx.Tx, c *Comparison) error {
 		d.Rebuild, d.AsOf = c.Rebuild, c.Positions
 		limit := query.PageSize(q.Limit)
 		err := c.rows(ctx, tx, q, limit+1, func(row DiffRow) error {
@@ -130,7 +130,7 @@ func (r *Reads) Diff(ctx context.Context, q DiffQuery) (Diff, error) {
 // EachDiff passes every row of a difference to a function, from one snapshot, without
 // keeping any. It ends with the context: its statement lasts as long as its reader takes.
 func (r *Reads) EachDiff(ctx context.Context, q DiffQuery, row func(DiffRow) error) error {
-	return r.compared(ctx, r.Heavy(), q, func(tx pgx.Tx, c *Comparison) error {
+	return r.compared(ctx, r.Heavy(), q, func(ctx context.Context, tx pgx.Tx, c *Comparison) error {
 		if _, err := tx.Exec(ctx, withoutTimeout); err != nil {
 			return fmt.Errorf("prepare to read a difference: %w", err)
 		}
@@ -148,11 +148,11 @@ const withoutTimeout = `SET LOCAL statement_timeout = 0; SET LOCAL idle_in_trans
 // is cheapest for its first row.
 const inOrder = `SET LOCAL enable_sort = off; SET LOCAL enable_hashagg = off; SET LOCAL max_parallel_workers_per_gather = 0`
 
-func (r *Reads) compared(ctx context.Context, db *query.DB, q DiffQuery, read func(pgx.Tx, *Comparison) error) error {
+func (r *Reads) compared(ctx context.Context, db *query.DB, q DiffQuery, read func(context.Context, pgx.Tx, *Comparison) error) error {
 	if !query.Storable(q.Feature) || !query.Storable(q.PeriodKey) {
 		return nil
 	}
-	return db.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
+	return db.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		c, err := Compare(ctx, tx, q.RebuildID)
 		if err != nil {
 			return err
@@ -169,7 +169,7 @@ func (r *Reads) compared(ctx context.Context, db *query.DB, q DiffQuery, read fu
 		if _, err := tx.Exec(ctx, inOrder); err != nil {
 			return fmt.Errorf("prepare to compare: %w", err)
 		}
-		return read(tx, c)
+		return read(ctx, tx, c)
 	})
 }
 

@@ -140,7 +140,7 @@ func (r *Reads) Rebuilds(ctx context.Context, limit int, after string) (query.Pa
 
 func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) ([]RebuildStatus, error) {
 	var all []RebuildStatus
-	err := r.Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
+	err := r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		found, err := readStored(ctx, tx, id, before, limit, r.retention())
 		if err != nil {
 			return err

@@ -67,7 +67,7 @@ func (r *Reads) Read(ctx context.Context, v query.Viewer, q Query) (Page, error)
 	}
 	page := Page{Page: query.Page[Bucket]{Data: []Bucket{}}}
 	q.Limit = query.PageSize(q.Limit)
-	err = r.For(q.Wait).Within(ctx, v, func(tx pgx.Tx) error {
+	err = r.For(q.Wait).Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		if err := checkKeys(ctx, tx, &q); err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQ
 // figuresAsOf returns a tenant's figures after a place, at least as many as are wanted, or all.
 func (r *Reads) figuresAsOf(ctx context.Context, v query.Viewer, q *AggregateQuery, after aggregatePlace, at int64, wanted int) ([]Aggregate, error) {
 	list := []Aggregate{}
-	err := r.Heavy().Within(ctx, v, func(tx pgx.Tx) error {
+	err := r.Heavy().Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		t, err := r.verdictsOf(ctx, tx, q.TenantID)
 		if err != nil {
 			return err

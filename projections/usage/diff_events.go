@@ -95,7 +95,7 @@ func (r *Reads) DiffEvents(ctx context.Context, q DiffEventsQuery) (DiffEvents, 
 	if err != nil || !query.Storable(q.Feature) || !query.Storable(q.PeriodKey) {
 		return page, err
 	}
-	err = r.Heavy().Within(ctx, query.Viewer{Operator: true}, func(tx pgx.Tx) error {
+	err = r.Heavy().Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		c, err := rebuild.Compare(ctx, tx, q.RebuildID)
 		if err != nil {
 			return err

@@ -97,7 +97,7 @@ func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Ex
 		return Explanation{}, err
 	}
 	var e Explanation
-	err = r.Heavy().Within(ctx, v, func(tx pgx.Tx) error {
+	err = r.Heavy().Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		t, err := r.verdictsOf(ctx, tx, q.TenantID)
 		if err != nil {
 			return err

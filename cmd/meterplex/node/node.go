@@ -325,7 +325,9 @@ func runRouter(ctx context.Context, router *message.Router, subs ...message.Subs
 
 // catalogue reads the tables of the write side for a request, with the seats of its reader: the tenant whose key it has, or the operators.
 func (n *Node) catalogue() *store.Catalogue {
-	return &store.Catalogue{Pool: n.readers, Seat: func(ctx context.Context) (func(), error) { return n.seats.Reader(ctx, edge.TenantOf(ctx)) }}
+	return &store.Catalogue{Pool: n.readers, Seat: func(ctx context.Context) (context.Context, func(), error) {
+		return n.seats.Reader(ctx, edge.TenantOf(ctx))
+	}}
 }
 
 // api wires the handlers.

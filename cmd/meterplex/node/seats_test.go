@@ -21,14 +21,14 @@ func TestP9_ATenantsReadsTakeNoSeatOfOperators(t *testing.T) {
 	ofOperator := edge.WithExchange(t.Context(), &edge.Exchange{})
 	for range readConns / 4 {
 		for name, ctx := range map[string]context.Context{"a tenant": ofTenant, "an operator": ofOperator} {
-			leave, err := seat(ctx)
+			_, leave, err := seat(ctx)
 			if err != nil {
 				t.Fatalf("a read of %s: %v", name, err)
 			}
 			defer leave()
 		}
 	}
-	if _, err := seat(ofTenant); err == nil {
+	if _, _, err := seat(ofTenant); err == nil {
 		t.Error("a tenant has more than its seats")
 	}
 }

@@ -83,57 +83,59 @@ func scanSubscription(row pgx.Row) (*domain.Subscription, error) {
 // Catalogue implements commands.CatalogueReader over the tables.
 type Catalogue struct {
 	Pool *pgxpool.Pool
-	// Seat takes a seat among those that read from the pool, and may refuse; nil: no bound.
-	Seat func(context.Context) (leave func(), err error)
+	// Seat takes a seat among those that read from the pool, and may refuse. The read runs with the context seated; nil: no bound.
+	Seat func(context.Context) (seated context.Context, leave func(), err error)
 }
 
 var _ commands.CatalogueReader = (*Catalogue)(nil)
 
-// borrow acquires a connection for a read, or refuses the read.
-func (c *Catalogue) borrow(ctx context.Context) (conn *pgxpool.Conn, release func(), err error) {
-	leave := func() {}
+// read runs a read on a connection, or refuses it. Its context ends if the read loses its seat.
+func (c *Catalogue) read(ctx context.Context, read func(context.Context, *pgxpool.Conn) error) error {
 	if c.Seat != nil {
-		if leave, err = c.Seat(ctx); err != nil {
-			return nil, nil, err
+		seated, leave, err := c.Seat(ctx)
+		if err != nil {
+			return err
 		}
+		defer leave()
+		ctx = seated
 	}
-	if conn, err = borrow(ctx, c.Pool); err != nil {
-		leave()
-		return nil, nil, err
+	conn, err := borrow(ctx, c.Pool)
+	if err != nil {
+		return err
 	}
-	return conn, func() { conn.Release(); leave() }, nil
+	defer conn.Release()
+	if err = read(ctx, conn); err != nil {
+		err = unavailable(unseated(ctx, err))
+	}
+	return err
 }
 
 func list[T any](ctx context.Context, c *Catalogue, scan func(pgx.Row) (*T, error), sql string, args ...any) ([]T, error) {
-	conn, release, err := c.borrow(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	rows, err := conn.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	defer rows.Close()
 	all := []T{}
-	for rows.Next() {
-		v, err := scan(rows)
+	err := c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, sql, args...)
 		if err != nil {
-			return nil, unavailable(err)
+			return err
 		}
-		all = append(all, *v)
-	}
-	return all, unavailable(rows.Err())
+		defer rows.Close()
+		for rows.Next() {
+			v, err := scan(rows)
+			if err != nil {
+				return err
+			}
+			all = append(all, *v)
+		}
+		return rows.Err()
+	})
+	return all, err
 }
 
-func get[T any](ctx context.Context, c *Catalogue, scan func(pgx.Row) (*T, error), sql string, args ...any) (*T, error) {
-	conn, release, err := c.borrow(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	v, err := scan(conn.QueryRow(ctx, sql, args...))
-	return v, unavailable(err)
+func get[T any](ctx context.Context, c *Catalogue, scan func(pgx.Row) (*T, error), sql string, args ...any) (v *T, err error) {
+	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		v, err = scan(conn.QueryRow(ctx, sql, args...))
+		return err
+	})
+	return v, err
 }
 
 // afterID returns the id after which a page begins. An invalid id sorts before all others.

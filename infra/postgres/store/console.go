@@ -16,7 +16,7 @@ import (
 // ConsoleSessions implements commands.ConsoleSessions.
 type ConsoleSessions struct {
 	pool  postgres.Pool
-	seats seats
+	seats limited
 }
 
 // maxSessionReads is how many connections sessions may hold at once: a browser with a forged cookie causes a read, too.
@@ -24,7 +24,7 @@ const maxSessionReads = 2
 
 // NewConsoleSessions returns the sessions of a database.
 func NewConsoleSessions(pool postgres.Pool) *ConsoleSessions {
-	return &ConsoleSessions{pool, make(seats, maxSessionReads)}
+	return &ConsoleSessions{pool, make(limited, maxSessionReads)}
 }
 
 const (

@@ -17,7 +17,7 @@ type Histories struct {
 	*cache[uuid.UUID, domain.TenantHistory]
 }
 
-func newHistories(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Histories {
+func newHistories(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads limited) *Histories {
 	source := &validate.Histories{}
 	return &Histories{(&cache[uuid.UUID, domain.TenantHistory]{
 		now: now, name: uuid.UUID.String, seen: seen,

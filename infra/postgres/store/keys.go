@@ -33,7 +33,7 @@ type Keys struct {
 	*cache[[32]byte, keyAndTenant]
 }
 
-func newKeys(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads seats) *Keys {
+func newKeys(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads limited) *Keys {
 	return &Keys{(&cache[[32]byte, keyAndTenant]{
 		now: now, name: func(h [32]byte) string { return hex.EncodeToString(h[:]) }, seen: seen, owner: ownerOfKey,
 		load: func(ctx context.Context, hash [32]byte) (keyAndTenant, error) {

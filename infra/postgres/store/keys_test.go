@@ -27,7 +27,7 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	made, err := catalogue.CreateKey(t.Context(), commands.Request{By: commands.Caller{}}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 	must.OK(t, err)
 	traced, sent := localtest.Traced(t, pool)
-	keys := newKeys(traced, time.Now, func(time.Duration) *projections.CatalogueMarks { return nil }, make(seats, maxLoads))
+	keys := newKeys(traced, time.Now, func(time.Duration) *projections.CatalogueMarks { return nil }, make(limited, maxLoads))
 	find := func(secret string) []string {
 		t.Helper()
 		if _, _, _, err := keys.Find(t.Context(), commands.HashSecret(secret)); err != nil {

@@ -95,7 +95,7 @@ func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide fu
 func (s *Periods) changing(ctx context.Context, tenant uuid.UUID, lock func(*eventlog.Tx), decide func(*periodTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
 	var change *periodTx
-	return s.Store.changing(ctx, tx, func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+	return s.Store.changing(ctx, tx, func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("keeping plans", keepPlans)
 		lock(t)
 		change = &periodTx{changeTx: tx, figures: s.Figures, of: tenant}

@@ -41,7 +41,7 @@ type rebuildTx struct {
 // ChangeRebuilds implements commands.RebuildStore.
 func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("locking a projection", holdProjection, projection)
 		return s.Store.log.LockHeads(ctx, t, nil, admitted)
 	}

@@ -36,7 +36,7 @@ type replayTx struct{ *changeTx }
 // ChangeReplays implements commands.ReplayStore.
 func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(commands.ReplayTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		if cursors {
 			t.Queue("locking the relay's cursors", holdCursorsSQL)
 		}

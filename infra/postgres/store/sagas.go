@@ -42,7 +42,7 @@ func scanSagaRow(row pgx.Row) (*domain.Saga, error) { return scanSaga(row) }
 // ChangeSagas implements commands.SagaStore. It locks no head: a retry is no event.
 func (s *Sagas) ChangeSagas(ctx context.Context, decide func(commands.SagaTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		return s.Store.log.LockHeads(ctx, t, nil, admitted)
 	}
 	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(tx) })

@@ -2,13 +2,13 @@ package store
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain/seats"
 )
 
 // patience is how long a request waits for a connection, or for a seat to make a
@@ -32,13 +32,23 @@ func borrow(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 // busy refuses a request that got no connection.
 func busy() error { return &commands.Overloaded{Wait: patience, Database: true} }
 
+// unseated returns the error of a request that got no seat, or that ran with the context of a seat and may have lost it.
+func unseated(ctx context.Context, err error) error {
+	if errors.Is(err, seats.ErrBusy) || errors.Is(context.Cause(ctx), seats.ErrEnded) {
+		return busy()
+	}
+	return err
+}
+
 // How many catalogue changes, and how many loads of keys and histories, may hold a
 // connection of the pool that events are written through. Changes wait for each other
 // at the heads of the log; a client that guesses keys causes any number of loads. With
 // the seats of projections.Rebuilder these bounds leave a connection for every writer.
 const (
 	maxChanges = 3
-	maxLoads   = 3
+	// maxOperators is how many of the changes may be those of operators and of the service: tenants and they leave each other one.
+	maxOperators = maxChanges - 1
+	maxLoads     = 3
 	// maxDeliveries is how many transactions of webhooks' deliveries run at the same time. They are short, and their requests need no connection: a writer waits for one of them
 	// at most.
 	maxDeliveries = 2
@@ -46,15 +56,15 @@ const (
 	deliveryPatience = 10 * time.Second
 )
 
-// seats limit how many connections one kind of work holds at once.
-type seats chan struct{}
+// limited limits how many connections one kind of work holds at once.
+type limited chan struct{}
 
 // acquire waits for a seat, for patience at most.
-func (s seats) acquire(ctx context.Context) (leave func(), err error) {
+func (s limited) acquire(ctx context.Context) (leave func(), err error) {
 	return s.acquireWithin(ctx, patience)
 }
 
-func (s seats) acquireWithin(ctx context.Context, most time.Duration) (leave func(), err error) {
+func (s limited) acquireWithin(ctx context.Context, most time.Duration) (leave func(), err error) {
 	soon, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	select {
@@ -68,71 +78,9 @@ func (s seats) acquireWithin(ctx context.Context, most time.Duration) (leave fun
 	}
 }
 
-// changeSeats are the seats of changes. A change by a key of a tenant waits for the one seat of its tenant first: meanwhile it holds no seat that another
-// caller needs. All tenants together leave a seat to operators and to the service.
-type changeSeats struct {
-	all, tenants seats
-
-	mu  sync.Mutex
-	own map[uuid.UUID]*ownSeat // of tenants with a change that runs or waits
-}
-
-// ownSeat is the seat of a tenant.
-type ownSeat struct {
-	seats
-	changes int // that run or wait
-}
-
-func newChangeSeats() *changeSeats {
-	return &changeSeats{all: make(seats, maxChanges), tenants: make(seats, maxChanges-1), own: map[uuid.UUID]*ownSeat{}}
-}
-
-// acquire waits for the seats of a change, for patience at most. tenant is that of the key of the change; Nil: an operator or the service makes it.
-func (c *changeSeats) acquire(ctx context.Context, tenant uuid.UUID) (leave func(), err error) {
-	if tenant == uuid.Nil {
-		return c.all.acquire(ctx)
-	}
-	soon, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	own, exit := c.enter(tenant)
-	leave = exit
-	for _, bound := range []seats{own, c.tenants, c.all} {
-		free, err := bound.acquire(soon)
-		if err != nil {
-			leave()
-			if ctx.Err() == nil {
-				err = busy()
-			}
-			return nil, err
-		}
-		before := leave
-		leave = func() { free(); before() }
-	}
-	return leave, nil
-}
-
-// enter returns the seat of a tenant, which is forgotten after its last change called exit.
-func (c *changeSeats) enter(tenant uuid.UUID) (own seats, exit func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	o := c.own[tenant]
-	if o == nil {
-		o = &ownSeat{seats: make(seats, 1)}
-		c.own[tenant] = o
-	}
-	o.changes++
-	return o.seats, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if o.changes--; o.changes == 0 {
-			delete(c.own, tenant)
-		}
-	}
-}
-
 // paced is a seat that stays taken after its work: many changes at once leave most of the time to other requests. A change alone waits for
 // no one.
-type paced struct{ seats }
+type paced struct{ limited }
 
 const (
 	// restTimes is how many times as long as its work a paced seat rests.

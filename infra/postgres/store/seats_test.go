@@ -35,14 +35,14 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 			}
 		})
 	}
-	must.Until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxChanges+1 })
+	must.Until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxOperators+1 })
 	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
-	if n := pool.Stat().AcquiredConns(); n > maxChanges+1 {
+	if n := pool.Stat().AcquiredConns(); n > maxOperators+1 {
 		t.Errorf("%d connections are in use", n)
 	}
-	must.Until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxChanges })
+	must.Until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxOperators })
 	let()
 	all.Wait()
 	if err := s.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
@@ -114,7 +114,7 @@ func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
 type keyTenant struct{}
 
 // Changes by keys of tenants wait for a head, 30 of each tenant at a time, and again after they are refused. One tenant holds one seat, all tenants together leave one to
-// operators, and no seat and no tenant is left behind.
+// operators, and no seat is left behind.
 func TestP9_ChangesByKeysOfTenantsLeaveASeatToOperators(t *testing.T) {
 	for name, c := range map[string]struct{ tenants, seats int }{"one tenant": {1, 1}, "five tenants": {5, maxChanges - 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -144,21 +144,21 @@ func TestP9_ChangesByKeysOfTenantsLeaveASeatToOperators(t *testing.T) {
 					})
 				}
 			}
-			must.Until(t, "the changes wait", func() bool { return len(s.changes.all) == c.seats })
+			must.Until(t, "the changes wait", func() bool { return s.changes.Held() == c.seats })
 			must.Until(t, "those without a seat are refused", func() bool { return refused.Load() > 30 })
 			for n := range 20 {
 				if err := s.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
 					t.Errorf("change %d of an operator: %v", n, err)
 				}
-				if n := len(s.changes.all); n > c.seats {
+				if n := s.changes.Held(); n > c.seats {
 					t.Errorf("%d tenants hold %d seats", c.tenants, n)
 				}
 			}
 			stopped.Store(true)
 			let()
 			all.Wait()
-			if n := len(s.changes.all) + len(s.changes.tenants) + len(s.changes.own); n != 0 {
-				t.Errorf("%d seats and tenants are left", n)
+			if n := s.changes.InUse(); n != 0 {
+				t.Errorf("%d changes are left", n)
 			}
 		})
 	}

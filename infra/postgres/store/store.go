@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/seats"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -40,10 +41,10 @@ type Store struct {
 
 	log        *eventlog.Log
 	pool       postgres.Pool
-	changes    *changeSeats
+	changes    *seats.Seats
 	admission  func(context.Context) commands.Admission
-	deliveries seats // of transactions of webhooks' deliveries
-	periods    paced // changes of periods, of which many are requested at once
+	deliveries limited // of transactions of webhooks' deliveries
+	periods    paced   // changes of periods, of which many are requested at once
 }
 
 var (
@@ -65,10 +66,11 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 	if cfg.Admission == nil {
 		cfg.Admission = func(context.Context) commands.Admission { return commands.Admission{} }
 	}
-	loads := make(seats, maxLoads) // of keys and histories
+	loads := make(limited, maxLoads) // of keys and histories
 	return &Store{
-		log: log, pool: pool, changes: newChangeSeats(), admission: cfg.Admission, deliveries: make(seats, maxDeliveries), periods: paced{make(seats, 1)},
-		Keys: newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
+		log: log, pool: pool, admission: cfg.Admission, deliveries: make(limited, maxDeliveries), periods: paced{make(limited, 1)},
+		changes: seats.New(seats.Config{All: maxChanges, Operators: maxOperators, Patience: patience}),
+		Keys:    newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }
 
@@ -92,14 +94,14 @@ func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide 
 
 func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error, concerned ...uuid.UUID) error {
 	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
-	hold := func(t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		return s.log.LockHeads(ctx, t, []int16{tx.partition}, admitted)
 	}
 	return s.changing(ctx, tx, hold, decide)
 }
 
 // holding takes the locks of a change, and reads behind them whether its caller is still admitted.
-type holding func(t *eventlog.Tx, admitted *eventlog.LockedRead) error
+type holding func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error
 
 // changing runs a change. It runs it once more if the same Idempotency-Key was used
 // concurrently under other locks: that change is committed, so its answer is visible now.
@@ -144,17 +146,19 @@ func (s *Store) changed(tx *changeTx, err error) error {
 	return unavailable(err)
 }
 
-// changeHolding runs decide in a transaction, after hold has taken its locks.
+// changeHolding runs decide in a transaction, after hold has taken its locks. A change by a key of a tenant that waits long for them loses its seat to
+// another tenant, until it commits.
 func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold holding, decide func(*changeTx) error) error {
 	admission := s.admission(ctx)
-	leave, err := s.changes.acquire(ctx, admission.TenantID)
+	seated, leave, err := s.changes.Acquire(ctx, admission.TenantID, false)
 	if err != nil {
-		return err
+		return unseated(ctx, err)
 	}
 	defer leave()
-	return postgres.InTx(ctx, s.pool, func(t pgx.Tx) error {
+	ctx, tx.ctx = seated, seated
+	err = postgres.InTx(ctx, s.pool, func(t pgx.Tx) error {
 		tx.tx = eventlog.In(t)
-		if err := hold(tx.tx, s.log.StillAdmitted(admission)); err != nil {
+		if err := hold(ctx, tx.tx, s.log.StillAdmitted(admission)); err != nil {
 			return err
 		}
 		if err := decide(tx); err != nil {
@@ -162,6 +166,10 @@ func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold holding, d
 		}
 		return tx.tx.Flush(ctx)
 	})
+	if err != nil && !errors.Is(err, postgres.ErrCommitUnknown) {
+		err = unseated(ctx, err)
+	}
+	return err
 }
 
 // changeTx implements the transactions of commands. Its context is that of the one change it serves.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 )
@@ -64,12 +65,10 @@ func readVersion(ctx context.Context, db querier, of commands.Ref) (version stri
 func (t *changeTx) Version(of commands.Ref) (string, error) { return readVersion(t.ctx, t.tx, of) }
 
 // Version implements commands.CatalogueReader.
-func (c *Catalogue) Version(ctx context.Context, of commands.Ref) (string, error) {
-	conn, release, err := c.borrow(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer release()
-	version, err := readVersion(ctx, conn, of)
-	return version, unavailable(err)
+func (c *Catalogue) Version(ctx context.Context, of commands.Ref) (version string, err error) {
+	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		version, err = readVersion(ctx, conn, of)
+		return err
+	})
+	return version, err
 }
