@@ -8,10 +8,13 @@
 package kafka
 
 import (
+	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -25,6 +28,7 @@ type Config struct {
 	Brokers     []string // host:port
 	TopicPrefix string   // prefix of topic and group names
 	TLS         *tls.Config
+	Authorities func() *x509.CertPool // the roots of the next connection, by TLS; nil: those of TLS
 	SASL        SASL
 	ClientID    string // default: "meterplex"
 	Logger      *slog.Logger
@@ -79,15 +83,12 @@ func (c *Config) options(purpose string) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(c.Brokers...),
 		kgo.ClientID(c.ClientID),
-		kgo.DialTimeout(dialTimeout),
+		kgo.Dialer(c.dial),
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.RetryBackoffFn(backoff),
 		kgo.WithHooks(newReachability(c.Logger, purpose)),
 		// Client metrics cost a second at each close.
 		kgo.DisableClientMetrics(),
-	}
-	if c.TLS != nil {
-		opts = append(opts, kgo.DialTLSConfig(c.TLS))
 	}
 	mechanism, err := c.SASL.mechanism()
 	if err != nil {
@@ -97,6 +98,19 @@ func (c *Config) options(purpose string) ([]kgo.Opt, error) {
 		opts = append(opts, kgo.SASL(mechanism))
 	}
 	return opts, nil
+}
+
+// dial opens a connection, by TLS if it is configured. The clients themselves would trust the authorities of their start for ever.
+func (c *Config) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	if c.TLS == nil {
+		return dialer.DialContext(ctx, network, address)
+	}
+	config := c.TLS.Clone()
+	if c.Authorities != nil {
+		config.RootCAs = c.Authorities()
+	}
+	return (&tls.Dialer{NetDialer: &dialer, Config: config}).DialContext(ctx, network, address)
 }
 
 func (s *SASL) mechanism() (sasl.Mechanism, error) {

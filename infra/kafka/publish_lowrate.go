@@ -234,7 +234,7 @@ func (p *LowRatePublisher) acquire(ctx context.Context) (*lowRateProducer, error
 	}
 	cutting, cut := context.WithCancel(context.Background())
 	defer context.AfterFunc(ctx, cut)()
-	c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, connections{cutting}
+	c.Net.Proxy.Enable, c.Net.Proxy.Dialer = true, connections{cutting, &p.cfg}
 	if err := mayProduce(p.cfg.Brokers, c); err != nil {
 		cut()
 		return nil, err

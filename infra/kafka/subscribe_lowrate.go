@@ -36,7 +36,7 @@ func NewLowRateSubscriber(cfg SubscriberConfig) (message.Subscriber, error) {
 		return nil, err
 	}
 	s := &lowRate{cfg: cfg}
-	inner, err := s.inner(connections{context.Background()})
+	inner, err := s.inner(connections{context.Background(), &cfg.Config})
 	if err != nil {
 		return nil, err
 	}
@@ -66,11 +66,14 @@ func (s *lowRate) inner(own connections) (*wmkafka.Subscriber, error) {
 
 // connections dials connections to brokers that are all closed when the context ends. Without it the
 // client waits for minutes for a broker that accepts connections but does not answer.
-type connections struct{ context.Context }
+type connections struct {
+	context.Context
+	cfg *Config
+}
 
 // Dial implements the dialer of sarama.
 func (l connections) Dial(network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(l, network, address)
+	conn, err := l.cfg.dial(l, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +101,6 @@ func saramaConfig(cfg *Config) (*sarama.Config, error) {
 	c.Consumer.Group.Session.Timeout = sessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = heartbeatInterval
 	c.Consumer.Group.Rebalance.Timeout = rebalanceTimeout
-	if cfg.TLS != nil {
-		c.Net.TLS.Enable, c.Net.TLS.Config = true, cfg.TLS
-	}
 	if err := saramaSASL(c, &cfg.SASL); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *lowRate) Subscribe(ctx context.Context, topic string) (<-chan *message.
 func (s *lowRate) forward(ctx context.Context, topic string, out chan<- *message.Message) {
 	cutting, cut := context.WithCancel(context.Background())
 	defer cut()
-	inner, err := s.inner(connections{cutting})
+	inner, err := s.inner(connections{cutting, &s.cfg.Config})
 	if err != nil { // cannot happen: the configuration was checked before
 		s.cfg.Logger.Error("cannot read from Kafka", "topic", topic, "error", err)
 		return

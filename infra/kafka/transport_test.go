@@ -66,6 +66,10 @@ func bothClientsWorkWithEachLogin(t *testing.T, b *securedBroker) {
 		cfg.SASL.Mechanism = mechanism
 		logins[mechanism] = cfg
 	}
+	changed := b.cfg // KAFKA_TLS_CA had another authority when the clients were configured
+	changed.TLS = b.trusting(localtest.NewCA(t, "another authority"))
+	changed.Authorities = func() *x509.CertPool { return b.cfg.TLS.RootCAs }
+	logins["another authority"] = changed
 	for name, cfg := range logins {
 		own := *b
 		own.cfg = cfg

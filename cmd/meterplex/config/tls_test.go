@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"log/slog"
 	"os"
@@ -121,6 +122,37 @@ func TestBrokersAreVerified(t *testing.T) {
 		}
 		_ = l.Close()
 		<-done
+	}
+}
+
+// TestReplacedAuthoritiesAreReadAgain: the next connection trusts those of the changed file, and a file without any changes nothing.
+func TestReplacedAuthoritiesAreReadAgain(t *testing.T) {
+	first, second := localtest.NewCA(t, "the authority"), localtest.NewCA(t, "another authority")
+	file := localtest.File(t, "ca.pem", first.PEM)
+	var log bytes.Buffer
+	current, err := Kafka{TLS: true, TLSCA: file}.Authorities(slog.New(slog.NewTextHandler(&log, nil)))
+	must.OK(t, err)
+	for minute, step := range []struct {
+		text string
+		want *localtest.CA
+	}{{first.PEM, first}, {second.PEM, second}, {"", second}, {first.PEM + second.PEM, nil}} {
+		must.OK(t, os.WriteFile(file, []byte(step.text), 0o600))
+		must.OK(t, os.Chtimes(file, time.Time{}, time.Unix(int64(minute)*60, 0)))
+		got, want := current(), x509.NewCertPool()
+		if step.want == nil {
+			step.want = first
+			want.AppendCertsFromPEM([]byte(second.PEM))
+		}
+		want.AppendCertsFromPEM([]byte(step.want.PEM))
+		if !got.Equal(want) {
+			t.Errorf("minute %d: other authorities are trusted", minute)
+		}
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+		t.Errorf("%d warnings, want 1: %s", n, log.String())
+	}
+	if none, err := (Kafka{TLS: true}).Authorities(nil); err != nil || none != nil {
+		t.Errorf("without a file: %v", err)
 	}
 }
 

@@ -43,8 +43,12 @@ func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pi
 	if err != nil {
 		return nil, err
 	}
+	authorities, err := cfg.Kafka.Authorities(logger)
+	if err != nil {
+		return nil, err
+	}
 	kc := kafka.Config{
-		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Logger: logger, Replication: cfg.Kafka.Replication,
+		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Authorities: authorities, Logger: logger, Replication: cfg.Kafka.Replication,
 		SASL: kafka.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword},
 	}
 	admin, err := kafka.NewAdmin(kc)
