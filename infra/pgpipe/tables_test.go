@@ -35,7 +35,9 @@ func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
 		list, err := postgres.FindDangers(t.Context(), url, cfg.Tables()...)
 		must.OK(t, err)
 		for _, d := range list {
-			found = append(found, d.Name+": "+d.Found)
+			if !d.Warns { // the tests' login creates the roles
+				found = append(found, d.Name+": "+d.Found)
+			}
 		}
 		return found
 	}

@@ -23,13 +23,11 @@ type Logins struct {
 
 // loginSQL asks which roles are there, and which of them a login cannot set. From PostgreSQL 16 on a
 // membership may lack the SET option: the one that CREATE ROLE gives to the login that
-// creates a role does. It asks, too, whether the login has CREATEROLE where that lets it join pg_execute_server_program, and so run
-// programs.
+// creates a role does.
 const loginSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000,
  (SELECT count(*) FROM pg_roles WHERE rolname IN ($1, $2)),
  ARRAY(SELECT r.rolname::text FROM pg_roles r WHERE r.rolname IN ($1, $2)
-  AND NOT pg_has_role(session_user, r.oid, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END) ORDER BY 1),
- EXISTS (SELECT FROM pg_roles WHERE rolname = session_user AND rolcreaterole AND NOT rolsuper AND current_setting('server_version_num')::int < 160000)`
+  AND NOT pg_has_role(session_user, r.oid, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END) ORDER BY 1)`
 
 // splitSetOption is the first major version in which a membership has a SET option.
 const splitSetOption = 16
@@ -62,15 +60,12 @@ func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
 		defer works.Close()
 	}
 	for tries := grantTries; ; tries-- {
-		e, there, runs := &RolesNotGranted{}, 0, false
+		e, there := &RolesNotGranted{}, 0
 		err := works.use(ctx, func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &there, &e.Roles, &runs)
+			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &there, &e.Roles)
 		})
 		if err == nil && there < 2 {
 			return fmt.Errorf("the roles %s and %s are missing: a database that is restored needs them beforehand, see docs/logins.md", WorkerRole, TenantRole)
-		}
-		if runs && tries == grantTries {
-			logger.Warn("the login has CREATEROLE, by which it may run programs as the server before PostgreSQL 16: migrate with a login of its own (docs/logins.md), and ALTER ROLE … NOCREATEROLE", "login", e.Login)
 		}
 		if err != nil || len(e.Roles) == 0 {
 			return err

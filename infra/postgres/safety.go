@@ -20,7 +20,12 @@ type Danger struct {
 	Name  string // a word of [Dangers]
 	Found string // the finding
 	Why   string // its consequence
+	// Warns: the service starts, and warns at each start. Logins that create the roles of the service at the first start have it.
+	Warns bool
 }
+
+// createRole is the danger of a login with CREATEROLE where that lets it join pg_execute_server_program.
+const createRole = "createrole"
 
 // Dangers lists all dangers by name, each with its consequence.
 func Dangers() []Danger {
@@ -31,6 +36,7 @@ func Dangers() []Danger {
 		{Name: "fsync", Why: hosted}, {Name: "full_page_writes", Why: hosted}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},
 		{Name: "superuser", Why: altered + ", and row level security does not bind it"}, {Name: "bypassrls", Why: seen},
 		{Name: "owner", Why: altered}, {Name: "grants", Why: altered}, {Name: "row_security", Why: seen},
+		{Name: createRole, Why: "whoever has its password could run programs as the database server", Warns: true},
 	}
 }
 
@@ -66,6 +72,8 @@ UNION ALL SELECT 'owner', 'the role ' || rolname || ' acts as the owner of ' || 
  WHERE EXISTS (SELECT FROM reached WHERE reached.by = roles.oid AND reached.oid = relowner)
 UNION ALL SELECT 'owner', 'the role ' || role || ' has CREATEROLE' || way || ', and can join the owner of ' || relname FROM becomes, log
  WHERE rolcreaterole AND current_setting('server_version_num')::int < 160000
+UNION ALL SELECT 'createrole', 'the login ' || rolname || ' has CREATEROLE, and can join pg_execute_server_program' FROM pg_roles
+ WHERE rolname = session_user AND rolcreaterole AND NOT rolsuper AND current_setting('server_version_num')::int < 160000
 UNION ALL SELECT 'grants', 'the role ' || role || ' may ' || what || ' ' || relname || min(way) FROM becomes, log, unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) what
  WHERE NOT rolsuper AND NOT EXISTS (SELECT FROM reached WHERE reached.by = becomes.by AND reached.oid = relowner)
  AND CASE what WHEN 'UPDATE' THEN has_any_column_privilege(becomes.oid, log.oid, what) ELSE has_table_privilege(becomes.oid, log.oid, what) END
@@ -139,17 +147,18 @@ func readDangers(ctx context.Context, conn *pgx.Conn, worker, tenant string, tab
 		if err := row.Scan(&d.Name, &d.Found); err != nil {
 			return d, err
 		}
-		d.Why = known[slices.IndexFunc(known, func(k Danger) bool { return k.Name == d.Name })].Why
+		k := known[slices.IndexFunc(known, func(k Danger) bool { return k.Name == d.Name })]
+		d.Why, d.Warns = k.Why, k.Warns
 		return d, nil
 	})
 }
 
-// Refusal returns an error that lists the dangers that are not allowed, or nil.
+// Refusal returns an error that lists the dangers that are not allowed and do not only warn, or nil.
 func Refusal(found []Danger, allowed []string) error {
 	var lines []string
 	words := slices.Clone(allowed)
 	for _, d := range found {
-		if slices.Contains(allowed, d.Name) {
+		if d.Warns || slices.Contains(allowed, d.Name) {
 			continue
 		}
 		lines = append(lines, "  "+d.Name+": "+d.Found+"; "+d.Why)

@@ -19,6 +19,9 @@ func dangersOf(t *testing.T, database string) (found []string) {
 	list, err := FindDangers(t.Context(), database)
 	must.OK(t, err)
 	for _, d := range list {
+		if d.Warns && Refusal([]Danger{d}, nil) == nil { // the tests' login creates the roles
+			continue
+		}
 		if d.Found == "" || d.Why == "" {
 			t.Errorf("%+v says too little", d)
 		}
@@ -125,7 +128,9 @@ func TestReachableRolesAreFound(t *testing.T) {
 		must.OK(t, err)
 		var found []string
 		for _, d := range list {
-			found = append(found, d.Name+": "+d.Found)
+			if !d.Warns {
+				found = append(found, d.Name+": "+d.Found)
+			}
 		}
 		want := strings.NewReplacer("$W", worker, "$O", other).Replace(c.want)
 		if got := strings.Join(found, "; "); got != want {

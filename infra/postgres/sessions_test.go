@@ -156,7 +156,9 @@ func TestChecksShareASession(t *testing.T) {
 		list, err := s.FindDangers(t.Context())
 		must.OK(t, err)
 		for _, d := range list {
-			found = append(found, d.Name)
+			if !d.Warns { // the tests' login creates the roles
+				found = append(found, d.Name)
+			}
 		}
 		return found
 	}

@@ -41,7 +41,7 @@ func databaseLogin(ctx context.Context, s *subject) (State, string, error) {
 	return OK, "the login may set both roles of the service", nil
 }
 
-// dangerChecks makes a check of each danger that stops the service at its start.
+// dangerChecks makes a check of each danger that the service refuses or warns of at its start.
 func dangerChecks() (list []check) {
 	for _, d := range postgres.Dangers() {
 		list = append(list, check{"access", "unsafe_" + d.Name, needsDatabase, "docs/unsafe-settings.md, the line of " + d.Name, func(_ context.Context, s *subject) (State, string, error) {
@@ -67,7 +67,11 @@ func (s *subject) danger(d postgres.Danger) (State, string, error) {
 	case slices.Contains(s.AllowUnsafe, d.Name):
 		return Warning, strings.Join(found, "; ") + ", which METERPLEX_ALLOW_UNSAFE allows: " + d.Why, nil
 	}
-	return Failure, strings.Join(found, "; ") + ": " + d.Why, nil
+	state := Failure
+	if d.Warns {
+		state = Warning
+	}
+	return state, strings.Join(found, "; ") + ": " + d.Why, nil
 }
 
 func databaseTLS(ctx context.Context, s *subject) (State, string, error) {

@@ -86,7 +86,7 @@ func TestStatesByTheirBounds(t *testing.T) {
 	}
 	for _, d := range postgres.Dangers() {
 		s := &subject{dangers: []postgres.Danger{{Name: d.Name, Found: "found"}, {Name: "other", Found: "another"}}}
-		if got := state(s.danger(d)); got != Failure {
+		if got := state(s.danger(d)); got != map[bool]State{false: Failure, true: Warning}[d.Warns] {
 			t.Errorf("%s is %s", d.Name, got)
 		}
 		if s.AllowUnsafe = []string{d.Name}; state(s.danger(d)) != Warning {

@@ -39,7 +39,7 @@ func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error 
 	if found, err = p.dangers(ctx); err != nil {
 		return err
 	}
-	logAllowed(found, cfg.AllowUnsafe, s.Logger)
+	logFound(found, cfg.AllowUnsafe, s.Logger)
 	return postgres.Refusal(found, cfg.AllowUnsafe)
 }
 
@@ -96,7 +96,7 @@ func (p *preparation) dangers(ctx context.Context) ([]postgres.Danger, error) {
 			return nil, fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
 		for _, d := range replica { // durability depends only on the primary
-			if slices.Contains([]string{"superuser", "bypassrls"}, d.Name) && !slices.Contains(found, d) {
+			if slices.Contains([]string{"superuser", "bypassrls", "createrole"}, d.Name) && !slices.Contains(found, d) {
 				found = append(found, d)
 			}
 		}
@@ -104,11 +104,14 @@ func (p *preparation) dangers(ctx context.Context) ([]postgres.Danger, error) {
 	return found, nil
 }
 
-func logAllowed(found []postgres.Danger, allowed []string, logger *slog.Logger) {
+// logFound warns of the dangers despite which the service starts.
+func logFound(found []postgres.Danger, allowed []string, logger *slog.Logger) {
 	for _, d := range found {
-		if !slices.Contains(allowed, d.Name) {
-			continue
+		switch {
+		case slices.Contains(allowed, d.Name):
+			logger.Warn("unsafe setting allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
+		case d.Warns:
+			logger.Warn("unsafe setting: see docs/unsafe-settings.md", "what", d.Name, "found", d.Found, "risk", d.Why)
 		}
-		logger.Warn("unsafe setting allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
 	}
 }
