@@ -94,7 +94,7 @@ def texts(value: Any) -> Any:
 
 
 def check(r: Request) -> Request:
-    found = client.check(r["feature"], int(r.get("amount", 1)), min_position=r.get("minPosition"))
+    found = client.check(r["feature"], int(r.get("amount", 1)), min_position=r.get("minPosition"), wait=r.get("wait"))
     left = None if found.remaining is None else str(found.remaining)
     return {"allowed": found.allowed, "source": found.source, "remaining": left, "reason": found.reason, "asOfPosition": found.as_of_position}
 
@@ -127,7 +127,7 @@ class CallbackFailed(Exception):
 
 
 def rows(call: Callable[..., Iterable[Any]]) -> Callable[[Request], Request]:
-    names = {"from": "start", "to": "end", "minPosition": "min_position", "groupBy": "group_by"}
+    names = {"from": "start", "to": "end", "minPosition": "min_position", "groupBy": "group_by", "asOf": "as_of", "asOfPosition": "as_of_position"}
 
     def run(r: Request) -> Request:
         query = {names.get(k, k): v for k, v in (r.get("query") or {}).items()}

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 Reply = tuple[int, dict[str, str], bytes]
 JSON = {"Content-Type": "application/json"}
@@ -33,6 +34,15 @@ def answer(value: Any, status: int = 200) -> Reply:
 
 def problem(status: int, code: str, **members: Any) -> Reply:
     return status, PROBLEM, json.dumps({"code": code, "status": status, "detail": "detail of " + code, "traceId": "t1", **members}).encode()
+
+
+def about(request: Request, value: dict[str, Any], status: int = 200) -> Reply:
+    """Answer with the ids of the request, as the service does."""
+    parts = request.path.partition("?")[0].split("/")
+    named = {"reservations": "reservationId", "events": "eventId"}
+    ids = {named[a]: unquote(b) for a, b in zip(parts, parts[1:]) if a in named}
+    sent = json.loads(request.body) if request.body else {}
+    return answer({**value, **{k: v for k, v in sent.items() if k in ("eventId", "reservationId")}, **ids}, status)
 
 
 def verdicts(request: Request, **other: dict[str, Any]) -> Reply:

@@ -11,7 +11,7 @@ from meterplex import InvalidEvent, MeterplexError, QuotaExceeded, UnknownOutcom
 from meterplex._events import MAX_AMOUNT
 
 from .base import ClientTest
-from .fake import answer, problem
+from .fake import about, answer, problem
 
 ACCOUNT = {"feature": "tokens", "periodKey": "2026-11", "limit": 2**53 - 1, "used": 3**40, "held": 0, "remaining": 7, "resetAt": None, "position": "1-2"}
 HELD = {**ACCOUNT, "reservationId": "r1", "amount": 5, "state": "HELD", "expiresAt": "2026-11-29T10:00:00Z"}
@@ -28,12 +28,12 @@ class Limits(ClientTest):
         return r.method, r.path, json.loads(r.body) if r.body else None
 
     def test_consume_is_repeated_with_the_same_id_until_it_is_answered(self):
-        self.fake.replies = [None, problem(503, "unavailable"), problem(429, "rate_limited"), (200, {}, b"a proxy"), (302, {"Location": "/"}, b"")]
-        self.fake.then = lambda r: answer({**ACCOUNT, "allowed": True, "eventId": "e", "amount": 9, "new": 1})
+        self.fake.replies = [None, problem(503, "unavailable"), problem(429, "rate_limited"), (200, {}, b"a proxy"), answer({"allowed": True}), answer({"eventId": "another"}), (302, {"Location": "/"}, b"")]
+        self.fake.then = lambda r: about(r, {**ACCOUNT, "allowed": True, "amount": 9, "new": 1})
         found = self.quota.consume("tokens", 9, metadata={"model": "large"})
         self.assertEqual((found["used"], found["new"]), (3**40, 1), "exact, and with members of a later service")
         self.assertEqual(len({r.body for r in self.fake.requests}), 1)
-        self.assertEqual(len(self.fake.requests), 6)
+        self.assertEqual(len(self.fake.requests), 8)
         method, path, body = self.sent()
         self.assertEqual((method, path, body["amount"], body["metadata"]), ("POST", "/api/v1/entitlements/tokens/consume", 9, {"model": "large"}))
         self.assertRegex(body["eventId"], "^[0-9a-f-]{36}$")
@@ -67,7 +67,7 @@ class Limits(ClientTest):
         self.assertEqual(self.fake.requests, [])
 
     def test_reserve_commit_extend_release(self):
-        self.fake.then = lambda r: answer(HELD, 201)
+        self.fake.then = lambda r: about(r, HELD, 201)
         self.assertEqual(self.quota.reserve("tokens", 5, reservation_id="r/1", ttl_seconds=9)["state"], "HELD")
         self.assertEqual(self.sent(), ("POST", "/api/v1/entitlements/tokens/reservations", {"reservationId": "r/1", "amount": 5, "ttlSeconds": 9}))
         self.quota.commit("tokens", "r/1", 4)
@@ -76,14 +76,14 @@ class Limits(ClientTest):
         self.assertEqual(self.sent(), ("POST", "/api/v1/entitlements/tokens/reservations/r1/extend", {"ttlSeconds": 60}))
         self.quota.release("tokens", "r1")
         self.assertEqual(self.sent(), ("DELETE", "/api/v1/entitlements/tokens/reservations/r1", None))
-        self.fake.then = lambda r: answer({**HELD, "state": "EXPIRED"})
+        self.fake.then = lambda r: about(r, {**HELD, "state": "EXPIRED"})
         with self.assertRaises(MeterplexError) as caught:
             self.quota.reserve("tokens", 5, reservation_id="r1")
         self.assertEqual((caught.exception.code, caught.exception.problem["state"]), ("reservation_ended", "EXPIRED"))
 
     def test_a_reservation_is_committed_or_released(self):
-        self.fake.then = lambda r: answer({**HELD, "state": "HELD" if r.path.endswith("reservations") else "COMMITTED"})
-        with self.quota.reservation("tokens", 5) as hold:
+        self.fake.then = lambda r: about(r, {**HELD, "state": "HELD" if r.path.endswith("reservations") else "COMMITTED"})
+        with self.quota.reservation("tokens", 5, reservation_id="r1") as hold:
             hold.used = 8
         self.assertEqual(self.sent()[2], {"eventId": "r1-usage", "amount": 8, "overage": "record"})
         self.assertEqual(hold.committed["state"], "COMMITTED")
@@ -163,11 +163,12 @@ class Limits(ClientTest):
         ):
             next(iter(call()))
             self.assertEqual(self.sent()[1], path)
-        self.quota.receipt("a/b", wait=3)
+        self.fake.then = lambda r: about(r, {"status": "AGGREGATED"})
+        self.assertEqual(self.quota.receipt("a/b", wait=3)["status"], "AGGREGATED")
         self.assertEqual(self.sent()[1], "/api/v1/usage/events/a%2Fb")
 
     def test_reads_are_repeated(self):
-        self.fake.replies = [problem(503, "projection_behind"), None]
+        self.fake.replies = [problem(503, "projection_behind"), None, answer({"captive": "portal"})]
         self.fake.then = lambda r: answer({"data": [], "nextCursor": None})
         self.assertEqual(list(self.quota.entitlements()), [])
         self.fake.then = lambda r: problem(503, "projection_behind")

@@ -107,7 +107,8 @@ class Durable(QueueTest):
             first.wait(20)
             for caller in callers[1:]:
                 caller.start()
-            while len(client._running().pipeline.pending) < 19:
+            deadline = time.monotonic() + 20
+            while len(client._running().pipeline.pending) < 19 and time.monotonic() < deadline:
                 time.sleep(0.001)
             go.set()
             for caller in callers:

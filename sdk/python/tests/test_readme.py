@@ -5,7 +5,7 @@ import re
 from types import SimpleNamespace
 
 from .base import ClientTest
-from .fake import answer, verdicts
+from .fake import about, verdicts
 from .test_limits import HELD
 from .test_wrappers import OPENAI
 
@@ -16,7 +16,7 @@ class Readme(ClientTest):
     def reply(self, request):
         if request.path == "/api/v1/usage/events":
             return verdicts(request, **{"upload-4711": {"status": "rejected", "code": "feature_not_found", "reason": "x"}})
-        return answer({**HELD, "allowed": True, "status": "AGGREGATED", "data": [{"feature": "api_calls", "amount": 1}], "nextCursor": None})
+        return about(request, {**HELD, "allowed": True, "status": "AGGREGATED", "data": [{"feature": "api_calls", "amount": 1}], "nextCursor": None})
 
     def test_blocks(self):
         self.fake.then = self.reply

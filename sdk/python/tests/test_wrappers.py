@@ -12,7 +12,7 @@ from meterplex.llm import record_tokens, tokens
 from meterplex.middleware import asgi, wsgi
 
 from .base import KEY, ClientTest, event
-from .fake import answer, problem, verdicts
+from .fake import about
 from .test_limits import HELD
 
 
@@ -34,7 +34,7 @@ class Async(ClientTest):
         self.assertEqual(self.run_with(work).accepted, 100)
 
     def test_calls_and_rows(self):
-        self.fake.then = lambda r: answer({**HELD, "data": [{"a": 1}], "nextCursor": None if "cursor" in r.path else "2", "allowed": True})
+        self.fake.then = lambda r: about(r, {**HELD, "data": [{"a": 1}], "nextCursor": None if "cursor" in r.path else "2", "allowed": True})
 
         async def work(client):
             async with client.reservation("tokens", 5) as hold:
@@ -51,7 +51,7 @@ class Async(ClientTest):
             return [row async for row in client.aggregates(limit=1)], await client.consume("tokens", 1)
 
         rows, consumed = self.run_with(work)
-        self.assertEqual((rows, consumed["reservationId"]), ([{"a": 1}, {"a": 1}], "r1"))
+        self.assertEqual((rows, consumed["allowed"]), ([{"a": 1}, {"a": 1}], True))
         methods = [r.method for r in self.fake.requests]
         self.assertEqual(methods, ["POST", "POST", "POST", "POST", "POST", "DELETE", "GET", "GET", "GET", "POST"])
 

@@ -97,21 +97,20 @@ class AsyncClient:
 
     async def record_many(self, events: Iterable[Event], *, timeout: float | None = 10.0) -> list[Recorded]:
         """Store events under one sync; see Client.record_many."""
-        submitted = self._client.submit(events)
-        waits = [asyncio.wrap_future(ticket.future) for _, ticket in submitted]
-        if not waits:
-            return []
+        made, tickets = self._client.submit(events)
+        waits = [asyncio.wrap_future(ticket.future) for ticket in tickets]
         try:
-            await asyncio.wait(waits, timeout=timeout)
+            if waits:
+                await asyncio.wait(waits, timeout=timeout)
         except asyncio.CancelledError:
             for wait in waits:
                 wait.cancel()
             raise
         if not all(wait.done() for wait in waits):
-            self._client.give_up(submitted)
+            self._client.give_up(made, tickets)
         for wait in waits:
             await wait
-        return [made for made, _ in submitted]
+        return made
 
     flush = _awaitable(Client.flush)
     close = _awaitable(Client.close)

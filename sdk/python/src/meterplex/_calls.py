@@ -35,10 +35,10 @@ def waiting(seconds: int | None) -> dict[str, str]:
     return {"Prefer": f"wait={seconds}"} if seconds else {}
 
 
-def success(answer: Answer) -> Row | None:
-    """Return the service's answer; None: it is something else's."""
+def success(answer: Answer, is_about: Callable[[Row], bool]) -> Row | None:
+    """Return the service's answer if it is about the request; None: it is something else's."""
     found = answer.json() if 200 <= answer.status < 300 and answer.media_type == "application/json" else None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and is_about(found) else None
 
 
 def is_refusal(answer: Answer) -> bool:
@@ -50,14 +50,15 @@ def call(
     http: Http,
     method: str,
     path: str,
+    is_about: Callable[[Row], bool],
     *,
     body: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
     timeout: float,
     attempt: float = 30.0,
     id: str | None = None,
-) -> tuple[Row, int]:
-    """Send a request until it is answered, for at most timeout seconds. Return the answer, and the number of attempts.
+) -> Row:
+    """Send a request until it is answered, for at most timeout seconds. is_about tells the service's answer from a proxy's.
 
     A refusal raises MeterplexError at once. After the timeout a call with an id raises UnknownOutcome, a read MeterplexError.
     """
@@ -68,9 +69,9 @@ def call(
         attempts, least = attempts + 1, 0.0
         try:
             answer = http.request(method, path, content, sent, min(attempt, max(deadline - time.monotonic(), 0.001)))
-            found = success(answer)
+            found = success(answer, is_about)
             if found is not None:
-                return found, attempts
+                return found
             last, least = answer.problem(), answer.retry_after()
             if last is not None and is_refusal(answer):
                 raise error_of(answer.status, last)

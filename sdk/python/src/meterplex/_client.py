@@ -26,6 +26,9 @@ from ._writer import Writer
 from .errors import MeterplexError, UnknownOutcome
 
 
+TOGETHER = 1000  # events of record_many that are written together
+
+
 class Recorded(NamedTuple):
     """The id and the time under which an event was recorded."""
 
@@ -108,7 +111,7 @@ class Client(Limits, Reads):
         self._attempt, self._check_timeout, self._max_stale, self._allow = timeout, check_timeout, max_stale, policy == "allow"
         self._known: dict[str, _Known] = {}
         self._refused = Refused(folder)
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._closed = False
         self._run: _Running | None = None
         _clients.add(self)
@@ -158,33 +161,31 @@ class Client(Limits, Reads):
 
         After another error repeat the call: events with an eventId and a timestamp count once.
         """
-        submitted = self.submit(events)
+        made, tickets = self.submit(events)
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            for _, ticket in submitted:
+            for ticket in tickets:
                 ticket.future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
         except FutureTimeout:
-            self.give_up(submitted)
-        return [made for made, _ in submitted]
+            self.give_up(made, tickets)
+        return made
 
-    def submit(self, events: Iterable[Event]) -> list[tuple[Recorded, Ticket]]:
-        """Give events to the writer. Each ticket's future ends once its event is durable."""
+    def submit(self, events: Iterable[Event]) -> tuple[list[Recorded], list[Ticket]]:
+        """Give events to the writer. The future of each ticket ends once its events are durable."""
         whole = [complete(event) for event in events]
         encoded = [canonical(event) for event in whole]
         pipeline = self._running().pipeline
-        return [
-            (Recorded(event["eventId"], format_time(parse_time(event["timestamp"]))), pipeline.submit(text)) for event, text in zip(whole, encoded)
-        ]
+        made = [Recorded(event["eventId"], format_time(parse_time(event["timestamp"]))) for event in whole]
+        return made, [pipeline.submit(encoded[n : n + TOGETHER]) for n in range(0, len(encoded), TOGETHER)]
 
-    def give_up(self, submitted: list[tuple[Recorded, Ticket]]) -> None:
+    def give_up(self, made: list[Recorded], tickets: list[Ticket]) -> None:
         """Raise the error of a caller that waits no longer, unless its events are durable. What is not written yet will not be."""
         pipeline = self._running().pipeline
-        errors = [(made, pipeline.give_up(ticket)) for made, ticket in submitted]
-        for made, error in errors:
-            if isinstance(error, UnknownOutcome):
-                error.id = made.event_id
-            if error is not None:
-                raise error
+        errors = [error for ticket in tickets if (error := pipeline.give_up(ticket)) is not None]
+        if errors:
+            if isinstance(errors[0], UnknownOutcome):
+                errors[0].id = made[0].event_id
+            raise errors[0]
 
     def flush(self, timeout: float = 30.0) -> Remaining:
         """Send what waits now, for at most timeout seconds, and return what remains."""
@@ -261,7 +262,7 @@ class Client(Limits, Reads):
 
     def _forked(self) -> None:
         """Begin again in a child of fork: the queue, the threads and the connections are its parent's."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         run, self._run = self._run, None
         self._http.forget()
         if run is not None:

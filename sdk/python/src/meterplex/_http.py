@@ -93,7 +93,7 @@ class Http:
         self._port = parts.port or (443 if self._tls else 80)
         self._path, self._ca = parts.path.rstrip("/"), ca
         self._context: ssl.SSLContext | None = None
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._idle: list[http.client.HTTPConnection] = []
         self._busy: set[http.client.HTTPConnection | None] = set()
         self.set_key(key)
@@ -201,7 +201,7 @@ class Http:
 
     def forget(self) -> None:
         """Give up all connections in a child of fork: they belong to its parent."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._busy = set()
         self.close()
 

@@ -133,8 +133,8 @@ class Limits:
             answer = self._http.request("GET", path, None, waiting(wait), self._check_timeout + (wait or 0))
         except NoAnswer as e:
             return self._without_answer(feature, amount, str(e))
-        found = success(answer)
-        if found is None or not isinstance(found.get("allowed"), bool):
+        found = success(answer, lambda row: isinstance(row.get("allowed"), bool))
+        if found is None:
             if is_refusal(answer):
                 raise error_of(answer.status, answer.problem() or {})
             return self._without_answer(feature, amount, f"status {answer.status}")
@@ -152,13 +152,13 @@ class Limits:
         """Use an amount if the limit allows it, and record it. event_id: the same id counts once (default: a new one)."""
         event_id = check_id("eventId", uuid7() if event_id is None else event_id)
         body = {"eventId": event_id, "amount": check_amount(amount), "metadata": plain_metadata(metadata)}
-        return cast(Consumed, self._decide("POST", path_of("entitlements", check_feature(feature), "consume"), body, event_id, timeout))
+        return cast(Consumed, self._decide("POST", path_of("entitlements", check_feature(feature), "consume"), body, ("eventId", event_id), timeout))
 
     def reserve(self, feature: str, amount: int, *, reservation_id: str | None = None, ttl_seconds: int | None = None, timeout: float = 30.0) -> Held:
         """Hold an amount for ttl_seconds (60), until it is committed or released. reservation_ended: the id was used, and holds nothing any more."""
         reservation_id = check_id("reservationId", uuid7() if reservation_id is None else reservation_id)
         body = {"reservationId": reservation_id, "amount": check_amount(amount), "ttlSeconds": ttl_seconds}
-        held = self._decide("POST", path_of("entitlements", check_feature(feature), "reservations"), body, reservation_id, timeout)
+        held = self._decide("POST", path_of("entitlements", check_feature(feature), "reservations"), body, ("reservationId", reservation_id), timeout)
         if held.get("state") != "HELD":
             detail = f"the reservation {reservation_id} is {held.get('state')} and holds nothing; hold the amount under another id"
             raise MeterplexError("reservation_ended", detail, 200, held)
@@ -170,16 +170,16 @@ class Limits:
         """Use an amount of a hold, and release the rest. overage="record": also more than is held. event_id: reservation_id-usage."""
         event_id = check_id("eventId", f"{reservation_id[:249]}-usage" if event_id is None else event_id)
         body = {"eventId": event_id, "amount": check_amount(amount), "overage": overage}
-        return cast(Committed, self._decide("POST", self._reservation(feature, reservation_id, "commit"), body, reservation_id, timeout))
+        return cast(Committed, self._decide("POST", self._reservation(feature, reservation_id, "commit"), body, ("reservationId", reservation_id), timeout))
 
     def extend(self, feature: str, reservation_id: str, ttl_seconds: int, *, timeout: float = 30.0) -> Held:
         """Hold the amount for ttl_seconds from now, or as long as before if that is longer."""
         body = {"ttlSeconds": ttl_seconds}
-        return cast(Held, self._decide("POST", self._reservation(feature, reservation_id, "extend"), body, reservation_id, timeout))
+        return cast(Held, self._decide("POST", self._reservation(feature, reservation_id, "extend"), body, ("reservationId", reservation_id), timeout))
 
     def release(self, feature: str, reservation_id: str, *, timeout: float = 30.0) -> Held:
         """End a hold without usage."""
-        return cast(Held, self._decide("DELETE", self._reservation(feature, reservation_id), None, reservation_id, timeout))
+        return cast(Held, self._decide("DELETE", self._reservation(feature, reservation_id), None, ("reservationId", reservation_id), timeout))
 
     @contextmanager
     def reservation(
@@ -214,5 +214,6 @@ class Limits:
     def _reservation(self, feature: str, reservation_id: str, *action: str) -> str:
         return path_of("entitlements", check_feature(feature), "reservations", check_id("reservationId", reservation_id), *action)
 
-    def _decide(self, method: str, path: str, body: Mapping[str, Any] | None, id: str, timeout: float) -> Row:
-        return call(self._http, method, path, body=body, timeout=timeout, attempt=self._attempt, id=id)[0]
+    def _decide(self, method: str, path: str, body: Mapping[str, Any] | None, id: tuple[str, str], timeout: float) -> Row:
+        member, value = id
+        return call(self._http, method, path, lambda row: row.get(member) == value, body=body, timeout=timeout, attempt=self._attempt, id=value)

@@ -78,10 +78,13 @@ def begin(folder: str, tenant: str, end: Position) -> DiskQueue:
 def is_owner(queue: DiskQueue) -> bool:
     """Report whether the queue still belongs to this client."""
     try:
-        with open(os.path.join(queue.path, "owner"), "rb") as file:
-            return bool(json.load(file)["token"] == queue.token)
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        fd = os.open(queue.path + "/owner", os.O_RDONLY)
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    try:
+        return b'"token":"%s"' % queue.token.encode() in os.read(fd, 4096)
+    finally:
+        os.close(fd)
 
 
 def renew(queue: DiskQueue) -> None:

@@ -10,11 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from . import _owner
-from ._queue import Batch, Position
+from ._queue import HEADER, Batch, Position
 from .errors import MeterplexError, QueueFull, UnknownOutcome
 
 log = logging.getLogger("meterplex")
@@ -30,6 +30,7 @@ class Verdict:
     reason: str = ""
     remedy: str = ""
     position: str = ""
+    pointer: str = ""
 
     @property
     def counted(self) -> bool:
@@ -104,10 +105,11 @@ class Queue(Protocol):
 
 @dataclass(eq=False)
 class Ticket:
-    """An event that a caller of record waits for."""
+    """Events that a caller of record waits for: they are written together."""
 
-    event: bytes
-    future: Future[None]
+    events: list[bytes]
+    size: int  # bytes of the records
+    future: Future[None] = field(default_factory=Future)
 
     def settle(self, error: MeterplexError | None) -> None:
         """End the caller's wait, unless it has been cancelled."""
@@ -121,11 +123,13 @@ class Ticket:
 
 
 class Pipeline:
-    """The state that callers, the writer and the sender share. changed guards all of it."""
+    """The state that callers, the writer and the sender share. One lock guards all of it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.changed = threading.Condition()
+        lock = threading.RLock()  # with Lock, record in a handler of a signal could hang for ever
+        self.to_write = threading.Condition(lock)  # the writer waits for it
+        self.changed = threading.Condition(lock)  # the sender and flush wait for it
         self.pending: deque[Ticket] = deque()
         self.write_error: Exception | None = None  # of the last write
         self.taken: list[Any] = []  # DiskQueues, the oldest first
@@ -145,15 +149,25 @@ class Pipeline:
     def waiting_bytes(self) -> int:
         return sum(q.waiting_bytes for q in self.queues)
 
-    def submit(self, event: bytes) -> Ticket:
-        """Give an event to the writer."""
-        ticket = Ticket(event, Future())
-        with self.changed:
+    def due(self) -> bool:
+        """Report whether the next batch of the own queue is sent now, whatever its age. The caller holds the lock."""
+        s = self.settings
+        return bool(self.flushing or self.own.waiting >= s.max_events or self.own.waiting_bytes >= s.max_bytes)
+
+    def submit(self, events: list[bytes]) -> Ticket:
+        """Give events to the writer."""
+        ticket = Ticket(events, sum(HEADER + len(event) for event in events))
+        with self.to_write:
             if self.stopping:
                 raise MeterplexError("closed", "the client is closed")
             self.pending.append(ticket)
-            self.changed.notify_all()
+            self.to_write.notify()
         return ticket
+
+    def notify(self) -> None:
+        """Wake all threads. The caller holds the lock."""
+        self.to_write.notify()
+        self.changed.notify_all()
 
     def give_up(self, ticket: Ticket) -> MeterplexError | None:
         """Return the error of a caller whose deadline is over; None: the event is durable."""
@@ -178,7 +192,7 @@ class Pipeline:
                 self.own = None
             elif queue in self.taken:
                 self.taken.remove(queue)
-            self.changed.notify_all()
+            self.notify()
 
     def flush(self, deadline: float) -> None:
         """Wait until the events that wait now have their verdicts, or a deadline (time.monotonic)."""
@@ -201,4 +215,4 @@ class Pipeline:
             for ticket in self.pending:
                 ticket.settle(MeterplexError("closed", "the client was closed before the event was stored"))
             self.pending.clear()
-            self.changed.notify_all()
+            self.notify()

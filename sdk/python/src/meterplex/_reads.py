@@ -17,11 +17,11 @@ class Reads:
     _http: Http
 
     def aggregates(
-        self, *, feature: str | None = None, period: str | None = None, min_position: str | None = None, wait: int | None = None,
-        limit: int | None = None, timeout: float = 30.0,
+        self, *, feature: str | None = None, period: str | None = None, as_of: str | None = None, as_of_position: str | None = None,
+        min_position: str | None = None, wait: int | None = None, limit: int | None = None, timeout: float = 30.0,
     ) -> Rows:
-        """Return the billing figures, newest period first. period: "2026-05", "2026" or "lifetime"."""
-        query = {"feature": feature, "period": period, "minPosition": min_position, "limit": limit}
+        """Return the billing figures, newest period first. period: "2026-05", "2026" or "lifetime"; as_of: as they were known at a time."""
+        query = {"feature": feature, "period": period, "asOf": as_of, "asOfPosition": as_of_position, "minPosition": min_position, "limit": limit}
         return self._rows(path_of("usage", "aggregates"), query, wait, timeout)
 
     def usage(
@@ -43,7 +43,7 @@ class Reads:
     def receipt(self, event_id: str, *, min_position: str | None = None, wait: int | None = None, timeout: float = 30.0) -> Row:
         """Return what happened to an event, each step with its time."""
         path = with_query(path_of("usage", "events", event_id), {"minPosition": min_position})
-        return call(self._http, "GET", path, headers=waiting(wait), timeout=timeout, attempt=30.0 + (wait or 0))[0]
+        return call(self._http, "GET", path, lambda row: row.get("eventId") == event_id, headers=waiting(wait), timeout=timeout, attempt=30.0 + (wait or 0))
 
     def entitlements(self, *, min_position: str | None = None, wait: int | None = None, limit: int | None = None, timeout: float = 30.0) -> Rows:
         """Return a check of each feature of the subscription."""
@@ -55,7 +55,8 @@ class Reads:
 
     def _rows(self, path: str, query: dict[str, Any], wait: int | None, timeout: float) -> Rows:
         def read(cursor: str | None) -> tuple[list[Row], str | None]:
-            found, _ = call(self._http, "GET", with_query(path, {**query, "cursor": cursor}), headers=waiting(wait), timeout=timeout, attempt=30.0 + (wait or 0))
-            return found.get("data") or [], found.get("nextCursor")
+            page = with_query(path, {**query, "cursor": cursor})
+            found = call(self._http, "GET", page, lambda row: isinstance(row.get("data"), list), headers=waiting(wait), timeout=timeout, attempt=30.0 + (wait or 0))
+            return found["data"], found.get("nextCursor")
 
         return Rows(read)

@@ -14,7 +14,7 @@ from ._codes import REMEDIES
 from ._events import parse_time
 from ._http import Answer, Http, NoAnswer
 from ._pipeline import Pipeline, Verdict, log
-from ._queue import HEADER, Batch
+from ._queue import HEADER, Batch, DiskQueue
 from ._refused import Refused
 
 FIRST_WAIT = 0.5  # seconds, doubled after each attempt
@@ -46,15 +46,19 @@ class Sender:
 
     def _look(self) -> None:
         """Take over the queues of dead processes."""
-        s = self._p.settings
-        if time.monotonic() - self._looked < _owner.LOOK_SECONDS and self._p.looked:
+        p, s = self._p, self._p.settings
+        if time.monotonic() - self._looked < _owner.LOOK_SECONDS and p.looked:
             return
-        taken = _owner.take_over(s.dir, s.tenant) if s.dir is not None else []
+        taken: list[DiskQueue] = []
+        try:
+            taken = _owner.take_over(s.dir, s.tenant) if s.dir is not None else []
+        except OSError as e:
+            s.report("queue_failed", f"{s.dir} cannot be read: {e}")
         self._looked = time.monotonic()
-        with self._p.changed:
-            self._p.taken += taken
-            self._p.looked = True
-            self._p.changed.notify_all()
+        with p.changed:
+            p.taken += taken
+            p.looked = True
+            p.notify()
 
     def _next(self) -> Any:
         """Wait for a queue with a batch to send; None: the pipeline stops."""
@@ -66,20 +70,13 @@ class Sender:
                     return p.taken[0]
                 wait = self._looked + _owner.LOOK_SECONDS - time.monotonic() if p.settings.dir is not None else None
                 if p.own is not None and p.own.waiting:
-                    due = self._due()
-                    if due <= 0:
+                    age = p.first_waiting + p.settings.max_age - time.monotonic()
+                    if p.due() or age <= 0:
                         return p.own
-                    wait = due if wait is None else min(wait, due)
+                    wait = age if wait is None else min(wait, age)
                 if wait is None or wait > 0:
                     p.changed.wait(wait)
         return None
-
-    def _due(self) -> float:
-        """Return the seconds until the next batch of the own queue is due."""
-        p, s = self._p, self._p.settings
-        if p.flushing or p.own.waiting >= s.max_events or p.own.waiting_bytes >= s.max_bytes:
-            return 0
-        return p.first_waiting + s.max_age - time.monotonic()
 
     def _serve(self, queue: Any) -> None:
         """Send one batch of a queue."""
@@ -111,7 +108,7 @@ class Sender:
             queue.finished = max(queue.finished, added)
             if not queue.waiting:
                 queue.waiting_bytes = 0
-            p.changed.notify_all()
+            p.notify()
         if queue in p.taken:
             queue.remove()
             p.drop(queue)
@@ -132,6 +129,7 @@ class Sender:
         ids = [event.get("eventId") for event in events]
         body = gzip.compress(b'{"events":[' + b",".join(batch.events) + b"]}", 6, mtime=0)
         while not self._p.stopping:
+            self._look()
             self._warn(events)
             answer, reason = self._exchange(body)
             verdicts = _verdicts(answer, ids) if answer is not None else None
@@ -245,7 +243,7 @@ class Sender:
                     stats.conflicts += 1
                 else:
                     stats.rejected += 1
-            self._p.changed.notify_all()
+            self._p.notify()
 
 
 def _decode(event: bytes) -> dict[str, Any]:
@@ -275,6 +273,6 @@ def _verdicts(answer: Answer, ids: list[Any]) -> list[Verdict] | None:
     for entry, sent in zip(entries, ids):
         if not isinstance(entry, dict) or entry.get("eventId") != sent or not isinstance(entry.get("status"), str) or not entry["status"]:
             return None
-        code, reason, position = (str(entry.get(name) or "") for name in ("code", "reason", "position"))
-        verdicts.append(Verdict(sent or "", entry["status"], code, reason, REMEDIES.get(code, ""), position))
+        code, reason, position, pointer = (str(entry.get(name) or "") for name in ("code", "reason", "position", "pointer"))
+        verdicts.append(Verdict(sent or "", entry["status"], code, reason, REMEDIES.get(code, ""), position, pointer))
     return verdicts

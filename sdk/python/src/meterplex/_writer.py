@@ -8,7 +8,7 @@ import time
 from . import _owner
 from ._memory import MemoryQueue
 from ._pipeline import Pipeline, Ticket, log
-from ._queue import HEADER, MAGIC, SEGMENT_BYTES, DiskQueue, record
+from ._queue import MAGIC, SEGMENT_BYTES, DiskQueue, record
 
 GROUP_BYTES = 1 << 20  # of events that share a sync
 PAUSE_SECONDS = 0.1  # after an error of the disk
@@ -43,7 +43,7 @@ class Writer:
                 holds = p.settings.dir is not None and bool(p.queues)
                 if group or holds and due <= 0:
                     return group
-                p.changed.wait(due if holds else None)
+                p.to_write.wait(due if holds else None)
         return None
 
     def _fitting(self) -> list[Ticket]:
@@ -54,7 +54,7 @@ class Writer:
             if p.pending[0].future.cancelled():
                 p.pending.popleft()
                 continue
-            size += HEADER + len(p.pending[0].event)
+            size += p.pending[0].size
             if size > room:
                 break
             group.append(p.pending.popleft())
@@ -80,8 +80,8 @@ class Writer:
         if p.settings.dir is None:
             with p.changed:
                 p.own = p.own or MemoryQueue()
-                for ticket in group:
-                    p.own.append(ticket.event)
+                for event in _events(group):
+                    p.own.append(event)
                 self._confirm(group)
             return
         try:
@@ -92,7 +92,7 @@ class Writer:
                 p.write_error = e
                 p.pending.extendleft(reversed(group))
                 p.stats.last_error = f"queue_failed: {e}"
-                p.changed.wait(PAUSE_SECONDS)
+                p.to_write.wait(PAUSE_SECONDS)
             return
         with p.changed:
             p.write_error = None
@@ -101,17 +101,18 @@ class Writer:
                 return
             queue = self._queue
             queue.end = (self._segment, self._offset)
-            queue.added += len(group)
-            queue.waiting_bytes += sum(HEADER + len(t.event) for t in group)
+            queue.added += len(_events(group))
+            queue.waiting_bytes += sum(ticket.size for ticket in group)
             self._confirm(group)
 
     def _confirm(self, group: list[Ticket]) -> None:
+        """Return to the callers; wake the sender if it may have to send."""
         p = self._p
-        if not p.first_waiting:
-            p.first_waiting = time.monotonic()
+        if not p.first_waiting or p.due():
+            p.first_waiting = p.first_waiting or time.monotonic()
+            p.changed.notify_all()
         for ticket in group:
             ticket.settle(None)
-        p.changed.notify_all()
 
     def _append(self, group: list[Ticket]) -> bool:
         """Append records and sync them. False: the queue belongs to another client."""
@@ -119,12 +120,12 @@ class Writer:
             self._begin()
         data: list[bytes] = []
         new, end = self._fd < 0, self._offset
-        for ticket in group:
+        for event in _events(group):
             if self._fd < 0 or end >= SEGMENT_BYTES:
                 self._store(data)
                 self._open()
                 data, end, new = [], self._offset, True
-            data.append(record(ticket.event))
+            data.append(record(event))
             end += len(data[-1])
         self._store(data)
         if new and self._p.settings.fsync:
@@ -185,3 +186,7 @@ class Writer:
                 os.truncate(self._queue.segment(confirmed), end)
         except OSError as e:
             log.warning("the rest of a failed write stays in %s: %s", self._queue.path, e)
+
+
+def _events(group: list[Ticket]) -> list[bytes]:
+    return [event for ticket in group for event in ticket.events]
