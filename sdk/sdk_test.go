@@ -54,7 +54,7 @@ func python(t *testing.T) string {
 }
 
 func TestPython(t *testing.T) {
-	read(t, "python", "testdata")
+	read(t, "python", "testdata", "operations.json")
 	command(t, "python", []string{"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"}, python(t), "-W", "error::ResourceWarning", "-m", "unittest")
 }
 

@@ -107,4 +107,4 @@ class GoldenQueues(unittest.TestCase):
                     if max_bytes == 1:
                         self.assertEqual(batches, len(ids))
                     release(queue, remove=False)
-                    self.assertEqual(len(take_over(dir, "")), 1, "a queue without an owner is taken over at once")
+                    self.assertEqual(len(take_over(dir, "")), 1, "a queue that was released is taken over at once")

@@ -107,7 +107,7 @@ class AsyncClient:
                 wait.cancel()
             raise
         if not all(wait.done() for wait in waits):
-            self._client.give_up(made, tickets)
+            await _beside(functools.partial(self._client.give_up, made, tickets))
         for wait in waits:
             await wait
         return made

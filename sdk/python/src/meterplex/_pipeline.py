@@ -170,19 +170,26 @@ class Pipeline:
         self.changed.notify_all()
 
     def give_up(self, ticket: Ticket) -> MeterplexError | None:
-        """Return the error of a caller whose deadline is over; None: the event is durable."""
-        with self.changed:
-            if ticket.future.done():
-                return None
-            if ticket not in self.pending:  # the writer has it
+        """Return the error of a caller whose deadline is over; None: the events are durable. A write in progress has another second."""
+        patience = time.monotonic() + 1
+        while True:
+            with self.changed:
+                if ticket.future.done():
+                    return None
+                if ticket in self.pending:
+                    self.pending.remove(ticket)
+                    return self._refusal()
+            if time.monotonic() >= patience:
                 return UnknownOutcome("unknown_outcome", "the disk did not answer; the event may be in the queue")
-            self.pending.remove(ticket)
-            error = self.write_error
-            if error is None:
-                return QueueFull("queue_full", f"the queue held {self.waiting_bytes} bytes until the deadline; the event was not stored")
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                return QueueFull("queue_full", f"{error}; the event was not stored")
-            return MeterplexError("queue_failed", f"{error}; the event was not stored")
+            time.sleep(0.02)
+
+    def _refusal(self) -> MeterplexError:
+        error = self.write_error
+        if error is None:
+            return QueueFull("queue_full", f"the queue held {self.waiting_bytes} bytes until the deadline; the event was not stored")
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return QueueFull("queue_full", f"{error}; the event was not stored")
+        return MeterplexError("queue_failed", f"{error}; the event was not stored")
 
     def drop(self, queue: Any) -> None:
         """Forget a queue: it is empty, or another client has taken it over and sends its events."""
