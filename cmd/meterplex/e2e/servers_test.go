@@ -325,7 +325,14 @@ func (p *serverPair) promote(waiting bool) {
 	p.t.Helper()
 	appendTo(p.t, filepath.Join(p.standby.Dir(), "data", "postgresql.auto.conf"),
 		fmt.Sprintf("synchronous_standby_names = '%s'\n", waitedFor(waiting)))
-	p.admin(p.standby, `SELECT pg_reload_conf()`, `SELECT pg_promote(true, 60)`)
+	p.admin(p.standby, `SELECT pg_reload_conf()`, `SELECT pg_promote(false)`) // to wait in the statement may be a conflict with recovery
+	within(p.t, "the standby is promoted", func(ctx context.Context) (bool, string) {
+		recovers := true
+		err := p.runOn(p.standby, func(_ context.Context, conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&recovers)
+		})
+		return err == nil && !recovers, fmt.Sprint(err)
+	})
 	p.promoted()
 }
 
