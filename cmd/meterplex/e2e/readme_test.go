@@ -61,7 +61,7 @@ func demoKey() []step {
 		{command: "TENANT=$(meterplex tenants create 'Demo Inc.' --class small | awk '/^id/ {print $2}')"},
 		{command: "meterplex subscriptions create --tenant $TENANT --plan demo >/dev/null"},
 		{command: "export METERPLEX_KEY=$(meterplex keys create --tenant $TENANT --name demo" +
-			" --scope usage:write,entitlements:reserve 2>/dev/null" +
+			" --scope usage:write,entitlements:read,entitlements:reserve 2>/dev/null" +
 			" | awk '/^secret/ {print $2}')"},
 	}
 }
