@@ -13,8 +13,9 @@ import (
 type CheckRequest struct {
 	Feature string
 	Amount  int64 // 0: 1
-	// MinPosition asks for an answer that contains the event at this position, e.g. of a Verdict.
+	// MinPosition asks for an answer that contains the event at this position, e.g. of a Verdict. The service waits for it up to Wait.
 	MinPosition string
+	Wait        time.Duration
 }
 
 // Sources of a Check.
@@ -37,10 +38,10 @@ type Check struct {
 	Raw
 }
 
-// Check is a hint whether an amount may be used, for a fast answer; Consume decides. It returns within Options.CheckTimeout (500 ms).
+// Check is a hint whether an amount may be used, for a fast answer; Consume decides. It returns within Options.CheckTimeout (500 ms), and Wait.
 //
 // Without an answer of the service it answers from its cache: the last answer about the feature, if it is at most Options.MaxStale old, its ResetAt has not passed, and
-// the amount is within its Remaining, less what was checked since. Otherwise the answer is Options.CheckPolicy. An error is a refusal of the
+// a HARD limit's Remaining holds the amount and what was checked since. Otherwise the answer is Options.CheckPolicy. An error is a refusal of the
 // service, e.g. of the key, or of ctx.
 func (c *Client) Check(ctx context.Context, r CheckRequest) (*Check, error) {
 	r.Amount = or(r.Amount, 1)
@@ -48,8 +49,9 @@ func (c *Client) Check(ctx context.Context, r CheckRequest) (*Check, error) {
 	if r.MinPosition != "" {
 		query.Set("minPosition", r.MinPosition)
 	}
-	a, err := c.once(ctx, request{method: http.MethodGet, path: entitlement(r.Feature, "check"), query: query}, c.options.CheckTimeout)
-	if err == nil && a.status == http.StatusOK && a.media() == "application/json" {
+	asked := request{method: http.MethodGet, path: entitlement(r.Feature, "check"), query: query, wait: r.Wait, member: "allowed"}
+	a, err := c.once(ctx, asked, c.options.CheckTimeout)
+	if err == nil && asked.isAnswer(a) {
 		answer, err := decode[Check](a.body)
 		if err != nil {
 			return nil, err
@@ -101,7 +103,7 @@ func (cc *checkCache) get(feature string, amount int64, maxStale time.Duration) 
 	}
 	answer := known.answer
 	answer.Source = SourceCache
-	if answer.Remaining != nil {
+	if answer.Remaining != nil && (answer.LimitBehavior == "HARD" || !answer.Allowed) {
 		rest := *answer.Remaining - known.since
 		if amount > rest {
 			return nil

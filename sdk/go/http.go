@@ -138,10 +138,20 @@ func retryAfter(text string) time.Duration {
 type request struct {
 	method, path string
 	query        url.Values
-	prefer       string
 	body         any
-	wait         time.Duration // that the service may take besides
+	wait         time.Duration // that the service may take besides, for MinPosition
 	id           string        // of idempotency, "" for reads
+	member       string        // that the answer of the service has, with the value id if that is set
+}
+
+// isAnswer reports whether an answer of success is the service's, and not that of something in front of it.
+func (r *request) isAnswer(a *answer) bool {
+	var members map[string]json.RawMessage
+	if a.status/100 != 2 || a.media() != "application/json" || json.Unmarshal(a.body, &members) != nil || members[r.member] == nil {
+		return false
+	}
+	var id string
+	return r.id == "" || json.Unmarshal(members[r.member], &id) == nil && id == r.id
 }
 
 // callWithin bounds calls whose context has no deadline.
@@ -155,8 +165,8 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 		defer cancel()
 	}
 	for n := 0; ; n++ {
-		a, err := c.once(ctx, r, c.options.AttemptTimeout+r.wait)
-		if err == nil && a.status/100 == 2 && a.media() == "application/json" {
+		a, err := c.once(ctx, r, c.options.AttemptTimeout)
+		if err == nil && r.isAnswer(a) {
 			if err := json.Unmarshal(a.body, out); err != nil {
 				return newError("answer_invalid", err, "The answer cannot be read")
 			}
@@ -189,7 +199,7 @@ func (c *Client) unanswered(r request, cause error) *Error {
 
 // once sends a request once.
 func (c *Client) once(ctx context.Context, r request, timeout time.Duration) (*answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout+r.wait)
 	defer cancel()
 	header := http.Header{}
 	var body []byte
@@ -200,8 +210,8 @@ func (c *Client) once(ctx context.Context, r request, timeout time.Duration) (*a
 		}
 		header.Set("Content-Type", "application/json")
 	}
-	if r.prefer != "" {
-		header.Set("Prefer", r.prefer)
+	if r.wait > 0 {
+		header.Set("Prefer", "wait="+strconv.FormatInt(seconds(r.wait), 10))
 	}
 	if len(r.query) > 0 {
 		r.path += "?" + r.query.Encode()

@@ -57,11 +57,11 @@ func (c *Client) Consume(ctx context.Context, r ConsumeRequest) (*Consumption, e
 	if err != nil {
 		return nil, err
 	}
-	return write[Consumption](ctx, c, http.MethodPost, entitlement(r.Feature, "consume"), r.EventID, struct {
+	return write[Consumption](ctx, c, request{method: http.MethodPost, path: entitlement(r.Feature, "consume"), id: r.EventID, member: "eventId", body: struct {
 		EventID  string          `json:"eventId"`
 		Amount   int64           `json:"amount"`
 		Metadata json.RawMessage `json:"metadata,omitempty"`
-	}{r.EventID, r.Amount, metadata})
+	}{r.EventID, r.Amount, metadata}})
 }
 
 func metadataOf(metadata map[string]any) (json.RawMessage, error) {
@@ -89,11 +89,11 @@ type raw[T any] interface {
 }
 
 // write sends a request that has its effect once by its id.
-func write[T any, P raw[T]](ctx context.Context, c *Client, method, path, id string, body any) (P, error) {
-	if !eventIDForm.MatchString(id) {
-		return nil, invalid("invalid_argument", "The id %.300q must have 1 to 255 printable ASCII characters without space", id)
+func write[T any, P raw[T]](ctx context.Context, c *Client, r request) (P, error) {
+	if !eventIDForm.MatchString(r.id) {
+		return nil, invalid("invalid_argument", "The id %.300q must have 1 to 255 printable ASCII characters without space", r.id)
 	}
-	return get[T, P](ctx, c, request{method: method, path: path, body: body, id: id})
+	return get[T, P](ctx, c, r)
 }
 
 // get sends a request and decodes its answer.
@@ -156,7 +156,7 @@ func (c *Client) Reserve(ctx context.Context, r ReserveRequest) (*Reservation, e
 		Amount        int64  `json:"amount"`
 		TTLSeconds    int64  `json:"ttlSeconds,omitempty"`
 	}{r.ReservationID, r.Amount, seconds(r.TTL)}
-	held, err := write[Reservation](ctx, c, http.MethodPost, entitlement(r.Feature, "reservations"), r.ReservationID, body)
+	held, err := c.reservation(ctx, http.MethodPost, r.ReservationID, entitlement(r.Feature, "reservations"), body)
 	if err == nil && held.State != stateHeld {
 		e := newError("reservation_ended", nil, "The reservation %s is %s and holds nothing", r.ReservationID, held.State)
 		e.ID, e.State, e.JSON = r.ReservationID, held.State, held.JSON
@@ -205,7 +205,8 @@ func (c *Client) Commit(ctx context.Context, r CommitRequest) (*Commitment, erro
 	if r.Overage {
 		body.Overage = "record"
 	}
-	return write[Commitment](ctx, c, http.MethodPost, entitlement(r.Feature, "reservations", r.ReservationID, "commit"), r.EventID, body)
+	path := entitlement(r.Feature, "reservations", r.ReservationID, "commit")
+	return write[Commitment](ctx, c, request{method: http.MethodPost, path: path, id: r.EventID, member: "eventId", body: body})
 }
 
 // usageOf returns the id of a reservation's usage: the same for each attempt to commit it.
@@ -219,12 +220,16 @@ func usageOf(reservationID string) string {
 
 // Extend holds an amount for ttl from now, or as long as before if that is longer.
 func (c *Client) Extend(ctx context.Context, feature, reservationID string, ttl time.Duration) (*Reservation, error) {
-	return write[Reservation](ctx, c, http.MethodPost, entitlement(feature, "reservations", reservationID, "extend"), reservationID, map[string]int64{"ttlSeconds": seconds(ttl)})
+	return c.reservation(ctx, http.MethodPost, reservationID, entitlement(feature, "reservations", reservationID, "extend"), map[string]int64{"ttlSeconds": seconds(ttl)})
 }
 
 // Release ends a reservation without usage.
 func (c *Client) Release(ctx context.Context, feature, reservationID string) (*Reservation, error) {
-	return write[Reservation](ctx, c, http.MethodDelete, entitlement(feature, "reservations", reservationID), reservationID, nil)
+	return c.reservation(ctx, http.MethodDelete, reservationID, entitlement(feature, "reservations", reservationID), nil)
+}
+
+func (c *Client) reservation(ctx context.Context, method, id, path string, body any) (*Reservation, error) {
+	return write[Reservation](ctx, c, request{method: method, path: path, id: id, member: "reservationId", body: body})
 }
 
 const (

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Query selects what a read returns. A member that a read does not know is refused by the service (unknown_parameter), never ignored.
+// Query selects what a read returns. A member that a read does not know is refused by the service (unknown_parameter), never ignored. The parameters
+// format (CSV) and includeTest (of all tenants) of the service are not for this client; it asks for amounts as texts by a header.
 type Query struct {
 	Feature      string
 	Period       string    // of Aggregates: 2026-11, 2026 or lifetime
@@ -58,31 +59,32 @@ func (q *Query) values() url.Values {
 	return v
 }
 
-func (q *Query) request(path string) request {
-	r := request{method: http.MethodGet, path: path, query: q.values(), wait: q.Wait}
-	if q.Wait > 0 {
-		r.prefer = "wait=" + strconv.FormatInt(seconds(q.Wait), 10)
-	}
-	return r
+// list returns the request of a list.
+func (q *Query) list(path string) request {
+	return request{method: http.MethodGet, path: path, query: q.values(), wait: q.Wait, member: "data"}
+}
+
+// page is an answer of a list.
+type page struct {
+	Data         []json.RawMessage `json:"data"`
+	NextCursor   string            `json:"nextCursor"`
+	AsOfPosition string            `json:"asOfPosition"`
+	CompleteUpTo *time.Time        `json:"completeUpTo"`
 }
 
 // row is a row of a list.
 type row[T any] interface {
 	raw[T]
-	at(position string) // of the page
+	at(*page)
 }
 
-func (r *Raw) at(string) {}
+func (r *Raw) at(*page) {}
 
 // pages returns the rows of all pages of a list. It ends after an error.
 func pages[T any, P row[T]](ctx context.Context, c *Client, r request) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {
-			var page struct {
-				Data         []json.RawMessage
-				NextCursor   string
-				AsOfPosition string
-			}
+			var page page
 			err := c.call(ctx, r, &page)
 			for _, whole := range page.Data {
 				one, err := decode[T, P](whole)
@@ -90,7 +92,7 @@ func pages[T any, P row[T]](ctx context.Context, c *Client, r request) iter.Seq2
 					yield(*new(T), err)
 					return
 				}
-				one.at(page.AsOfPosition)
+				one.at(&page)
 				if !yield(*one, nil) {
 					return
 				}
@@ -121,11 +123,11 @@ type Aggregate struct {
 	Raw
 }
 
-func (a *Aggregate) at(position string) { a.AsOfPosition = position }
+func (a *Aggregate) at(p *page) { a.AsOfPosition = p.AsOfPosition }
 
 // Aggregates returns the billing figures, the newest period first.
 func (c *Client) Aggregates(ctx context.Context, q Query) iter.Seq2[Aggregate, error] {
-	return pages[Aggregate](ctx, c, q.request("/api/v1/usage/aggregates"))
+	return pages[Aggregate](ctx, c, q.list("/api/v1/usage/aggregates"))
 }
 
 // Bucket is the usage of a feature in an hour, a day or a month.
@@ -136,14 +138,15 @@ type Bucket struct {
 	EventCount   int64              `json:"eventCount"`
 	Group        map[string]*string `json:"group"` // the values of Query.GroupBy
 	AsOfPosition string             `json:"-"`     // of the page
+	CompleteUpTo *time.Time         `json:"-"`     // of the page: every event that was recorded before is in the buckets
 	Raw
 }
 
-func (b *Bucket) at(position string) { b.AsOfPosition = position }
+func (b *Bucket) at(p *page) { b.AsOfPosition, b.CompleteUpTo = p.AsOfPosition, p.CompleteUpTo }
 
 // Usage returns the usage of Query.Feature by time, for charts. It needs From and To, which are starts of buckets in UTC.
 func (c *Client) Usage(ctx context.Context, q Query) iter.Seq2[Bucket, error] {
-	return pages[Bucket](ctx, c, q.request("/api/v1/usage"))
+	return pages[Bucket](ctx, c, q.list("/api/v1/usage"))
 }
 
 // UsageEvent is an event as the service has recorded it.
@@ -164,12 +167,12 @@ type UsageEvent struct {
 
 // Events returns the recorded events, the newest first.
 func (c *Client) Events(ctx context.Context, q Query) iter.Seq2[UsageEvent, error] {
-	return pages[UsageEvent](ctx, c, q.request("/api/v1/usage/events"))
+	return pages[UsageEvent](ctx, c, q.list("/api/v1/usage/events"))
 }
 
 // Entitlements returns a Check of each feature of the tenant's subscription.
 func (c *Client) Entitlements(ctx context.Context, q Query) iter.Seq2[Check, error] {
-	all := pages[Check](ctx, c, q.request("/api/v1/entitlements"))
+	all := pages[Check](ctx, c, q.list("/api/v1/entitlements"))
 	return func(yield func(Check, error) bool) {
 		for one, err := range all {
 			one.Source = SourceService
@@ -184,28 +187,5 @@ func (c *Client) Entitlements(ctx context.Context, q Query) iter.Seq2[Check, err
 func (c *Client) Reservations(ctx context.Context, q Query) iter.Seq2[Reservation, error] {
 	path := entitlement(q.Feature, "reservations")
 	q.Feature = ""
-	return pages[Reservation](ctx, c, q.request(path))
-}
-
-// Receipt is what happened to an event, step by step. JSON has all of it.
-type Receipt struct {
-	EventID         string `json:"eventId"`
-	Status          string `json:"status"` // PENDING, VALIDATED, AGGREGATED, REJECTED or DEAD_LETTERED
-	EffectiveAmount *int64 `json:"effectiveAmount,string"`
-	Recorded        struct {
-		Position string    `json:"position"`
-		At       time.Time `json:"at"`
-	} `json:"recorded"`
-	Rejected *struct {
-		Code   string    `json:"code"`
-		Reason string    `json:"reason"`
-		At     time.Time `json:"at"`
-	} `json:"rejected"`
-	AsOfPosition string `json:"asOfPosition"`
-	Raw
-}
-
-// Receipt returns the receipt of an event.
-func (c *Client) Receipt(ctx context.Context, eventID string, q Query) (*Receipt, error) {
-	return get[Receipt](ctx, c, q.request("/api/v1/usage/events/"+url.PathEscape(eventID)))
+	return pages[Reservation](ctx, c, q.list(path))
 }

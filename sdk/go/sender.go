@@ -235,8 +235,8 @@ func verdictsOf(a *answer, sent []head) []Verdict {
 	}
 	verdicts := make([]Verdict, len(sent))
 	for i, raw := range body.Events {
-		v := &verdicts[i]
-		if json.Unmarshal(raw, v) != nil || v.Status == "" || v.EventID == "" || v.EventID != sent[i].EventID {
+		v, index := &verdicts[i], struct{ Index *int }{}
+		if json.Unmarshal(raw, v) != nil || json.Unmarshal(raw, &index) != nil || index.Index != nil && *index.Index != i || v.Status == "" || v.EventID == "" || v.EventID != sent[i].EventID {
 			return nil
 		}
 		v.Remedy, v.JSON = remedies[v.Code], raw

@@ -75,7 +75,7 @@ func (p *program) ask(ctx context.Context, r *request) (any, error) {
 	c := p.client
 	switch r.Do {
 	case "check":
-		return check(c.Check(ctx, meterplex.CheckRequest{Feature: r.Feature, Amount: amount, MinPosition: r.MinPosition}))
+		return check(c.Check(ctx, meterplex.CheckRequest{Feature: r.Feature, Amount: amount, MinPosition: r.MinPosition, Wait: time.Duration(r.Wait * float64(time.Second))}))
 	case "consume":
 		done, err := c.Consume(ctx, meterplex.ConsumeRequest{Feature: r.Feature, Amount: amount, EventID: r.EventID, Metadata: r.Metadata})
 		if err != nil {
