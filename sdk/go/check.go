@@ -52,13 +52,11 @@ func (c *Client) Check(ctx context.Context, r CheckRequest) (*Check, error) {
 	asked := request{method: http.MethodGet, path: entitlement(r.Feature, "check"), query: query, wait: r.Wait, member: "allowed"}
 	a, err := c.once(ctx, asked, c.options.CheckTimeout)
 	if err == nil && asked.isAnswer(a) {
-		answer, err := decode[Check](a.body)
-		if err != nil {
-			return nil, err
+		if answer, err := decode[Check](a.body); err == nil {
+			answer.Source = SourceService
+			c.cache.put(r.Feature, answer)
+			return answer, nil
 		}
-		answer.Source = SourceService
-		c.cache.put(r.Feature, answer)
-		return answer, nil
 	}
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

@@ -131,8 +131,7 @@ type Client struct {
 	taken    []events // only sent: of dead clients, or written before a failure
 	oldest   time.Time
 	flushes  int           // running
-	changed  chan struct{} // closed at each change of settled
-	settled  int64         // events that have left the queues
+	changed  chan struct{} // closed when events have left a queue
 	stats    Stats
 	toldOld  time.Time
 	rejected []Rejection // in memory
@@ -144,6 +143,7 @@ type events interface {
 	Read(most, mostBytes int) ([][]byte, error)
 	Settle([][]byte)
 	Size() (events int, bytes int64)
+	Settled() int64 // events
 	Peek() []byte
 	Lost() bool
 	Renew()
@@ -265,12 +265,18 @@ func (c *Client) Flush(ctx context.Context) Remaining {
 		c.flushes--
 		c.mu.Unlock()
 	}()
-	_, target, _ := c.progress()
+	targets := map[events]int64{}
+	for _, q := range c.queues() {
+		n, _ := q.Size()
+		targets[q] = q.Settled() + int64(n)
+	}
 	c.wakeSender.send()
 	c.hurry.send()
 	for {
-		settled, all, changed := c.progress()
-		if settled >= target || settled == all || ctx.Err() != nil || c.ctx.Err() != nil {
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		if isReached(targets) || ctx.Err() != nil || c.ctx.Err() != nil {
 			s := c.Stats()
 			return Remaining{s.Waiting, s.Oldest}
 		}
@@ -282,17 +288,14 @@ func (c *Client) Flush(ctx context.Context) Remaining {
 	}
 }
 
-// progress returns how many events have left the queues, how many will have if all do, and what is closed at the next change.
-func (c *Client) progress() (settled, all int64, changed chan struct{}) {
-	queues := c.queues()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all = c.settled
-	for _, q := range queues {
-		n, _ := q.Size()
-		all += int64(n)
+// isReached reports whether each queue has settled as many events as wanted, or has none any more.
+func isReached(targets map[events]int64) bool {
+	for q, wanted := range targets {
+		if n, _ := q.Size(); n > 0 && q.Settled() < wanted {
+			return false
+		}
 	}
-	return c.settled, all, c.changed
+	return true
 }
 
 // closeWithin bounds Close without a deadline.

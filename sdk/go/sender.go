@@ -92,7 +92,7 @@ func (c *Client) nextBatch() (batch, time.Duration) {
 		c.taken = slices.DeleteFunc(c.taken, func(one events) bool { return one == q })
 		c.mu.Unlock()
 		q.Close() // empty, or lost
-		c.advance(0)
+		c.advance()
 	}
 	c.mu.Lock()
 	n, size := own.Size()
@@ -121,7 +121,7 @@ func (c *Client) nextBatch() (batch, time.Duration) {
 func (c *Client) read(q events) (batch, time.Duration) {
 	list, err := q.Read(c.options.BatchEvents, c.options.BatchBytes)
 	if errors.Is(err, queue.ErrLost) {
-		c.advance(0)
+		c.advance()
 		return batch{}, 0
 	}
 	if err != nil {
@@ -282,7 +282,7 @@ func (c *Client) settle(b batch, verdicts []Verdict) {
 		}
 	}
 	c.mu.Unlock()
-	c.advance(len(b.events))
+	c.advance()
 }
 
 // discard moves an event that the service cannot read to damaged/.
@@ -293,7 +293,7 @@ func (c *Client) discard(b batch, refusal *Error) {
 	}
 	b.queue.Settle(b.events)
 	c.damaged(newError("damaged", refusal, "The service cannot read the event %s; it is kept in damaged/", id))
-	c.advance(1)
+	c.advance()
 }
 
 // retryWrite repeats a write until it succeeds; false: the client stops.
@@ -310,10 +310,9 @@ func (c *Client) retryWrite(write func() error) bool {
 	}
 }
 
-// advance counts events that have left the queues, and wakes all that wait for it.
-func (c *Client) advance(n int) {
+// advance wakes all that wait for events to leave a queue.
+func (c *Client) advance() {
 	c.mu.Lock()
-	c.settled += int64(n)
 	close(c.changed)
 	c.changed = make(chan struct{})
 	c.mu.Unlock()

@@ -53,11 +53,12 @@ type File struct {
 	bufAt position
 	ends  []position // behind each event of the last Read
 
-	mu     sync.Mutex
-	cursor position // all before it is settled; changed by the reader
-	end    position // behind the last durable record
-	events int
-	bytes  int64
+	mu      sync.Mutex
+	cursor  position // all before it is settled; changed by the reader
+	end     position // behind the last durable record
+	events  int
+	bytes   int64
+	settled int64 // events, since it was opened
 
 	damaged bool // it was taken over with damage
 }
@@ -164,6 +165,13 @@ func (q *File) Size() (events int, bytes int64) {
 		return 0, 0
 	}
 	return q.events, q.bytes
+}
+
+// Settled returns how many events were settled.
+func (q *File) Settled() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.settled
 }
 
 // Renew shows other clients that the owner lives.

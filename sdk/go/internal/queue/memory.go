@@ -4,9 +4,10 @@ import "sync"
 
 // Memory is a queue without files: its events end with the process.
 type Memory struct {
-	mu     sync.Mutex
-	events [][]byte
-	bytes  int64
+	mu      sync.Mutex
+	events  [][]byte
+	bytes   int64
+	settled int64
 }
 
 // Append stores all events.
@@ -37,6 +38,7 @@ func (q *Memory) Settle(events [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.events = q.events[len(events):]
+	q.settled += int64(len(events))
 	for _, e := range events {
 		q.bytes -= int64(headSize + len(e))
 	}
@@ -47,6 +49,13 @@ func (q *Memory) Size() (events int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.events), q.bytes
+}
+
+// Settled returns how many events were settled.
+func (q *Memory) Settled() int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.settled
 }
 
 // Peek returns the first event that is not settled.

@@ -165,6 +165,7 @@ func (q *File) Settle(events [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.events -= len(events)
+	q.settled += int64(len(events))
 	for _, e := range events {
 		q.bytes -= int64(headSize + len(e))
 	}
