@@ -190,10 +190,10 @@ class Meterplex {
   /** report calls the handler of errors. @param {string} code @param {string} detail @param {any} [more] */
   report (code, detail, more = {}) {
     this.lastError = { code, detail }
-    if (code === 'damaged' && (more.bytes ?? more.eventId)) this.counts.damaged++
+    if (code === 'damaged' && ('bytes' in more || 'event' in more)) this.counts.damaged++
     try {
       const { onError = logError } = this.options
-      onError({ code, detail, ...more })
+      onError({ code, detail })
     } catch (err) {
       console.error('meterplex: onError:', err)
     }

@@ -61,12 +61,19 @@ class FileQueue {
 
   /** next returns the next events in the order of sending: those of dead clients first. @param {number} most @param {number} mostBytes */
   async next (most, mostBytes) {
-    for (const folder of this.folders) {
-      const events = await this.using(folder, () => folder.next(most, mostBytes))
-      if (events && events.length > 0) return { events, folder }
-      if (folder !== this.own && !folder.lost) await this.using(folder, () => folder.remove())
-      if (folder !== this.own) this.taken = this.taken.filter((f) => f !== folder)
+    for (const folder of [...this.taken]) {
+      try {
+        const events = await this.using(folder, () => folder.next(most, mostBytes))
+        if (events && events.length > 0) return { events, folder }
+        if (!folder.lost) await this.using(folder, () => folder.remove())
+      } catch (err) { // it must not stop the other queues: a client takes it over again when its owner is old enough
+        this.report('queue_failed', `the queue ${folder.token} cannot be read: ${/** @type {Error} */ (err).message}`)
+      }
+      this.lose(folder)
     }
+    const folder = this.own
+    const events = folder && await this.using(folder, () => folder.next(most, mostBytes))
+    if (events && events.length > 0) return { events, folder }
     if (this.count === 0) this.settled = this.confirmed // also if damaged events left nothing to send
     return undefined
   }
@@ -89,7 +96,7 @@ class FileQueue {
     }
   }
 
-  /** lose forgets a folder that another client has taken over: it sends the events. @param {Folder} folder */
+  /** lose forgets a folder that is empty, or that another client sends. @param {Folder} folder */
   lose (folder) {
     folder.forget()
     this.taken = this.taken.filter((f) => f !== folder)
@@ -126,8 +133,8 @@ class FileQueue {
 
   /** @param {import('./refused.cjs').Refusal[]} refusals */
   reject (refusals) { return this.refused.reject(refusals) }
-  /** @param {import('./refused.cjs').Refusal} refusal */
-  damage (refusal) { return this.refused.damage(refusal) }
+  /** @param {string} eventId @param {string} text @param {object} more */
+  damage (eventId, text, more) { return this.refused.damage(eventId, text, more) }
   /** @param {string} name @param {Buffer} bytes */
   saveDamaged (name, bytes) { return this.refused.bytes(name, bytes) }
   rejected () { return this.refused.list() }

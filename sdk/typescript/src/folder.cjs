@@ -85,10 +85,9 @@ class Folder {
     return owner !== undefined && owner.token === this.token
   }
 
-  /** renew renews the owner's time. */
-  async renew () {
-    const now = new Date()
-    await fs.utimes(path.join(this.path, 'owner'), now, now)
+  /** renew sets the time at which the owner was last seen. */
+  async renew (ms = Date.now()) {
+    await fs.utimes(path.join(this.path, 'owner'), new Date(ms), new Date(ms))
   }
 
   /** open reads the cursor and the segments, and counts the events. */
@@ -210,8 +209,7 @@ class Folder {
 
   /** release lets the next client take the queue over at once. */
   async release () {
-    const past = new Date(Date.now() - 120_000)
-    await fs.utimes(path.join(this.path, 'owner'), past, past).catch(() => {}) // another client has it
+    await this.renew(Date.now() - 2 * HEARTBEAT)
     this.forget()
   }
 
@@ -265,7 +263,9 @@ async function readOwner (folder) {
 /** makeFolder makes a folder and those above it, durably. @param {string} folder an absolute path */
 async function makeFolder (folder) {
   const first = await fs.mkdir(folder, { recursive: true, mode: FOLDER })
-  for (let made = folder; first !== undefined && made.length >= first.length; made = path.dirname(made)) await syncFolder(path.dirname(made))
+  for (let made = folder; first !== undefined && made.length >= first.length; made = path.dirname(made)) {
+    await syncFolder(path.dirname(made)).catch(() => {}) // there may be no right to read it
+  }
 }
 
 /** @param {string} folder */

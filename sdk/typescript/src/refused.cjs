@@ -20,14 +20,14 @@ class Refused {
   /** reject keeps events that the service did not count, durably. @param {Refusal[]} refusals */
   async reject (refusals) {
     for (let i = 0; i < refusals.length; i += AT_ONCE) {
-      await Promise.all(refusals.slice(i, i + AT_ONCE).map((r) => this.save(this.rejected, nameOf(r), contentOf(r))))
+      await Promise.all(refusals.slice(i, i + AT_ONCE).map(({ event, text, ...more }) => this.save(this.rejected, nameOf(event.eventId, text), contentOf(text, more))))
     }
     if (refusals.length > 0) await syncFolder(this.rejected)
   }
 
-  /** damage keeps an event that the service cannot read, durably. @param {Refusal} r */
-  async damage (r) {
-    await this.save(this.damaged, 'event-' + nameOf(r), contentOf(r))
+  /** damage keeps an event that the service cannot read, durably. @param {string} eventId "" if the text is no JSON @param {string} text @param {object} more */
+  async damage (eventId, text, more) {
+    await this.save(this.damaged, 'event-' + nameOf(eventId, text), contentOf(eventId ? text : JSON.stringify(text), more))
     await syncFolder(this.damaged)
   }
 
@@ -84,9 +84,9 @@ class Refused {
 
 /** @param {string} text @param {number} digits */
 const hash = (text, digits) => createHash('sha256').update(text).digest('hex').slice(0, digits)
-/** @param {Refusal} r */
-const nameOf = (r) => `${hash(r.event.eventId, 32)}-${hash(r.text, 16)}.json`
-/** @param {Refusal} r */
-const contentOf = ({ text, status, code, reason, remedy, at }) => `{"event":${text},${JSON.stringify({ status, code, reason, remedy, at }).slice(1)}`
+/** @param {string} eventId @param {string} text */
+const nameOf = (eventId, text) => `${hash(eventId, 32)}-${hash(text, 16)}.json`
+/** @param {string} text @param {object} more */
+const contentOf = (text, more) => `{"event":${text},${JSON.stringify(more).slice(1)}`
 
 module.exports = { Refused }

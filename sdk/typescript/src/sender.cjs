@@ -7,7 +7,7 @@ const { Answer } = require('./http.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
 /** @typedef {{text: string, bytes: number, end: any}} Waiting */
-/** What an answer means. @typedef {{is: 'verdicts', verdicts: any[]} | {is: 'again' | 'key' | 'whole', byService?: boolean, code: string, detail: string, waitMs?: number}} Judgement */
+/** What an answer means. @typedef {{is: 'verdicts', verdicts: any[]} | {is: 'again' | 'key' | 'whole', byService?: boolean, problem?: object, code: string, detail: string, waitMs?: number}} Judgement */
 
 const FIRST_WAIT = 500
 /** The longest random wait while a caller of flush or close waits. */
@@ -132,6 +132,7 @@ class Sender {
 
   /** @param {Uint8Array} body @param {string[]} ids @returns {Promise<Judgement>} */
   async attempt (body, ids) {
+    this.keyed = false // from here on, a new key ends the wait after this attempt
     /** @type {Record<string, string>} */
     const headers = { ...this.client.headers(), 'content-type': 'application/json', 'content-encoding': 'gzip' }
     if (this.failures > 0 && Date.now() - this.failingSince >= this.options.retryMs) headers['meterplex-replay'] = 'offline'
@@ -162,7 +163,7 @@ class Sender {
     const longest = Math.min(retryMs, FIRST_WAIT * 2 ** Math.min(this.failures - 1, 20), this.flushing > 0 ? FLUSH_WAIT : Infinity)
     const least = now + (judged.is === 'key' ? keyRetryMs : judged.waitMs ?? 0)
     const until = Math.max(least, now + Math.random() * longest)
-    this.keyed = this.hurried = false
+    this.hurried = false
     while (!this.stopped && !this.keyed && Date.now() < (this.hurried ? least : until)) await this.sleep((this.hurried ? least : until) - Date.now())
   }
 
@@ -181,9 +182,9 @@ class Sender {
   async keep (batch, events, judged) {
     const at = new Date().toISOString()
     if (judged.is !== 'verdicts') {
-      const { code, detail } = judged
-      await this.durably(() => this.queue.damage({ event: events[0], text: batch[0].text, status: 'damaged', code, reason: detail, remedy: remedyOf(code), at }))
-      this.client.report('damaged', `the service cannot read the event ${events[0].eventId}: ${code}: ${detail}`, { eventId: events[0].eventId })
+      const [{ text }, { eventId }] = [batch[0], events[0]]
+      await this.durably(() => this.queue.damage(eventId, text, { problem: judged.problem, at }))
+      this.client.report('damaged', `the service cannot read the event ${eventId}: ${judged.code}: ${judged.detail}`, { event: eventId })
       return
     }
     const verdicts = judged.verdicts.map((v) => ({ ...v, remedy: v.remedy ?? remedyOf(v.code) }))
@@ -238,7 +239,7 @@ function judge (answer, ids) {
   const code = problem?.code ?? 'unavailable'
   if (status === 408 || status === 429 || status >= 500) return { is: 'again', code, detail, waitMs: answer.retryAfterMs() }
   // 404 and 405 refuse the address, not an event.
-  return { is: 'whole', byService: problem !== undefined && status >= 400 && status !== 404 && status !== 405, code, detail }
+  return { is: 'whole', byService: problem !== undefined && status >= 400 && status !== 404 && status !== 405, problem: problem?.problem, code, detail }
 }
 
 /** @param {string} status */

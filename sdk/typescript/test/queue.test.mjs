@@ -153,6 +153,19 @@ test('two clients that take over one queue send each event once or more, and har
   assert.deepEqual(clients.flatMap((c) => c.reports), [])
 })
 
+test('a queue that cannot be read does not stop the others', async (t) => {
+  const service = await startService(t)
+  const dir = newFolder(t)
+  newDeadQueue(dir)
+  mkdirSync(join(dir, 'q-00000000000000aa', '00000002.seg')) // a folder in place of a segment
+  const client = newClient(t, service, { dir })
+  const event = newEvent()
+  await client.record(event)
+  assert.equal((await client.flush()).remaining, 0)
+  assert.ok(service.counted.has(event.eventId))
+  assert.deepEqual(client.seen.errors.map((e) => e.code), ['queue_failed'])
+})
+
 test('a folder that was left half made is removed', async (t) => {
   const dir = newFolder(t)
   mkdirSync(join(dir, 'tmp-00000000000000aa'))
@@ -165,7 +178,7 @@ test('a folder that was left half made is removed', async (t) => {
 test('close leaves what remains to the next client, which sends it', async (t) => {
   let answer = cut
   const service = await startService(t, (...args) => answer(...args))
-  const client = newClient(t, service)
+  const client = newClient(t, service, { tenant: 't1' })
   const { dir } = client.options
   const event = newEvent()
   await client.record(event)
@@ -173,9 +186,10 @@ test('close leaves what remains to the next client, which sends it', async (t) =
   assert.equal(left.remaining, 1)
   assert.ok(left.oldestMs >= 0 && left.oldestMs < 60_000)
   assert.ok(statSync(join(dir, queues(dir)[0], 'owner')).mtimeMs < Date.now() - 100_000) // it is dead at once
+  assert.deepEqual(await drain(newQueue(dir, 'another')), [], 'it is still of its tenant')
   await assert.rejects(client.record(newEvent()), { code: 'closed' })
   answer = () => undefined
-  const next = newClient(t, service, { dir })
+  const next = newClient(t, service, { dir, tenant: 't1' })
   assert.equal((await next.flush()).remaining, 0)
   assert.deepEqual([...service.counted.keys()], [event.eventId])
   await next.close()

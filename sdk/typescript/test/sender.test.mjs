@@ -44,7 +44,7 @@ test('batches are bounded by count, bytes and age', async (t) => {
 
 /** survives sends events while the service answers as given, and then they are counted once and nothing is refused. */
 async function survives (t, answers, options) {
-  const service = await startService(t, (_, n) => answers[n - 1])
+  const service = await startService(t, (request, n) => typeof answers[n - 1] === 'function' ? answers[n - 1](request) : answers[n - 1])
   const client = newClient(t, service, options)
   const events = [newEvent(), newEvent(), newEvent(), newEvent()]
   await client.recordMany(events)
@@ -62,6 +62,7 @@ for (const [name, answers] of Object.entries({
   'no answer': ['cut', 'cut'],
   'a proxy\'s page with 200': [page, page, page],
   '200 with JSON': [{ status: 200, headers: jsonType, body: {} }, { status: 200, headers: jsonType, body: [] }],
+  'another status than 202 with verdicts': [(request) => ({ ...verdictsOf((list) => list)(request), status: 200 })],
   '202 without verdicts': [{ status: 202, headers: jsonType, body: {} }, { status: 202, headers: jsonType, body: 'null' }, { status: 202, headers: jsonType, body: '{"events":[{' }],
   'verdicts in another media type': [{ ...page, status: 202, body: '{}' }],
   'a redirect': [{ status: 302, headers: { location: '/elsewhere' }, body: '' }, { status: 308, headers: { location: '/elsewhere' }, body: '' }],
@@ -123,6 +124,15 @@ test('401 and 403 keep all events, are reported, and end with a new key', async 
   }
 })
 
+test('a new key that arrives during an attempt is used at once', async (t) => {
+  let rotate
+  const service = await startService(t, async ({ headers }) => { await rotate?.(); return headers.authorization === `Bearer ${key}` ? problem(401, 'unauthenticated') : undefined })
+  const client = newClient(t, service)
+  rotate = () => client.setKey('mp_test_new')
+  await client.record(newEvent())
+  assert.equal((await client.flush()).remaining, 0)
+})
+
 test('401 is tried again after keyRetryMs', async (t) => {
   const service = await startService(t, (_, n) => n === 1 ? problem(401, 'unauthenticated') : undefined)
   const client = newClient(t, service, { keyRetryMs: 30 })
@@ -138,11 +148,12 @@ test('a batch that is refused whole is halved, and an event that is refused alon
   await client.recordMany(events)
   assert.equal((await client.flush()).remaining, 0)
   assert.deepEqual([...service.counted.keys()], events.map((e) => e.eventId).filter((id) => id !== bad), 'in order')
+  assert.ok(service.requests.length <= 12, `${service.requests.length} requests`)
   const [name] = files(client, 'damaged')
   assert.match(name, /^event-[0-9a-f]{32}-[0-9a-f]{16}\.json$/)
   const saved = JSON.parse(readFileSync(join(client.options.dir, 'damaged', name), 'utf8'))
-  assert.deepEqual([saved.event.eventId, saved.status, saved.code], [bad, 'damaged', 'malformed_json'])
-  assert.deepEqual(client.seen.errors.map(({ code, eventId }) => [code, eventId]), [['damaged', bad]])
+  assert.deepEqual([saved.event.eventId, saved.problem.code, Object.keys(saved)], [bad, 'malformed_json', ['event', 'problem', 'at']])
+  assert.deepEqual(client.seen.errors.map(({ code, detail }) => [code, detail.includes(bad)]), [['damaged', true]])
   assert.equal(client.stats().damaged, 1)
   assert.equal(client.seen.verdicts.length, 11)
 })
