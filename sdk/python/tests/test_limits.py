@@ -44,7 +44,7 @@ class Limits(ClientTest):
             with self.assertRaises(UnknownOutcome) as caught:
                 call()
             self.assertEqual((caught.exception.code, caught.exception.id), ("unknown_outcome", "my-id"))
-            self.assertIn("unavailable", caught.exception.detail)
+            self.assertIn("my-id", caught.exception.detail)
 
     def test_refusals_are_raised_at_once(self):
         self.fake.then = lambda r: problem(409, "quota_exceeded", remaining=2**60 + 1, resetAt="2026-12-01T00:00:00Z", errors=[{"pointer": "/amount"}])

@@ -160,7 +160,7 @@ class Answers(ClientTest):
                 self.assertTrue(all(r.path == "/api/v1/usage/events" for r in self.fake.requests))
 
     def test_a_cut_answer_is_no_answer(self):
-        whole = lambda r: (202, {**JSON, "Content-Length": "9999"}, verdicts(r)[2])  # noqa: E731
+        whole = lambda r: (202, {**JSON, "Content-Length": "9999", "Connection": "close"}, verdicts(r)[2])  # noqa: E731
         self.fake.replies = [whole]
         with self.client(timeout=1) as client:
             client.record("f", 1)
