@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import os
 import shutil
 import socket
@@ -84,6 +85,9 @@ class Requests(unittest.TestCase):
     def test_retry_after(self):
         for text, seconds in (("7", 7), ("99999", 3600), ("-1", 0), ("soon", 0), ("", 0), ("9" * 400, 3600)):
             self.assertEqual(_http.Answer(429, {"retry-after": text}, b"").retry_after(), seconds)
+        for ahead, least, most in ((60, 58, 60), (-60, 0, 0), (10**6, 3600, 3600)):
+            date = email.utils.formatdate(time.time() + ahead, usegmt=True)
+            self.assertTrue(least <= _http.Answer(429, {"retry-after": date}, b"").retry_after() <= most, date)
 
     @unittest.skipUnless(shutil.which("openssl"), "SKIPPED, certificates were not tried: openssl not found")
     def test_certificates(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import http.client
 import io
 import ipaddress
@@ -54,7 +55,12 @@ class Answer:
     def retry_after(self) -> float:
         """Return the least wait in seconds that the answer asks for, at most an hour."""
         text = self.headers.get("retry-after", "")
-        return float(min(int(text[:9]), 3600)) if text.isascii() and text.isdigit() else 0.0
+        if text.isascii() and text.isdigit():
+            return float(min(int(text[:9]), 3600))
+        try:
+            return min(max(email.utils.parsedate_to_datetime(text).timestamp() - time.time(), 0.0), 3600.0)
+        except (ValueError, OverflowError):
+            return 0.0
 
 
 class _Reader(io.RawIOBase):
