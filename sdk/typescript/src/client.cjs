@@ -91,16 +91,16 @@ class Meterplex {
     signal?.throwIfAborted()
     await new Promise((resolve, reject) => {
       const end = (/** @type {any} */ reason) => {
+        if (!this.flushes.delete(progress)) return
         clearTimeout(timer)
         signal?.removeEventListener('abort', aborted)
-        this.flushes.delete(progress)
         this.sender.flushing--
         reason === undefined ? resolve(undefined) : reject(reason)
       }
       const aborted = () => end(signal?.reason)
       let goal = Infinity
       const progress = () => { if (this.queue.settled >= goal && !(this.queue.taken.length > 0)) end(undefined) }
-      const timer = setTimeout(end, deadlineMs) // not unref'd: a caller waits
+      const timer = setTimeout(() => end(undefined), deadlineMs) // not unref'd: a caller waits
       signal?.addEventListener('abort', aborted)
       this.flushes.add(progress)
       this.sender.flushing++

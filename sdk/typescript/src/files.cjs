@@ -148,7 +148,8 @@ class FileQueue {
     await this.written()
     await this.writer.close()
     for (const folder of this.folders) {
-      await this.using(folder, () => folder.count > 0 ? folder.release() : folder.remove()).catch((err) => this.report('queue_failed', err.message))
+      // Only a queue that was read to its end is empty: the number of events of one that was taken over is an estimate.
+      await this.using(folder, () => folder === this.own && folder.count === 0 ? folder.remove() : folder.release()).catch((err) => this.report('queue_failed', err.message))
     }
   }
 }

@@ -44,7 +44,8 @@ class Folder {
     try {
       await makeFolder(queue.dir)
       await fs.mkdir(unnamed, { mode: FOLDER })
-      await fs.writeFile(path.join(unnamed, 'owner'), folder.owner(), { mode: FILE })
+      await writeFile(path.join(unnamed, 'owner'), folder.owner(), queue.fsync) // without its owner, another tenant would take the queue
+      if (queue.fsync) await syncFolder(unnamed)
       await fs.rename(unnamed, folder.path)
       if (queue.fsync) await syncFolder(queue.dir)
     } catch (err) {
@@ -59,7 +60,7 @@ class Folder {
     const folder = new Folder(queue, newToken())
     try {
       await fs.rename(path.join(queue.dir, name), folder.path)
-      await folder.writeOwner()
+      await folder.write('owner', folder.owner(), queue.fsync)
       await folder.open()
       return folder
     } catch (err) {
@@ -73,10 +74,11 @@ class Folder {
     return JSON.stringify({ version: 1, token: this.token, pid: process.pid, host: os.hostname(), tenant: this.queue.tenant })
   }
 
-  async writeOwner () {
-    const owner = path.join(this.path, 'owner')
-    await fs.writeFile(owner + '.tmp', this.owner(), { mode: FILE })
-    await fs.rename(owner + '.tmp', owner)
+  /** write replaces a file at once. @param {string} name @param {string} content @param {boolean} [sync] */
+  async write (name, content, sync) {
+    const file = path.join(this.path, name)
+    await writeFile(file + '.tmp', content, sync)
+    await fs.rename(file + '.tmp', file)
   }
 
   /** owned reports whether the queue is still this client's. */
@@ -94,7 +96,8 @@ class Folder {
   async open () {
     const names = await fs.readdir(this.path)
     this.segments = names.filter((name) => /^\d{8}\.seg$/.test(name)).map((name) => parseInt(name, 10)).sort((a, b) => a - b)
-    this.cursor = await this.readCursor() ?? { segment: this.segments[0] ?? 1, offset: 0 }
+    const cursor = await this.readCursor()
+    this.cursor = cursor && this.segments.includes(cursor.segment) ? cursor : { segment: this.segments[0] ?? 1, offset: 0 }
     for (const segment of this.segments.filter((n) => n >= this.cursor.segment)) {
       const bytes = await fs.readFile(this.file(segment))
       for (let at = segment === this.cursor.segment ? Math.max(this.cursor.offset, MAGIC.length) : MAGIC.length, length; (length = lengthAt(bytes, at)) > 0 && at + length <= bytes.length; at += length) {
@@ -201,10 +204,11 @@ class Folder {
     this.cursor = events[events.length - 1].end
     this.count = Math.max(0, this.count - events.length)
     this.bytes = Math.max(0, this.bytes - events.reduce((sum, e) => sum + e.bytes, 0))
-    const cursor = path.join(this.path, 'cursor')
-    await fs.writeFile(cursor + '.tmp', JSON.stringify(this.cursor), { mode: FILE })
-    await fs.rename(cursor + '.tmp', cursor)
-    while (this.segments[0] < this.cursor.segment) await fs.rm(this.file(/** @type {number} */ (this.segments.shift())), { force: true })
+    try {
+      await this.write('cursor', JSON.stringify(this.cursor))
+    } finally { // also if the disk is full: it is freed, and a cursor whose segment is missing means the first one
+      while (this.segments[0] < this.cursor.segment) await fs.rm(this.file(/** @type {number} */ (this.segments.shift())), { force: true })
+    }
   }
 
   /** release lets the next client take the queue over at once. */
@@ -268,6 +272,17 @@ async function makeFolder (folder) {
   }
 }
 
+/** @param {string} file @param {string | Buffer} content @param {boolean} [sync] */
+async function writeFile (file, content, sync) {
+  const handle = await fs.open(file, 'w', FILE)
+  try {
+    await handle.writeFile(content)
+    if (sync) await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
+
 /** @param {string} folder */
 async function syncFolder (folder) {
   if (process.platform === 'win32') return // folders cannot be synced
@@ -285,4 +300,4 @@ const isGone = (err) => /** @type {any} */ (err)?.code === 'ENOENT'
 /** @param {string} text */
 const timeOf = (text) => { try { return Date.parse(JSON.parse(text).timestamp) || 0 } catch { return 0 } }
 
-module.exports = { Folder, isDead, isGone, makeFolder, syncFolder, tokens, FOLDER, FILE }
+module.exports = { Folder, isDead, isGone, makeFolder, syncFolder, writeFile, tokens, FOLDER, FILE }

@@ -26,7 +26,7 @@ class Cache {
     if (!entry || performance.now() - entry.at > maxStaleMs) return undefined
     const { answer } = entry
     if (answer.resetAt && Date.parse(answer.resetAt) <= Date.now()) return undefined
-    if (typeof answer.remaining !== 'bigint') return { ...answer, source: 'cache' } // without a limit, or not granted
+    if (typeof answer.remaining !== 'bigint' || answer.limitBehavior === 'SOFT') return { ...answer, source: 'cache' } // without a limit that denies, or not granted
     const remaining = answer.remaining - entry.spent
     if (amount > remaining) return undefined
     entry.spent += amount

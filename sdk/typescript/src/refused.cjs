@@ -4,7 +4,7 @@ const fs = require('node:fs/promises')
 const path = require('node:path')
 const { createHash } = require('node:crypto')
 const { withAmount } = require('./event.cjs')
-const { FILE, isGone, makeFolder, syncFolder } = require('./folder.cjs')
+const { isGone, makeFolder, syncFolder, writeFile } = require('./folder.cjs')
 
 /** @typedef {{event: any, text: string, status: string, code: string, reason: string, remedy: string, at: string}} Refusal */
 
@@ -19,10 +19,11 @@ class Refused {
 
   /** reject keeps events that the service did not count, durably. @param {Refusal[]} refusals */
   async reject (refusals) {
-    for (let i = 0; i < refusals.length; i += AT_ONCE) {
-      await Promise.all(refusals.slice(i, i + AT_ONCE).map(({ event, text, ...more }) => this.save(this.rejected, nameOf(event.eventId, text), contentOf(text, more))))
+    const files = [...new Map(refusals.map(({ event, text, ...more }) => [nameOf(event.eventId, text), contentOf(text, more)]))] // one event may be in a batch twice
+    for (let i = 0; i < files.length; i += AT_ONCE) {
+      await Promise.all(files.slice(i, i + AT_ONCE).map(([name, content]) => this.save(this.rejected, name, content)))
     }
-    if (refusals.length > 0) await syncFolder(this.rejected)
+    if (files.length > 0) await syncFolder(this.rejected)
   }
 
   /** damage keeps an event that the service cannot read, durably. @param {string} eventId "" if the text is no JSON @param {string} text @param {object} more */
@@ -71,13 +72,7 @@ class Refused {
   async save (folder, name, content) {
     await makeFolder(folder)
     const file = path.join(folder, name)
-    const handle = await fs.open(file + '.tmp', 'w', FILE)
-    try {
-      await handle.writeFile(content)
-      await handle.sync()
-    } finally {
-      await handle.close()
-    }
+    await writeFile(file + '.tmp', content, true)
     await fs.rename(file + '.tmp', file)
   }
 }

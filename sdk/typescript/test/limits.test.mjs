@@ -49,6 +49,7 @@ test('check without an answer uses the last one for its rest, then the policy', 
 test('a cached answer has its bounds', async (t) => {
   for (const [answer, options, source, allowed] of [
     [checked({ resetAt: '2020-01-01T00:00:00Z' }), {}, 'policy', false], [checked(), { maxStaleMs: 1 }, 'policy', false], [checked({ resetAt: null, remaining: null, limit: null }), {}, 'cache', true],
+    [checked({ limitBehavior: 'SOFT', remaining: '0' }), {}, 'cache', true],
     [json({ allowed: false, feature: 'tokens', reason: 'not_entitled' }), { policy: 'allow' }, 'cache', false]
   ]) {
     const answers = [answer]

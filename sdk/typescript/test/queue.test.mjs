@@ -196,6 +196,48 @@ test('close leaves what remains to the next client, which sends it', async (t) =
   assert.deepEqual(queues(dir), [])
 })
 
+test('close keeps a queue that was taken over and not read', async (t) => {
+  const dir = newFolder(t)
+  const ids = newDeadQueue(dir, {}, [newEvent({ amount: 1, timestamp: '2026-11-29T10:00:00Z' }), newEvent({ amount: 1, timestamp: '2026-11-29T10:00:00Z' })])
+  const segment = join(dir, 'q-00000000000000aa', '00000001.seg')
+  const bytes = readFileSync(segment)
+  bytes[8] ^= 0x80
+  bytes[10] ^= 1 // the length of the first record is damaged
+  writeFileSync(segment, bytes)
+  const first = newQueue(dir)
+  await first.start()
+  assert.equal(first.taken.length, 1)
+  await first.close()
+  assert.deepEqual(await drain(newQueue(dir)), ids.slice(1))
+})
+
+test('segments that are sent are deleted although the cursor cannot be written', async (t) => {
+  const dir = newFolder(t)
+  newDeadQueue(dir)
+  const queue = newQueue(dir)
+  await queue.start()
+  const [folder] = queue.taken
+  cpSync(folder.file(1), folder.file(2))
+  folder.segments.push(2)
+  mkdirSync(join(folder.path, 'cursor.tmp'))
+  for (let batch; (batch = await queue.next(1, 1 << 20));) await queue.advance(batch.folder, batch.events).catch(() => {})
+  assert.deepEqual(queues(dir), [])
+  await queue.close()
+})
+
+test('a cursor whose segment is missing means the first one', async (t) => {
+  for (const cursor of ['{"segment":1,"offset":8}', '{"segment":9,"offset":8}']) {
+    const dir = newFolder(t)
+    const ids = newDeadQueue(dir)
+    const folder = join(dir, 'q-00000000000000aa')
+    renameSync(join(folder, '00000001.seg'), join(folder, '00000003.seg'))
+    writeFileSync(join(folder, 'cursor'), cursor)
+    const queue = newQueue(dir)
+    assert.deepEqual(await drain(queue), ids)
+    assert.deepEqual(queue.reports, [])
+  }
+})
+
 test('segments roll at 4 MiB, and are deleted once they are sent', async (t) => {
   let answer = cut
   const service = await startService(t, (...args) => answer(...args))

@@ -181,6 +181,26 @@ test('events that are not counted are kept until they are acknowledged', async (
   }
 })
 
+test('an event that is recorded twice is refused twice, and kept once', async (t) => {
+  const service = await startService(t, ({ events }) => ({ status: 202, body: { events: events.map((e) => ({ eventId: e.eventId, status: 'rejected', code: 'feature_not_found' })) } }))
+  const client = newClient(t, service, { maxAgeMs: 3_600_000 })
+  const event = newEvent({ timestamp: '2026-11-29T10:00:00Z' })
+  await client.recordMany([event, event, newEvent()])
+  assert.equal((await client.flush()).remaining, 0)
+  assert.equal((await client.rejected()).length, 2)
+})
+
+test('a flush that has reached its deadline does not end twice', async (t) => {
+  const service = await startService(t)
+  const client = newClient(t, service, { maxAgeMs: 3_600_000, queueBytes: 100 })
+  client.queue.maxBytes = 0 // the record waits for room
+  const late = client.record(newEvent())
+  await client.flush({ deadlineMs: 5 })
+  client.queue.maxBytes = 1000
+  await late
+  assert.equal((await client.flush()).remaining, 0)
+})
+
 test('a refused event is in rejected/ before the cursor moves', async (t) => {
   const service = await startService(t, ({ events }) => ({ status: 202, body: { events: events.map((e) => ({ eventId: e.eventId, status: 'rejected', code: 'feature_not_found' })) } }))
   const client = newClient(t, service)
