@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/meterplex/meterplex/http/problem"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 // cursor is the position of the next page. It is opaque to clients: its content may
@@ -91,18 +92,32 @@ type page[T any] struct {
 // listed is a page as the output of an operation.
 type listed[T any] struct{ Body page[T] }
 
-// cut makes a page of a query for limit+1 entries: a next page follows only if the extra
-// entry was found. key returns an entry's position.
+// cut makes a page of a query for limit+1 entries, or of all entries: a next page follows only if a further
+// entry was found. The entry that reaches query.PageBytes is the last one. key returns an entry's position.
 func cut[T any](l list, entries []T, limit int, key func(*T) string) page[T] {
 	p := page[T]{Data: entries}
-	if len(entries) > limit {
-		p.Data = entries[:limit]
-		p.NextCursor = l.next(0, key(&entries[limit-1]))
+	if n := fitting(entries[:min(limit, len(entries))]); n < len(entries) {
+		p.Data = entries[:n]
+		p.NextCursor = l.next(0, key(&entries[n-1]))
 	}
 	if p.Data == nil {
 		p.Data = []T{}
 	}
 	return p
+}
+
+// fitting returns the number of entries of a page of query.PageBytes.
+func fitting[T any](entries []T) int {
+	bytes := 0
+	for i := range entries {
+		if one, err := json.Marshal(&entries[i]); err == nil { // else the answer fails
+			bytes += len(one)
+		}
+		if bytes >= query.PageBytes {
+			return i + 1
+		}
+	}
+	return len(entries)
 }
 
 // bodiesOf returns the wire format of what a read found.

@@ -135,16 +135,9 @@ func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q DeadLetterQue
 		return query.Page[DeadLetter]{}, err
 	}
 	page := query.Page[DeadLetter]{Data: []DeadLetter{}}
-	err = r.For(q.Wait).Snapshot(ctx, v, query.New(sql, append(filterArgs(&q.DeadLetterFilter), after, limit+1), query.Each(func(rows pgx.Rows) error {
-		d, err := scanDeadLetter(rows)
-		page.Data = append(page.Data, d)
-		return err
-	})))
+	err = r.For(q.Wait).Snapshot(ctx, v, query.New(sql, append(filterArgs(&q.DeadLetterFilter), after, limit+1), page.Fill(limit, scanDeadLetter, func(d *DeadLetter) string { return d.ID.String() })))
 	if err != nil {
 		return query.Page[DeadLetter]{}, err
-	}
-	if len(page.Data) > limit {
-		page.Data, page.Next = page.Data[:limit], page.Data[limit-1].ID.String()
 	}
 	return page, nil
 }

@@ -38,6 +38,8 @@ type Query struct {
 const readRefusals = `
 WITH live AS MATERIALIZED (
   SELECT p.tenant_id, p.generation FROM projection_pointers p WHERE p.live AND p.projection = 'usage_refusals')
+SELECT p.tenant_id, p.code, p.feature, p.count, p.first_at, p.last_at, p.samples
+FROM (SELECT n.*, sum(pg_column_size(n.samples)) OVER (ORDER BY n.last_at DESC, n.tenant_id, n.code, n.feature ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS before FROM (
 SELECT r.tenant_id, r.code, r.feature, r.count, r.first_at, r.last_at, r.samples
 FROM usage_refusals r
 WHERE r.generation IN (SELECT generation FROM live)
@@ -47,7 +49,9 @@ WHERE r.generation IN (SELECT generation FROM live)
   AND ($9::boolean OR $1 IS NOT NULL OR r.tenant_id NOT IN (SELECT t.id FROM tenants t WHERE t.mode = 'test'))
   AND ($4::timestamptz IS NULL OR r.last_at < $4 OR r.last_at = $4 AND (r.tenant_id, r.code, r.feature) > ($5::uuid, $6, $7))
 ORDER BY r.last_at DESC, r.tenant_id, r.code, r.feature
-LIMIT $8`
+LIMIT $8) n) p
+WHERE coalesce(p.before, 0) < $10
+ORDER BY p.last_at DESC, p.tenant_id, p.code, p.feature`
 
 // Refusals lists groups. One that is refused again while the pages are read moves to the first page.
 func (r *Reads) Refusals(ctx context.Context, v query.Viewer, q Query) (query.Page[Refusal], error) {
@@ -66,20 +70,10 @@ func (r *Reads) Refusals(ctx context.Context, v query.Viewer, q Query) (query.Pa
 		return page, nil
 	}
 	limit := query.PageSize(q.Limit)
-	args := append([]any{q.TenantID, q.Code, q.Feature}, append(after, limit+1, q.Test)...)
-	bytes, more := 0, false
-	err = r.For(q.Wait).Snapshot(ctx, v, query.New(readRefusals, args, query.Each(func(rows pgx.Rows) error {
-		if more = bytes >= query.PageBytes || len(page.Data) == limit; more {
-			return nil
-		}
-		one, err := scanRefusal(rows)
-		page.Data, bytes = append(page.Data, one), bytes+len(rows.RawValues()[6])
-		return err
+	args := append([]any{q.TenantID, q.Code, q.Feature}, append(after, limit+1, q.Test, query.PageBytes)...)
+	err = r.For(q.Wait).Snapshot(ctx, v, query.New(readRefusals, args, page.Fill(limit, scanRefusal, func(last *Refusal) string {
+		return strings.Join([]string{last.Last.Format(time.RFC3339Nano), last.TenantID.String(), last.Code, last.Feature}, "|")
 	})))
-	if err == nil && more {
-		last := &page.Data[len(page.Data)-1]
-		page.Next = strings.Join([]string{last.Last.Format(time.RFC3339Nano), last.TenantID.String(), last.Code, last.Feature}, "|")
-	}
 	return page, err
 }
 
