@@ -100,8 +100,9 @@ var layers = map[string]layer{
 
 	// The program: cli holds the nouns, node the wiring. Only node and doctor reach infra, except for the list
 	// of the dangers that a setting allows. verify shares no code with the service.
-	"sdk":                  {}, // runs the tests of the SDKs
-	"examples":             {}, // clients of the HTTP API: the standard library only
+	"sdk":                  {},                                        // runs the tests of the SDKs
+	"examples":             {},                                        // clients of the HTTP API: the standard library only
+	"sdk/conformance":      {ours: []string{"infra/local/localtest"}}, // for tests only: a client of the HTTP API and of the SDKs' programs
 	"cmd/bench":            {ours: []string{"events", "infra", "infra/local", "infra/local/localkafka"}, anyOther: true},
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {ours: []string{"domain/csvtext"}},
