@@ -24,7 +24,7 @@ build: ## Build bin/meterplex
 test: ## Run each promise end to end and the short form of all other tests (PKG=./infra/relay TESTFLAGS='-run TestP2_': a part)
 	$(VET)
 	GOGC=400 $(TEST) -short -p 3 -timeout 8m $(PKG)
-	$(if $(filter ./...,$(PKG)),cd sdk/go && go vet ./... && $(TEST) ./...)
+	$(if $(filter ./...,$(PKG)),cd sdk/go && go vet ./... && $(TEST) ./... && cd ../../examples/llm-budget && go vet)
 
 test-all: lint ## Run every test in full, before a release (an hour; Chromium, npm and Python are used if installed)
 	$(VET)
@@ -36,7 +36,7 @@ test-all: lint ## Run every test in full, before a release (an hour; Chromium, n
 lint: ## Check form, known faults, the rules of imports, links: gofmt, staticcheck, the tests of the root folder
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt -w the files above"; exit 1; }
 	GOGC=400 go tool staticcheck ./...
-	cd sdk/go && go tool -modfile=../../go.mod staticcheck ./...
+	cd sdk/go && go tool -modfile=../../go.mod staticcheck ./... && cd ../../examples/llm-budget && go tool -modfile=../../go.mod staticcheck
 	$(TEST) -short -timeout 8m .
 	@$(MAKE) --no-print-directory vulnerabilities
 

@@ -4,7 +4,7 @@
 //	export METERPLEX_URL=http://127.0.0.1:8080 METERPLEX_KEY=mp_live_…   # a key with the scope entitlements:reserve
 //	llm-budget -id chat-1 -estimate 500 "Why is the sky blue?"
 //
-// The model is pretended. The program uses the standard library and Meterplex's HTTP API only; budget.go may be copied.
+// The model is pretended. The program uses the Go SDK only.
 package main
 
 import (
@@ -12,20 +12,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/signal"
 	"time"
+
+	"github.com/meterplex/meterplex/sdk/go"
 )
 
-const (
-	// holdLasts is longer than the others together, so that no hold expires before its tokens are committed.
-	holdLasts   = 5 * time.Minute
-	modelLasts  = 2 * time.Minute
-	settleLasts = 2 * time.Minute
-	// attemptLasts bounds one attempt of a request. Without an answer the same request is sent again.
-	attemptLasts = 10 * time.Second
-)
+// modelLasts bounds the model's answer.
+const modelLasts = 2 * time.Minute
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -47,11 +42,13 @@ func run(ctx context.Context) error {
 	if *id == "" || flag.NArg() != 1 {
 		return errors.New("usage: llm-budget -id ID [-estimate N] PROMPT")
 	}
-	b := &Budget{
-		URL: os.Getenv("METERPLEX_URL"), Key: os.Getenv("METERPLEX_KEY"), Feature: *feature,
-		Client: &http.Client{Timeout: attemptLasts},
+	// Limits need no queue, so the client has no directory.
+	client, err := meterplex.New(os.Getenv("METERPLEX_URL"), os.Getenv("METERPLEX_KEY"), "", &meterplex.Options{Memory: true})
+	if err != nil {
+		return err
 	}
-	text, err := answer(ctx, b, m, *id, flag.Arg(0), *estimate)
+	defer client.Close(ctx)
+	text, err := answer(ctx, client, m, meterplex.ReserveRequest{Feature: *feature, Amount: *estimate, ReservationID: *id}, flag.Arg(0))
 	if err != nil {
 		return err
 	}
@@ -60,25 +57,16 @@ func run(ctx context.Context) error {
 }
 
 // answer asks the model if the budget allows the estimate, and charges the tokens that the model used.
-func answer(ctx context.Context, b *Budget, m model, id, prompt string, estimate int64) (text string, err error) {
-	if err := b.Hold(ctx, id, estimate, holdLasts); err != nil {
-		return "", err // the model is not asked
+func answer(ctx context.Context, client *meterplex.Client, m model, hold meterplex.ReserveRequest, prompt string) (text string, err error) {
+	done, err := client.WithReservation(ctx, hold, func(ctx context.Context) (used int64, err error) {
+		ctx, cancel := context.WithTimeout(ctx, modelLasts)
+		defer cancel()
+		text, used, err = m.complete(ctx, prompt)
+		return used, err
+	})
+	if done != nil {
+		fmt.Fprintf(os.Stderr, "held %d, used %d, released %d, remaining %s\n", hold.Amount, done.Amount, done.Released, remaining(done.Remaining))
 	}
-	asking, cancel := context.WithTimeout(ctx, modelLasts)
-	text, used, err := m.complete(asking, prompt)
-	cancel()
-
-	// The tokens are used, or the hold is not needed, even if the caller has given up by now.
-	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLasts)
-	defer cancel()
-	if used == 0 {
-		return text, errors.Join(err, b.Release(settling, id))
-	}
-	settled, failed := b.Commit(settling, id, used)
-	if failed != nil {
-		return "", errors.Join(err, fmt.Errorf("%d tokens were used and may not be recorded: %w", used, failed))
-	}
-	fmt.Fprintf(os.Stderr, "held %d, used %d, released %d, remaining %s\n", estimate, used, settled.Released, remaining(settled.Remaining))
 	return text, err
 }
 

@@ -183,3 +183,26 @@ func flush(t testing.TB, c *Client) {
 		t.Fatalf("%+v remain", rest)
 	}
 }
+
+// ServeExamples starts a service for the examples, which are in a package of their own.
+func ServeExamples() (url string, stop func()) {
+	s := &service{payloads: map[string]string{}}
+	web := http.NewServeMux()
+	answer := func(pattern, body string, status int) {
+		web.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			var sent struct{ EventID, ReservationID string }
+			_ = json.NewDecoder(r.Body).Decode(&sent)
+			w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: problemJSON}[status < 400])
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, strings.NewReplacer("EVENT", sent.EventID, "RESERVATION", sent.ReservationID).Replace(body))
+		})
+	}
+	web.HandleFunc("POST /api/v1/usage/events", s.serve)
+	answer("GET /api/v1/usage/aggregates", `{"data":[{"feature":"api_calls","amount":"9007199254740993"}],"nextCursor":null}`, 200)
+	answer("GET /api/v1/entitlements/tokens/check", `{"allowed":true,"remaining":"600"}`, 200)
+	answer("POST /api/v1/entitlements/tokens/consume", `{"code":"quota_exceeded","remaining":"600"}`, 409)
+	answer("POST /api/v1/entitlements/tokens/reservations", `{"reservationId":"RESERVATION","state":"HELD","amount":"500"}`, 201)
+	answer("POST /api/v1/entitlements/tokens/reservations/{id}/commit", `{"eventId":"EVENT","amount":"412","released":"88"}`, 200)
+	server := httptest.NewServer(web)
+	return server.URL, server.Close
+}

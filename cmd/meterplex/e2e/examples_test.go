@@ -23,8 +23,8 @@ import (
 func buildExample(t testing.TB, name string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", path, "github.com/meterplex/meterplex/examples/"+name)
-	build.Env = buildEnv()
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", path, ".")
+	build.Dir, build.Env = filepath.Join("../../../examples", name), buildEnv() // a module of its own
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the example: %v\n%s", err, out)
 	}
@@ -72,12 +72,12 @@ func TestExampleLLMBudget(t *testing.T) {
 		account  string // used, held and openReservations after it
 	}{
 		{"-id one -estimate 500 -tokens 412", at.url(), 0, "Your prompt has 5 words.", "held 500, used 412, released 88, remaining 588", "412 0 0"},
-		{"-id one -estimate 500 -tokens 412", at.url(), 1, "", "the reservation one is COMMITTED", "412 0 0"},
+		{"-id one -estimate 500 -tokens 412", at.url(), 1, "", "reservation_ended: The reservation one is COMMITTED", "412 0 0"},
 		{"-id two -estimate 500 -tokens 100", proxy, 0, "words.", "held 500, used 100, released 400, remaining 488", "512 0 0"},
 		{"-id three -estimate 400 -fail", proxy, 1, "", "the model failed", "512 0 0"},
-		{"-id four -estimate 489", at.url(), 1, "", "hold 489 tokens: quota_exceeded: 488 remain until 20", "512 0 0"},
+		{"-id four -estimate 489", at.url(), 1, "", "quota_exceeded: The limit of tokens does not allow this amount: 488 of 1000 remain", "512 0 0"},
 		{"-id five -estimate 488 -tokens 700", proxy, 0, "words.", "held 488, used 700, released 0, remaining 0", "1212 0 0"},
-		{"-id six -estimate 1", proxy, 1, "", "hold 1 tokens: quota_exceeded: 0 remain until 20", "1212 0 0"},
+		{"-id six -estimate 1", proxy, 1, "", "quota_exceeded: The limit of tokens does not allow this amount: 0 of 1000 remain", "1212 0 0"},
 	} {
 		code, out, errs := runExample(w, program, c.to, key, append(strings.Fields(c.args), "Why is the sky blue?")...)
 		if code != c.code || !strings.Contains(out, c.out) || c.out == "" && out != "" || !strings.Contains(errs, c.err) {
@@ -87,7 +87,7 @@ func TestExampleLLMBudget(t *testing.T) {
 			t.Errorf("%s: the account has %s, want %s", c.args, got, c.account)
 		}
 	}
-	for _, request := range []string{"POST /two/extend", "POST /two/commit", "DELETE /three", "POST /five/commit"} {
+	for _, request := range []string{"POST ", "POST /two/commit", "DELETE /three", "POST /five/commit"} {
 		method, path, _ := strings.Cut(request, " ")
 		if !lost(method + " /api/v1/entitlements/tokens/reservations" + path) {
 			t.Errorf("no answer to %s was lost", request)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -106,5 +107,113 @@ func TestGoldenQueuesAreEmptied(t *testing.T) {
 				t.Errorf("%s: %v remain", name, left)
 			}
 		}
+	}
+}
+
+// Queues are taken over if their client is dead, and left alone otherwise.
+func TestTakeOver(t *testing.T) {
+	host, err := os.Hostname()
+	must(t, err)
+	past := time.Now().Add(-2 * goneAfter)
+	own := owner{Version: 1, Token: "00000000000000aa", PID: os.Getpid(), Host: host}
+	for name, c := range map[string]struct {
+		change func(*owner)
+		set    func(path string) error // changes the file owner
+		tenant string                  // of the client
+		left   bool
+	}{
+		"own process without the client": {},
+		"no process":                     {change: func(o *owner) { o.PID = 1 << 22 }},
+		"another process":                {change: func(o *owner) { o.PID = os.Getppid() }, left: true},
+		"another host":                   {change: func(o *owner) { o.Host = "x" }, left: true},
+		"another host, not renewed":      {change: func(o *owner) { o.Host = "x" }, set: func(p string) error { return os.Chtimes(p, past, past) }},
+		"a process, not renewed":         {change: func(o *owner) { o.PID = os.Getppid() }, set: func(p string) error { return os.Chtimes(p, past, past) }},
+		"no owner":                       {set: os.Remove},
+		"an owner that is cut":           {set: func(p string) error { return os.WriteFile(p, []byte("{"), 0o600) }},
+		"another tenant":                 {change: func(o *owner) { o.Tenant = "b" }, tenant: "a", left: true},
+		"a tenant, the client has none":  {change: func(o *owner) { o.Tenant = "b" }, left: true},
+		"the tenant":                     {change: func(o *owner) { o.Tenant = "a" }, tenant: "a"},
+		"no tenant":                      {tenant: "a"},
+	} {
+		dir, _ := newDir(t, copyQueues(t, "plain"))
+		dir.Tenant = c.tenant
+		path, o := filepath.Join(dir.Path, "q-00000000000000aa"), own
+		if c.change != nil {
+			c.change(&o)
+		}
+		must(t, writeJSON(filepath.Join(path, "owner"), o, false))
+		if c.set != nil {
+			must(t, c.set(filepath.Join(path, "owner")))
+		}
+		taken, err := dir.TakeOver()
+		must(t, err)
+		if (len(taken) == 0) != c.left {
+			t.Errorf("%s: %d are taken over", name, len(taken))
+		}
+		for _, q := range taken {
+			if n, _ := q.Size(); n != 4 || q.checkOwner() != nil {
+				t.Errorf("%s: %d events, %v", name, n, q.checkOwner())
+			}
+			q.Close()
+		}
+	}
+}
+
+// What is closed with events is dead at once and keeps its tenant; segments roll, and those before the cursor are deleted.
+func TestSegmentsRoll(t *testing.T) {
+	dir, found := newDir(t, t.TempDir())
+	dir.Tenant = "a"
+	q, err := dir.New()
+	must(t, err)
+	event := []byte(`{"eventId":"` + string(bytes.Repeat([]byte("x"), 60_000)) + `"}`)
+	for range 200 {
+		if n, err := q.Append([][]byte{event}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	all, err := segments(q.path)
+	must(t, err)
+	for _, number := range all {
+		info, err := os.Stat(segmentPath(q.path, number))
+		must(t, err)
+		if most := int64(segmentSize + headSize + len(event)); info.Size() > most {
+			t.Errorf("segment %d has %d bytes", number, info.Size())
+		}
+	}
+	if len(all) != 3 {
+		t.Errorf("segments %v", all)
+	}
+	q.Close()
+	other, _ := newDir(t, dir.Path)
+	other.Tenant = "b"
+	if taken, err := other.TakeOver(); err != nil || len(taken) != 0 {
+		t.Errorf("another tenant has taken %d queues over: %v", len(taken), err)
+	}
+	taken, err := dir.TakeOver()
+	must(t, err)
+	events, err := taken[0].Read(150, 1<<30)
+	must(t, err)
+	taken[0].Settle(events)
+	if all, _ := segments(taken[0].path); len(events) != 150 || len(all) != 1 || all[0] != 3 {
+		t.Errorf("%d events, segments %v", len(events), all)
+	}
+	if ids := drain(t, taken, 7); len(ids) != 50 || len(*found) != 0 {
+		t.Errorf("%d events, %v", len(ids), *found)
+	}
+}
+
+// A queue that another client has renamed is lost: nothing is confirmed any more.
+func TestALostQueueConfirmsNothing(t *testing.T) {
+	dir, _ := newDir(t, t.TempDir())
+	q, err := dir.New()
+	must(t, err)
+	_, err = q.Append([][]byte{[]byte(`{}`)})
+	must(t, err)
+	must(t, os.Rename(q.path, filepath.Join(dir.Path, "q-1111111111111111")))
+	if n, err := q.Append([][]byte{[]byte(`{}`)}); n != 0 || err != ErrLost || !q.Lost() {
+		t.Error(n, err)
+	}
+	if n, _ := q.Size(); n != 0 {
+		t.Errorf("%d events", n)
 	}
 }
