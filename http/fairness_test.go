@@ -191,6 +191,7 @@ func TestP9_ManyTenantsWithSlowReadsLeaveOthersSeats(t *testing.T) {
 	defer stop()
 	block, err := f.pool.Begin(ctx)
 	f.must(err)
+	defer func() { _ = block.Rollback(context.Background()) }() // a failed test waits for the reads
 	_, err = block.Exec(ctx, `SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE dead_letter_events IN ACCESS EXCLUSIVE MODE`)
 	f.must(err)
 	var operators atomic.Int64
