@@ -137,7 +137,7 @@ export interface Options {
   warnAgeMs?: number
   /** Certificates to trust instead of the system's, in PEM. Node only. */
   ca?: string | Uint8Array | Array<string | Uint8Array>
-  /** Called at least once for each final verdict; the queue moves on after its promise, so it must not wait for `flush` or `close`. The default logs events that are not counted. */
+  /** Called at least once for each final verdict; the queue moves on after its promise, so it must not wait for `flush`. The default logs events that are not counted. */
   onVerdict?: (event: QueuedEvent, verdict: Verdict) => unknown
   /**
    * Called for errors of the sender, which goes on: `unauthenticated`, `forbidden` and the like (the key is refused, all events wait), `unavailable`, `too_old`,

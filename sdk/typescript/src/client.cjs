@@ -8,6 +8,7 @@ const limits = require('./limits.cjs')
 const { MemoryQueue } = require('./memory.cjs')
 const { Rows, receipt, reservations } = require('./reads.cjs')
 const { Sender } = require('./sender.cjs')
+const { timerMs } = require('./time.cjs')
 
 const defaults = {
   tenant: '',
@@ -100,7 +101,7 @@ class Meterplex {
       const aborted = () => end(signal?.reason)
       let goal = Infinity
       const progress = () => { if (this.queue.settled >= goal && !(this.queue.taken.length > 0)) end(undefined) }
-      const timer = setTimeout(() => end(undefined), deadlineMs) // not unref'd: a caller waits
+      const timer = setTimeout(() => end(undefined), timerMs(deadlineMs)) // not unref'd: a caller waits
       signal?.addEventListener('abort', aborted)
       this.flushes.add(progress)
       this.sender.flushing++
@@ -180,11 +181,12 @@ class Meterplex {
   /** @param {string} feature @param {any} [options] */
   reservations (feature, options) { return reservations(this, feature, options) }
 
-  /** handle calls the handler of verdicts, and waits for what it returns. @param {any[]} events @param {any[]} verdicts */
+  /** handle calls the handler of verdicts, and waits for what it returns, at most until the client ends: it may wait for that. @param {any[]} events @param {any[]} verdicts */
   async handle (events, verdicts) {
     const { onVerdict = logVerdict } = this.options
-    const results = await Promise.allSettled(events.map(async (event, i) => onVerdict(event, verdicts[i])))
-    for (const result of results) if (result.status === 'rejected') this.report('handler_failed', `onVerdict: ${result.reason?.message ?? result.reason}`)
+    const results = await Promise.race([this.sender.end, Promise.allSettled(events.map(async (event, i) => onVerdict(event, verdicts[i])))])
+    for (const result of results ?? []) if (result.status === 'rejected') this.report('handler_failed', `onVerdict: ${result.reason?.message ?? result.reason}`)
+    return results !== undefined
   }
 
   /** report calls the handler of errors. @param {string} code @param {string} detail @param {any} [more] */

@@ -49,7 +49,7 @@ function readEvent (text) {
 }
 
 /** withAmount gives an event its amount as a bigint. @param {any} event */
-const withAmount = (event) => event.amount === undefined ? event : { ...event, amount: BigInt(event.amount) }
+const withAmount = (event) => Number.isSafeInteger(event.amount) ? { ...event, amount: BigInt(event.amount) } : event
 
 /** @param {unknown} feature */
 function checkFeature (feature) {
@@ -151,7 +151,7 @@ function eventId (tenant, feature, resource, occurredAt) {
 /** amount: see index.d.ts. @param {string} decimal @param {string} unit @param {number} scale */
 function amount (decimal, unit, scale) {
   const fail = (/** @type {string} */ why) => new MeterplexError('amount_invalid', `${JSON.stringify(decimal)} ${unit} ${why}`)
-  if (!Number.isInteger(scale) || scale < 0 || scale > 15) throw invalid('scale must be an integer from 0 to 15')
+  if (!Number.isInteger(scale) || scale < 0 || scale > 100) throw fail('has no scale from 0 to 100')
   const parts = typeof decimal === 'string' ? /^([0-9]+)(?:\.([0-9]+))?$/.exec(decimal) : null
   if (!parts) throw fail('is no decimal text such as "12.34"')
   const fraction = (parts[2] ?? '').replace(/0+$/, '')

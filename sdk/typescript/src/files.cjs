@@ -115,18 +115,23 @@ class FileQueue {
 
   async scan () {
     const names = await fs.readdir(this.dir).catch((err) => { if (isGone(err)) return []; throw err })
-    for (const name of names.sort()) {
+    /** @type {{name: string, renewed: number}[]} */
+    const dead = []
+    for (const name of names) {
       const folder = path.join(this.dir, name)
       try {
         if (/^q-[0-9a-f]{16}$/.test(name) && !tokens.has(name.slice(2)) && await isDead(folder, this.tenant)) {
-          const taken = await Folder.takeOver(this, name)
-          if (taken) this.taken.push(taken)
+          dead.push({ name, renewed: await fs.stat(path.join(folder, 'owner')).then((owner) => owner.mtimeMs, () => 0) })
         } else if (/^tmp-[0-9a-f]{16}$/.test(name) && Date.now() - (await fs.stat(folder)).mtimeMs > LEFTOVER_MS) {
           await fs.rm(folder, { recursive: true, force: true })
         }
       } catch (err) {
         if (!isGone(err)) this.report('queue_failed', /** @type {Error} */ (err).message)
       }
+    }
+    for (const { name } of dead.sort((a, b) => a.renewed - b.renewed)) { // the one that died first in front
+      const taken = await Folder.takeOver(this, name)
+      if (taken) this.taken.push(taken)
     }
     if (this.taken.length > 0) this.changed(false)
   }
@@ -145,8 +150,7 @@ class FileQueue {
   async close () {
     this.timers.forEach(clearInterval)
     await this.scanning
-    await this.written()
-    await this.writer.close()
+    await this.writer.stop()
     for (const folder of this.folders) {
       // Only a queue that was read to its end is empty: the number of events of one that was taken over is an estimate.
       await this.using(folder, () => folder === this.own && folder.count === 0 ? folder.remove() : folder.release()).catch((err) => this.report('queue_failed', err.message))

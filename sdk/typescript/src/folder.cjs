@@ -50,6 +50,7 @@ class Folder {
       if (queue.fsync) await syncFolder(queue.dir)
     } catch (err) {
       tokens.delete(folder.token)
+      await fs.rm(unnamed, { recursive: true, force: true }).catch(() => {})
       throw err
     }
     return folder
@@ -60,7 +61,7 @@ class Folder {
     const folder = new Folder(queue, newToken())
     try {
       await fs.rename(path.join(queue.dir, name), folder.path)
-      await folder.write('owner', folder.owner(), queue.fsync)
+      await folder.takeOwner()
       await folder.open()
       return folder
     } catch (err) {
@@ -72,6 +73,22 @@ class Folder {
 
   owner () {
     return JSON.stringify({ version: 1, token: this.token, pid: process.pid, host: os.hostname(), tenant: this.queue.tenant })
+  }
+
+  /** takeOwner writes the owner of a queue that is taken over. On a full disk it writes over the old one: the queue must be sent to make space. */
+  async takeOwner () {
+    try {
+      await this.write('owner', this.owner(), this.queue.fsync)
+    } catch (err) {
+      if (!isFull(err)) throw err
+      const handle = await fs.open(path.join(this.path, 'owner'), 'r+')
+      try {
+        const { bytesWritten } = await handle.write(this.owner(), 0)
+        await handle.truncate(bytesWritten)
+      } finally {
+        await handle.close()
+      }
+    }
   }
 
   /** write replaces a file at once. @param {string} name @param {string} content @param {boolean} [sync] */
@@ -296,8 +313,10 @@ async function syncFolder (folder) {
 
 const newToken = () => randomBytes(8).toString('hex')
 /** @param {unknown} err */
+const isFull = (err) => ['ENOSPC', 'EDQUOT'].includes(/** @type {any} */ (err)?.code)
+/** @param {unknown} err */
 const isGone = (err) => /** @type {any} */ (err)?.code === 'ENOENT'
 /** @param {string} text */
 const timeOf = (text) => { try { return Date.parse(JSON.parse(text).timestamp) || 0 } catch { return 0 } }
 
-module.exports = { Folder, isDead, isGone, makeFolder, syncFolder, writeFile, tokens, FOLDER, FILE }
+module.exports = { Folder, isDead, isFull, isGone, makeFolder, syncFolder, writeFile, tokens, FOLDER, FILE }

@@ -2,6 +2,7 @@
 // Requests of the application: one attempt, and attempts until a deadline.
 const { request } = require('#platform')
 const { MeterplexError } = require('./errors.cjs')
+const { timerMs } = require('./time.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
 /** id: the request changes something, and is known by it. isAnswer: whether a body is the service's. @typedef {{method: string, path: string, isAnswer: (body: any) => boolean, query?: Record<string, any>, body?: object, headers?: Record<string, string>, id?: string, deadlineMs: number, signal?: AbortSignal}} Call */
@@ -87,7 +88,8 @@ async function call (client, call) {
       const problem = answer.problem()
       const body = answer.status >= 200 && answer.status < 300 && answer.isJSON ? answer.json() : undefined
       if (body && call.isAnswer(body)) return body
-      const again = answer.status === 408 || answer.status === 429 || answer.status >= 500
+      // projection_behind: the service has waited for minPosition already.
+      const again = answer.status === 408 || answer.status === 429 || answer.status >= 500 && problem?.code !== 'projection_behind'
       if (problem && !again) throw problem
       last = problem ?? new MeterplexError('unavailable', `the answer ${answer.status} is not the service's`, { status: answer.status })
       waitMs = answer.retryAfterMs()
@@ -96,7 +98,8 @@ async function call (client, call) {
       if (err instanceof MeterplexError) throw err
       unsure = true
       if (signal?.aborted) throw id === undefined ? signal.reason : unknown(id, signal.reason)
-      last = new MeterplexError('unavailable', /** @type {Error} */ (err).message, { cause: err })
+      // An attempt that the deadline ended says less than the last answer.
+      if (!last || Date.now() < deadline - 2) last = new MeterplexError('unavailable', /** @type {Error} */ (err).message, { cause: err })
     }
     waitMs = Math.max(waitMs, Math.random() * wait)
     if (Date.now() + waitMs + LEAST_ATTEMPT > deadline) throw id !== undefined && unsure ? unknown(id, last) : last
@@ -111,7 +114,7 @@ const unknown = (id, cause) => new MeterplexError('unknown_outcome', `no answer 
 function pause (ms, signal) {
   return new Promise((resolve, reject) => {
     const aborted = () => { clearTimeout(timer); reject(signal?.reason) }
-    const timer = setTimeout(() => { signal?.removeEventListener('abort', aborted); resolve(undefined) }, ms)
+    const timer = setTimeout(() => { signal?.removeEventListener('abort', aborted); resolve(undefined) }, timerMs(ms))
     signal?.addEventListener('abort', aborted)
   })
 }

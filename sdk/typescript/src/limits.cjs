@@ -1,7 +1,8 @@
 'use strict'
 // Limits: check, consume, and reservations.
+const { sha256 } = require('#platform')
 const { MeterplexError, invalid } = require('./errors.cjs')
-const { canonicalMetadata, checkFeature, eventId: hashedId, idForm, newId, toAmount } = require('./event.cjs')
+const { canonicalMetadata, checkFeature, idForm, newId, toAmount } = require('./event.cjs')
 const { attempt, call } = require('./http.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
@@ -18,12 +19,12 @@ class Cache {
   }
 
   /** @param {string} feature @param {any} answer */
-  put (feature, answer) { this.entries.set(feature, { answer, at: performance.now(), spent: 0n }) }
+  put (feature, answer) { this.entries.set(feature, { answer, at: Date.now(), spent: 0n }) }
 
   /** get returns an answer from the last one of a feature, undefined if that is too old or its limit does not hold the amount. @param {string} feature @param {bigint} amount @param {number} maxStaleMs */
   get (feature, amount, maxStaleMs) {
     const entry = this.entries.get(feature)
-    if (!entry || performance.now() - entry.at > maxStaleMs) return undefined
+    if (!entry || Math.abs(Date.now() - entry.at) > maxStaleMs) return undefined
     const { answer } = entry
     if (answer.resetAt && Date.parse(answer.resetAt) <= Date.now()) return undefined
     if (typeof answer.remaining !== 'bigint' || answer.limitBehavior === 'SOFT') return { ...answer, source: 'cache' } // without a limit that denies, or not granted
@@ -101,14 +102,14 @@ function reservationPath (feature, reservationId) {
 /** commit: see index.d.ts. @param {Client} client @param {string} feature @param {string} reservationId @param {any} amount @param {any} [options] */
 async function commit (client, feature, reservationId, amount, options = {}) {
   const path = reservationPath(feature, reservationId) + '/commit'
-  const eventId = checkId(options.eventId ?? commitId(feature, reservationId), 'eventId')
+  const eventId = checkId(options.eventId ?? commitId(reservationId), 'eventId')
   return change(client, 'POST', path, { eventId, amount: toAmount(amount), overage: options.overage }, reservationId, options)
 }
 
-/** commitId returns the same id for each commit of a reservation, so that a repeated commit is the same request. @param {string} feature @param {string} reservationId */
-function commitId (feature, reservationId) {
+/** commitId returns the same id for each commit of a reservation, so that a repeated commit is the same request. @param {string} reservationId */
+function commitId (reservationId) {
   const id = reservationId + COMMIT_SUFFIX
-  return id.length <= 255 ? id : hashedId('reservation', feature, encodeURIComponent(reservationId), new Date(0))
+  return id.length <= 255 ? id : sha256(reservationId).slice(0, 32) + COMMIT_SUFFIX
 }
 
 /** extend: see index.d.ts. @param {Client} client @param {string} feature @param {string} reservationId @param {number} ttlSeconds @param {any} [options] */

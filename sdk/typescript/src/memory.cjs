@@ -1,5 +1,6 @@
 'use strict'
 const { MeterplexError } = require('./errors.cjs')
+const { timerMs } = require('./time.cjs')
 
 /** @typedef {{text: string, bytes: number, end: undefined, time: number}} Kept */
 
@@ -17,8 +18,8 @@ class MemoryQueue {
     /** Refused events. @type {any[]} */
     this.kept = []
     this.keptBytes = 0
-    /** @type {Set<() => void>} */
-    this.callers = new Set()
+    /** Callers that wait for room. @type {Map<() => void, (err: Error) => void>} */
+    this.callers = new Map()
   }
 
   /** No queue of another client. @type {never[]} */
@@ -49,9 +50,9 @@ class MemoryQueue {
       }
       const retry = () => { if (store()) end(undefined) }
       const aborted = () => end(signal?.reason)
-      const timer = setTimeout(() => end(new MeterplexError('queue_full', `${this.bytes} bytes wait in memory, and ${this.keptBytes} of rejected events; both may have ${this.maxBytes}`)), deadlineMs)
+      const timer = setTimeout(() => end(new MeterplexError('queue_full', `${this.bytes} bytes wait in memory, and ${this.keptBytes} of rejected events; both may have ${this.maxBytes}`)), timerMs(deadlineMs))
       signal?.addEventListener('abort', aborted)
-      this.callers.add(retry)
+      this.callers.set(retry, end)
     })
   }
 
@@ -72,7 +73,7 @@ class MemoryQueue {
     this.admit()
   }
 
-  admit () { for (const retry of [...this.callers]) retry() }
+  admit () { for (const retry of [...this.callers.keys()]) retry() }
 
   /** @param {any[]} refusals */
   async reject (refusals) {
@@ -92,7 +93,9 @@ class MemoryQueue {
 
   countKept () { this.keptBytes = this.kept.reduce((sum, { text }) => sum + text.length, 0) }
 
-  async close () {}
+  async close () {
+    for (const end of [...this.callers.values()]) end(new MeterplexError('closed', 'the client was closed before there was room for the event'))
+  }
 }
 
 module.exports = { MemoryQueue }

@@ -5,6 +5,7 @@ const https = require('node:https')
 const zlib = require('node:zlib')
 const { createHash } = require('node:crypto')
 const { promisify } = require('node:util')
+const { timerMs } = require('./time.cjs')
 
 /** @typedef {{status: number, headers: Record<string, string | undefined>, text: string}} RawAnswer */
 /** background: the request keeps the process not alive. @typedef {{url: string, method: string, headers: Record<string, string>, body?: Uint8Array | string, timeoutMs: number, signal?: AbortSignal, background?: boolean, agent?: any}} Request */
@@ -32,7 +33,7 @@ function once ({ url, method, headers, body, timeoutMs, signal, background, agen
   return new Promise((resolve, reject) => {
     const length = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) }
     const req = (url.startsWith('https:') ? https : http).request(url, { method, agent, headers: { ...headers, ...length }, signal })
-    const timer = setTimeout(() => req.destroy(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs)
+    const timer = setTimeout(() => req.destroy(new Error(`no answer within ${timeoutMs} ms`)), timerMs(timeoutMs))
     if (background) {
       timer.unref()
       req.on('socket', (socket) => socket.unref())

@@ -4,6 +4,7 @@ const { gzip, request } = require('#platform')
 const { remedyOf } = require('./errors.cjs')
 const { readEvent } = require('./event.cjs')
 const { Answer } = require('./http.cjs')
+const { timerMs } = require('./time.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
 /** @typedef {{text: string, bytes: number, end: any}} Waiting */
@@ -22,6 +23,8 @@ class Sender {
     this.queue = client.queue
     this.size = this.options.maxEvents
     this.stopping = new AbortController()
+    /** Is fulfilled when the sender is stopped. @type {Promise<void>} */
+    this.end = new Promise((resolve) => this.stopping.signal.addEventListener('abort', () => resolve()))
     this.flushing = 0
     /** No event that waits was recorded before. */
     this.since = 0
@@ -88,7 +91,7 @@ class Sender {
   sleep (ms) {
     return new Promise((resolve) => {
       if (this.stopped) return resolve(undefined)
-      const timer = setTimeout(resolve, ms)
+      const timer = setTimeout(resolve, timerMs(ms))
       timer.unref?.()
       this.wake = () => { clearTimeout(timer); resolve(undefined) }
     })
@@ -101,7 +104,7 @@ class Sender {
       const sent = batch.map((e) => readEvent(e.text))
       const judged = await this.deliver(batch, sent.map((e) => e.eventId))
       if (judged === undefined) continue
-      await this.keep(batch, sent, judged)
+      if (!await this.keep(batch, sent, judged)) return
       await this.queue.advance(folder, batch).catch((/** @type {Error} */ err) => this.report('queue_failed', err.message))
       events = events.slice(batch.length)
       this.client.progress()
@@ -178,21 +181,21 @@ class Sender {
     this.wake()
   }
 
-  /** keep keeps the events that are not counted, durably, and calls the handler with all verdicts. @param {Waiting[]} batch @param {any[]} events @param {Judgement} judged */
+  /** keep keeps the events that are not counted, durably, and calls the handler with all verdicts. false: the client ended before the handler. @param {Waiting[]} batch @param {any[]} events @param {Judgement} judged */
   async keep (batch, events, judged) {
     const at = new Date().toISOString()
     if (judged.is !== 'verdicts') {
       const [{ text }, { eventId }] = [batch[0], events[0]]
       await this.durably(() => this.queue.damage(eventId, text, { problem: judged.problem, at }))
       this.client.report('damaged', `the service cannot read the event ${eventId}: ${judged.code}: ${judged.detail}`, { event: eventId })
-      return
+      return true
     }
     const verdicts = judged.verdicts.map((v) => ({ ...v, remedy: v.remedy ?? remedyOf(v.code) }))
     const refusals = verdicts.flatMap(({ status, code = '', reason = '', remedy }, i) =>
       isCounted(status) ? [] : [{ event: events[i], text: batch[i].text, status, code, reason, remedy, at }])
     await this.durably(() => this.queue.reject(refusals))
     for (const { status } of verdicts) this.client.counts[counterOf(status)]++
-    await this.client.handle(events, verdicts)
+    return await this.client.handle(events, verdicts)
   }
 
   /** durably repeats a write until it succeeds: the cursor must not move before. @param {() => Promise<unknown>} write */

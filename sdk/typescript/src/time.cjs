@@ -37,4 +37,7 @@ function formatTime (time, all) {
   return new Date(time.ms).toISOString().slice(0, 19) + (digits ? '.' + digits : '') + 'Z'
 }
 
-module.exports = { parseTime, formatTime }
+/** timerMs returns a wait that setTimeout takes: above 2^31-1 ms it would end at once. @param {number} ms */
+const timerMs = (ms) => Math.min(ms, 2 ** 31 - 1)
+
+module.exports = { parseTime, formatTime, timerMs }

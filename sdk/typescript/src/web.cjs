@@ -1,6 +1,7 @@
 'use strict'
 // What the SDK needs of browsers and edge runtimes, which have no files: fetch, and standards of the web.
 const { invalid } = require('./errors.cjs')
+const { timerMs } = require('./time.cjs')
 
 const MAX_ANSWER = 64 << 20
 
@@ -12,7 +13,7 @@ function newTransport (_, ca) {
 
 /** request sends one request. It follows no redirect. @param {import('./node.cjs').Request} options @returns {Promise<import('./node.cjs').RawAnswer>} */
 async function request ({ url, method, headers, body, timeoutMs, signal }) {
-  const timeout = AbortSignal.timeout(timeoutMs)
+  const timeout = AbortSignal.timeout(timerMs(timeoutMs))
   const response = await fetch(url, { method, headers, body: /** @type {any} */ (body), redirect: 'manual', signal: signal ? AbortSignal.any([signal, timeout]) : timeout })
   const decoder = new TextDecoder()
   let text = ''

@@ -2,14 +2,14 @@
 // The writer of a client's own queue: see "Write" in queue.md.
 const fs = require('node:fs/promises')
 const { MeterplexError } = require('./errors.cjs')
-const { Folder, FILE, isGone, syncFolder } = require('./folder.cjs')
+const { Folder, FILE, isFull, isGone, syncFolder } = require('./folder.cjs')
 const { MAGIC, SEGMENT_BYTES, encode } = require('./records.cjs')
+const { timerMs } = require('./time.cjs')
 
 /** late: the deadline is over while the disk writes it. @typedef {{record: Buffer, time: number, state: 'waiting' | 'writing' | 'done', late: boolean, resolve: () => void, reject: (err: Error) => void}} Entry */
 
 /** A group is in two segments at most. */
 const GROUP_BYTES = 1 << 20
-const FULL = new Set(['ENOSPC', 'EDQUOT'])
 const RETRY_MS = 250
 /** How long a write that has begun may take after the caller's deadline, before its outcome is unknown. */
 const GRACE_MS = 1000
@@ -27,6 +27,7 @@ class Writer {
     /** @type {Promise<void> | undefined} */
     this.running = undefined
     this.full = ''
+    this.stopped = false
     this.wake = () => {}
   }
 
@@ -49,7 +50,7 @@ class Writer {
         if (entry.state === 'waiting') return entry.reject(this.queueFull())
         entry.late = true
         timer = setTimeout(() => entry.reject(unknownOutcome(eventId)), GRACE_MS)
-      }, deadlineMs)
+      }, timerMs(deadlineMs))
       signal?.addEventListener('abort', aborted)
       this.waiting.push(entry)
       this.running ??= this.run().finally(() => { this.running = undefined })
@@ -164,7 +165,7 @@ class Writer {
     const folder = this.folder
     if (folder?.end && folder.end.offset > 0) await fs.truncate(folder.file(folder.end.segment), folder.end.offset).catch(() => {})
     if (folder?.end) await fs.rm(folder.file(folder.end.segment + (folder.end.offset > 0 ? 1 : 0)), { force: true }).catch(() => {})
-    if (err.code && FULL.has(err.code)) {
+    if (isFull(err) && !this.stopped) {
       this.full = `the disk of ${this.queue.dir} is full: ${err.message}`
       for (const entry of group) if (entry.state === 'writing') entry.late ? entry.reject(this.queueFull()) : entry.state = 'waiting'
       this.waiting.unshift(...group)
@@ -172,6 +173,15 @@ class Writer {
       return
     }
     for (const entry of group) if (entry.state !== 'done') entry.reject(new MeterplexError('queue_failed', err.message, { cause: err }))
+  }
+
+  /** stop refuses the events that wait for room, and waits for those that are being written. */
+  async stop () {
+    this.stopped = true
+    for (const entry of this.waiting) if (entry.state === 'waiting') entry.reject(new MeterplexError('closed', 'the client was closed before there was room for the event'))
+    this.wake()
+    await this.running
+    await this.close()
   }
 
   /** drop forgets a queue that another client has taken over. */

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { amount, eventId } from '../index.mjs'
 
 const require = createRequire(import.meta.url)
-const { prepare } = require('../src/event.cjs')
+const { prepare, readEvent } = require('../src/event.cjs')
 const web = require('../src/web.cjs')
 const vectors = JSON.parse(readFileSync(new URL('../../testdata/vectors.json', import.meta.url), 'utf8'))
 
@@ -51,6 +51,12 @@ test('the first fault names its member', () => {
     [{ feature: undefined }, 'member_missing', '/feature'], [{ amount: undefined }, 'member_missing', '/amount'], [{ timestamp: new Date(NaN) }, 'timestamp_invalid', '/timestamp'],
     [{ type: 'correction', correctionRef: 'e1' }, 'correction_ref_invalid', '/correctionRef'], [{ eventId: '' }, 'event_id_invalid', '/eventId']
   ]) assert.throws(() => prepare({ ...event, ...change }), (err) => err.code === code && err.errors[0].pointer === pointer && err.remedy !== '', code)
+})
+
+test('an event of another writer keeps its id', () => {
+  assert.deepEqual(readEvent('{"amount":"x","eventId":"e1"}'), { amount: 'x', eventId: 'e1' })
+  assert.deepEqual(readEvent('no JSON'), { eventId: '' })
+  assert.equal(amount('0.001', 'ETH', 18), 10n ** 15n)
 })
 
 test('times are read as the service reads them', () => {

@@ -95,8 +95,8 @@ test('after the deadline the outcome is unknown, and the error has the id', asyn
   await assert.rejects(client.consume('tokens', 1, { eventId: 'mine', deadlineMs: 100 }), (err) => err.code === 'unknown_outcome' && err.id === 'mine' && /mine/.test(err.detail))
   await assert.rejects(client.reserve('tokens', 1, { deadlineMs: 100, signal: AbortSignal.timeout(50) }), (err) => err.code === 'unknown_outcome' && err.id !== undefined)
   await assert.rejects(client.consume('tokens', 1, { signal: AbortSignal.abort() }), { name: 'AbortError' })
-  const [limited] = await open(t, [problem(429, 'rate_limited')])
-  await assert.rejects(limited.consume('tokens', 1, { deadlineMs: 50 }), { code: 'rate_limited' }, 'a refusal is known')
+  const [limited] = await open(t, [problem(429, 'rate_limited', { headers: { 'retry-after': '60' } })])
+  await assert.rejects(limited.consume('tokens', 1), { code: 'rate_limited' }, 'a refusal is known')
 })
 
 /** accounts answers requests for reservations. */
@@ -124,7 +124,7 @@ test('reservations are held, extended, committed and released', async (t) => {
   await client.commit('tokens', 'x'.repeat(255), 1)
   assert.deepEqual(service.seen.slice(0, 4), [['POST', '', { reservationId, amount: 10, ttlSeconds: 60 }], ['POST', `/${reservationId}/extend`, { ttlSeconds: 120 }],
     ['POST', `/${reservationId}/commit`, { eventId: `${reservationId}-usage`, amount: 8 }], ['POST', '/a%2Fb/commit', { eventId: 'e', amount: 8, overage: 'record' }]])
-  assert.match(service.seen[5][2].eventId, /^[0-9a-f]{32}$/)
+  assert.match(service.seen[5][2].eventId, /^[0-9a-f]{32}-usage$/)
   await assert.rejects(client.release('tokens', 'has space'), { code: 'invalid_argument' })
 })
 
@@ -149,7 +149,7 @@ test('withReservation commits what the function reports, or releases', async (t)
 test('a hold whose outcome is unknown is released', async (t) => {
   const requests = []
   const [client] = await open(t, [({ method, url }) => { requests.push(method); return method === 'POST' ? 'cut' : json({ reservationId: url.split('/').at(-1), state: 'RELEASED' }) }])
-  await assert.rejects(client.withReservation('tokens', 100, () => assert.fail('called'), { deadlineMs: 60 }), { code: 'unknown_outcome' })
+  await assert.rejects(client.withReservation('tokens', 100, () => assert.fail('called'), { deadlineMs: 700 }), { code: 'unknown_outcome' })
   assert.equal(requests.at(-1), 'DELETE')
 })
 
@@ -174,12 +174,15 @@ test('lists are iterators over all pages', async (t) => {
 
 test('reads are repeated until the service answers, and keep members that they do not know', async (t) => {
   const receipt = { eventId: 'a b', status: 'LATER_STATUS', effectiveAmount: '3', payload: { amount: 3, metadata: { amount: '5' } }, later: { x: 1 } }
-  const [client, service] = await open(t, ['cut', page, json({}), problem(503, 'projection_behind'), json(receipt)])
+  const [client, service] = await open(t, ['cut', page, json({}), problem(503, 'overloaded'), json(receipt)])
   assert.deepEqual(await client.receipt('a b', { minPosition: '17-1' }), { ...receipt, effectiveAmount: 3n })
   assert.equal(service.requests[0].url, '/api/v1/usage/events/a%20b?minPosition=17-1')
   assert.equal(service.requests[0].headers.prefer, 'wait=30')
-  const [behind] = await open(t, [problem(503, 'projection_behind')])
-  await assert.rejects(behind.receipt('e', { deadlineMs: 50 }), { code: 'projection_behind', status: 503 })
+  const [behind, asked] = await open(t, [problem(503, 'projection_behind')])
+  await assert.rejects(behind.receipt('e', { minPosition: '17-1' }), { code: 'projection_behind', status: 503 })
+  assert.equal(asked.requests.length, 1, 'the service has waited')
+  const [busy] = await open(t, [problem(503, 'overloaded', { headers: { 'retry-after': '60' } })])
+  await assert.rejects(busy.receipt('e'), { code: 'overloaded', status: 503 })
   const [gone] = await open(t, [problem(404, 'event_not_found')])
   await assert.rejects(gone.receipt('e'), { code: 'event_not_found' })
   const [off] = await open(t, ['cut'])

@@ -274,6 +274,40 @@ test('a full queue waits for space until the deadline', async (t) => {
   }
 })
 
+test('a deadline may be of any length, and close ends the wait for space', async (t) => {
+  for (const memory of [false, true]) {
+    const service = await startService(t, cut)
+    const client = newClient(t, service, { memory, queueBytes: 150 })
+    await client.record(newEvent())
+    const refused = [Infinity, 3e9].map((deadlineMs) => assert.rejects(client.record(newEvent(), { deadlineMs }), { code: 'closed' }))
+    assert.equal((await client.close({ deadlineMs: 30 })).remaining, 1)
+    await Promise.all(refused)
+    const other = newClient(t, await startService(t), { memory })
+    await other.record(newEvent())
+    assert.equal((await other.flush({ deadlineMs: Infinity })).remaining, 0)
+  }
+})
+
+test('dead queues are sent in the order of their deaths, also if the disk is full', async (t) => {
+  const dir = newFolder(t)
+  const ids = ['bb', 'aa', 'cc'].flatMap((end, i) => {
+    const [id] = newDeadQueue(dir, {})
+    renameSync(join(dir, 'q-00000000000000aa'), join(dir, `q-00000000000001${end}`))
+    utimesSync(join(dir, `q-00000000000001${end}`, 'owner'), i, i)
+    return id
+  })
+  const prototype = Object.getPrototypeOf(await (async () => { const f = await open('/dev/null'); await f.close(); return f })())
+  const { writeFile } = prototype
+  prototype.writeFile = async () => { throw Object.assign(new Error('no space'), { code: 'ENOSPC' }) }
+  t.after(() => { prototype.writeFile = writeFile })
+  const queue = newQueue(dir)
+  await queue.start()
+  assert.equal(queue.taken.length, 3)
+  for (const folder of queue.taken) assert.ok(await folder.owned())
+  prototype.writeFile = writeFile
+  assert.deepEqual(await drain(queue), ids)
+})
+
 test('a disk that is full for a while loses nothing, and a broken one is an error', async (t) => {
   const service = await startService(t)
   const client = newClient(t, service)

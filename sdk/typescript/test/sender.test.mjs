@@ -143,7 +143,7 @@ test('401 is tried again after keyRetryMs', async (t) => {
 test('a batch that is refused whole is halved, and an event that is refused alone goes to damaged/', async (t) => {
   const events = Array.from({ length: 12 }, () => newEvent())
   const bad = events[5].eventId
-  const service = await startService(t, (request) => request.events.some((e) => e.eventId === bad) ? problem(400, 'malformed_json') : undefined)
+  const service = await startService(t, (request) => request.events.some((e) => e.eventId === bad) ? problem(400, 'malformed_json', { body: { limit: '9007199254740993' } }) : undefined)
   const client = newClient(t, service)
   await client.recordMany(events)
   assert.equal((await client.flush()).remaining, 0)
@@ -239,6 +239,18 @@ test('without handlers, what is not counted and errors are logged without the ke
   assert.ok(!lines.join().includes(key))
 })
 
+test('a handler may close the client: the events are sent again to the next one', async (t) => {
+  const service = await startService(t)
+  let closed
+  const client = newClient(t, service, { onVerdict: async () => { closed = client.close({ deadlineMs: 20 }); await closed } })
+  await client.record(newEvent())
+  await until(() => closed)
+  assert.equal((await closed).remaining, 1)
+  const next = newClient(t, service, { dir: client.options.dir })
+  await next.flush()
+  assert.deepEqual(next.seen.verdicts.map((v) => v.status), ['duplicate'])
+})
+
 test('old events are warned of', async (t) => {
   const service = await startService(t, () => problem(503, 'unavailable'))
   const client = newClient(t, service)
@@ -260,8 +272,7 @@ test('close sends what was recorded without await, and flush ends at its deadlin
   let answer = () => new Promise(() => {})
   const service = await startService(t, (...args) => answer(...args))
   const client = newClient(t, service, { maxAgeMs: 3_600_000 })
-  const event = newEvent()
-  client.record(event)
+  await client.record(newEvent())
   assert.equal((await client.flush({ deadlineMs: 50 })).remaining, 1)
   await assert.rejects(client.flush({ signal: AbortSignal.timeout(10) }), { name: 'TimeoutError' })
   answer = () => undefined
