@@ -123,6 +123,8 @@ type Client struct {
 	done sync.WaitGroup // the goroutines
 
 	wakeWriter, wakeSender, hurry signal
+	unreadable                    map[events]time.Time // of the sender: until when a queue is not read
+	toldOld                       time.Time            // of the sender
 
 	mu       sync.Mutex
 	pending  []*entry // in the order of Record
@@ -133,8 +135,9 @@ type Client struct {
 	flushes  int           // running
 	changed  chan struct{} // closed when events have left a queue
 	stats    Stats
-	toldOld  time.Time
 	rejected []Rejection // in memory
+	// rejectedBytes is the size of their events, which count for QueueBytes.
+	rejectedBytes int64
 }
 
 // events is a queue. One goroutine appends, one reads and settles.
@@ -170,7 +173,7 @@ func New(url, key, dir string, options *Options) (*Client, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	c := &Client{options: options.withDefaults(), changed: make(chan struct{}), wakeWriter: make(signal, 1), wakeSender: make(signal, 1), hurry: make(signal, 1)}
+	c := &Client{options: options.withDefaults(), changed: make(chan struct{}), unreadable: map[events]time.Time{}, wakeWriter: make(signal, 1), wakeSender: make(signal, 1), hurry: make(signal, 1)}
 	if err := c.api.init(url, key, &c.options); err != nil {
 		return nil, err
 	}

@@ -172,9 +172,10 @@ func ExampleClient_Middleware() {
 	defer end()
 
 	handler := client.Middleware("api_calls", &meterplex.MiddlewareOptions{
-		Count: func(s meterplex.Served) bool { return s.Status < 500 },
+		Count: func(s meterplex.Served) bool { return s.Status < 400 },
 	})(mux)
 
+	mux.HandleFunc("/", func(http.ResponseWriter, *http.Request) {})
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
 	client.Flush(ctx)
 	fmt.Println(client.Stats().Accepted)

@@ -39,8 +39,7 @@ func (a *api) init(base, key string, o *Options) error {
 	a.base, a.rekeyed = strings.TrimRight(base, "/"), make(signal, 1)
 	transport := o.Transport
 	if transport == nil {
-		own := http.DefaultTransport.(*http.Transport).Clone()
-		own.Proxy = nil
+		own := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConns: 100, MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second}
 		if o.RootCAs != nil {
 			own.TLSClientConfig = &tls.Config{RootCAs: o.RootCAs}
 		}
@@ -147,7 +146,10 @@ type request struct {
 // isAnswer reports whether an answer of success is the service's, and not that of something in front of it.
 func (r *request) isAnswer(a *answer) bool {
 	var members map[string]json.RawMessage
-	if a.status/100 != 2 || a.media() != "application/json" || json.Unmarshal(a.body, &members) != nil || members[r.member] == nil {
+	if a.status/100 != 2 || a.media() != "application/json" || json.Unmarshal(a.body, &members) != nil {
+		return false
+	}
+	if value := members[r.member]; value == nil || string(value) == "null" {
 		return false
 	}
 	var id string

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -195,7 +196,7 @@ type Commitment struct {
 // Commit records the used amount and releases the rest.
 func (c *Client) Commit(ctx context.Context, r CommitRequest) (*Commitment, error) {
 	if r.EventID == "" {
-		r.EventID = usageOf(r.ReservationID)
+		r.EventID = usageOf(r.Feature, r.ReservationID)
 	}
 	body := struct {
 		EventID string `json:"eventId"`
@@ -210,12 +211,14 @@ func (c *Client) Commit(ctx context.Context, r CommitRequest) (*Commitment, erro
 }
 
 // usageOf returns the id of a reservation's usage: the same for each attempt to commit it.
-func usageOf(reservationID string) string {
+func usageOf(feature, reservationID string) string {
 	const suffix, most = "-usage", 255
-	if len(reservationID)+len(suffix) > most {
-		return reservationID[:most-len(suffix)] + suffix
+	if len(reservationID)+len(suffix) <= most {
+		return reservationID + suffix
 	}
-	return reservationID + suffix
+	escaped := strings.NewReplacer("%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*").Replace(url.QueryEscape(reservationID)) // as encodeURIComponent
+	id, _ := EventID("reservation", feature, escaped, time.Unix(0, 0))
+	return id
 }
 
 // Extend holds an amount for ttl from now, or as long as before if that is longer.
@@ -246,9 +249,17 @@ func (c *Client) WithReservation(ctx context.Context, r ReserveRequest, work fun
 		r.ReservationID = newID()
 	}
 	if _, err := c.Reserve(ctx, r); err != nil {
+		if e := (*Error)(nil); errors.As(err, &e) && e.Code == "unknown_outcome" {
+			releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.options.AttemptTimeout)
+			defer cancel()
+			_, _ = c.Release(releasing, r.Feature, r.ReservationID) // else it ends by itself
+		}
 		return nil, err
 	}
 	used, failed := c.held(ctx, r, work)
+	if used < 0 {
+		used, failed = 0, errors.Join(failed, invalid("amount_invalid", "The work has used %d", used))
+	}
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	if used == 0 {

@@ -257,6 +257,8 @@ func TestCheck(t *testing.T) {
 	check(1, "service false")
 	answer = "a proxy"
 	check(1, "cache false")
+	answer = `{"allowed":null}`
+	check(1, "cache false")
 	answer, status = `{"code":"unauthenticated"}`, 401
 	check(1, "error unauthenticated")
 	answer, status = hard, 200

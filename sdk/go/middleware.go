@@ -1,8 +1,10 @@
 package meterplex
 
 import (
+	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"time"
 )
@@ -15,9 +17,9 @@ type Served struct {
 	Duration time.Duration // of the handler
 }
 
-// MiddlewareOptions choose what the middleware records. The zero value counts each request with the amount 1.
+// MiddlewareOptions choose what the middleware records. The zero value counts each request with a status below 500 and the amount 1.
 type MiddlewareOptions struct {
-	Count    func(Served) bool           // whether to count; default: every request
+	Count    func(Served) bool           // whether to count; default: a status below 500
 	Amount   func(Served) int64          // default: 1
 	Metadata func(Served) map[string]any // default: none
 	EventID  func(Served) string         // default: a random UUIDv7
@@ -50,7 +52,7 @@ func (c *Client) Middleware(feature string, options *MiddlewareOptions) func(htt
 const recordWithin = 5 * time.Second
 
 func (c *Client) recordServed(feature string, o *MiddlewareOptions, s Served, start time.Time) {
-	if o.Count != nil && !o.Count(s) {
+	if o.Count == nil && s.Status >= 500 || o.Count != nil && !o.Count(s) {
 		return
 	}
 	e := Event{Feature: feature, Amount: 1, Timestamp: start}
@@ -110,6 +112,11 @@ func (w *counted) ReadFrom(r io.Reader) (int64, error) {
 
 // Flush is for handlers that stream.
 func (w *counted) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Hijack is for WebSockets.
+func (w *counted) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
 
 // Unwrap is for http.ResponseController.
 func (w *counted) Unwrap() http.ResponseWriter { return w.ResponseWriter }

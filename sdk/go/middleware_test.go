@@ -56,7 +56,7 @@ func TestMiddleware(t *testing.T) {
 			calls++
 		}
 	}
-	if calls != 4 || len(s.payloads) != 6 || !strings.Contains(s.payloads["bytes-hello"], `"amount":5`) || !strings.Contains(s.payloads["bytes-file"], `"amount":4`) ||
+	if calls != 3 || len(s.payloads) != 5 || !strings.Contains(s.payloads["bytes-hello"], `"amount":5`) || !strings.Contains(s.payloads["bytes-file"], `"amount":4`) ||
 		!strings.Contains(s.payloads["bytes-file"], `"metadata":{"path":"/file"}`) {
 		t.Errorf("%v", s.payloads)
 	}

@@ -15,6 +15,7 @@ type entry struct {
 	done    chan error
 	writing bool // it cannot be withdrawn
 	blocked bool // the queue is full
+	late    bool // its context has ended while it was being written
 }
 
 // Record stores an event in the queue and returns it with its EventID and Timestamp once it is durable; concurrent calls share an fsync.
@@ -82,6 +83,7 @@ func (c *Client) await(ctx context.Context, e *entry) error {
 		withdrawn = true
 	}
 	blocked := e.blocked
+	e.late = true
 	c.mu.Unlock()
 	switch {
 	case !withdrawn:
@@ -125,7 +127,9 @@ func (c *Client) write() {
 // nextEntries returns the pending entries for which the queue has space. It ends once the client is stopped, or closes without pending entries.
 func (c *Client) nextEntries() (batch []*entry, end bool) {
 	const most = 4 << 20 // bytes in one write
-	space := c.options.QueueBytes
+	c.mu.Lock()
+	space := c.options.QueueBytes - c.rejectedBytes
+	c.mu.Unlock()
 	for _, q := range c.queues() {
 		_, used := q.Size()
 		space -= used
@@ -168,11 +172,7 @@ func (c *Client) append(batch []*entry) (full bool) {
 	n, err := q.Append(events)
 	switch {
 	case errors.Is(err, queue.ErrFull):
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, e := range c.pending {
-			e.writing, e.blocked = false, true
-		}
+		c.block()
 		return true
 	case err != nil:
 		if failed := c.replace(q); failed != nil || !errors.Is(err, queue.ErrLost) {
@@ -182,6 +182,22 @@ func (c *Client) append(batch []*entry) (full bool) {
 	}
 	c.finish(batch, n, nil)
 	return false
+}
+
+// block lets the pending entries wait for space, except for those whose context has ended.
+func (c *Client) block() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = slices.DeleteFunc(c.pending, func(e *entry) bool {
+		late := e.writing && e.late
+		if late {
+			e.done <- newError("queue_full", nil, "The disk is full; the event is not stored")
+		}
+		return late
+	})
+	for _, e := range c.pending {
+		e.writing, e.blocked = false, true
+	}
 }
 
 // finish returns from Record for the first n of a batch; the others stay pending.

@@ -49,6 +49,7 @@ func (c *Client) keepRejected(event []byte, v *Verdict) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.rejected = append(c.rejected, r)
+		c.rejectedBytes += int64(len(event))
 		return nil
 	}
 	b, err := json.Marshal(rejectedFile{event, v.Status, v.Code, v.Reason, v.Remedy, at})
@@ -107,7 +108,14 @@ func (c *Client) Acknowledge(eventIDs ...string) error {
 	if c.dir == nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.rejected = slices.DeleteFunc(c.rejected, func(r Rejection) bool { return slices.Contains(eventIDs, r.Event.EventID) })
+		c.rejected = slices.DeleteFunc(c.rejected, func(r Rejection) bool {
+			known := slices.Contains(eventIDs, r.Event.EventID)
+			if event, err := r.Event.Canonical(); known && err == nil {
+				c.rejectedBytes -= int64(len(event))
+			}
+			return known
+		})
+		c.wakeWriter.send()
 		return nil
 	}
 	if err := c.dir.Acknowledge(eventIDs); err != nil {

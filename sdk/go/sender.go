@@ -84,9 +84,15 @@ func (c *Client) nextBatch() (batch, time.Duration) {
 	c.mu.Lock()
 	taken, own := slices.Clone(c.taken), c.own
 	c.mu.Unlock()
+	retry := time.Duration(0) // of the queues that cannot be read
 	for _, q := range taken {
-		if b, wait := c.read(q); len(b.events) > 0 || wait > 0 {
-			return b, wait
+		b, wait := c.read(q)
+		if len(b.events) > 0 {
+			return b, 0
+		}
+		if wait > 0 {
+			retry = soonest(retry, wait)
+			continue
 		}
 		c.mu.Lock()
 		c.taken = slices.DeleteFunc(c.taken, func(one events) bool { return one == q })
@@ -104,9 +110,9 @@ func (c *Client) nextBatch() (batch, time.Duration) {
 	c.mu.Unlock()
 	switch {
 	case n == 0:
-		return batch{}, 0
+		return batch{}, retry
 	case !due:
-		return batch{}, c.options.BatchAge - age
+		return batch{}, soonest(retry, c.options.BatchAge-age)
 	}
 	b, wait := c.read(own)
 	if rest, _ := own.Size(); rest > len(b.events) {
@@ -114,17 +120,29 @@ func (c *Client) nextBatch() (batch, time.Duration) {
 		c.oldest = time.Now().Add(-c.options.BatchAge) // what is left is due
 		c.mu.Unlock()
 	}
-	return b, wait
+	return b, soonest(retry, wait)
 }
 
-// read reads a batch of a queue; after a failure it returns how long to wait.
+// soonest returns the shorter wait; 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// read reads a batch of a queue; after a failure it returns how long to wait, and does not read before.
 func (c *Client) read(q events) (batch, time.Duration) {
+	if wait := time.Until(c.unreadable[q]); wait > 0 {
+		return batch{}, wait
+	}
 	list, err := q.Read(c.options.BatchEvents, c.options.BatchBytes)
 	if errors.Is(err, queue.ErrLost) {
 		c.advance()
 		return batch{}, 0
 	}
 	if err != nil {
+		c.unreadable[q] = time.Now().Add(c.options.KeyWait)
 		c.report(newError("queue_failed", err, "The queue cannot be read"))
 		return batch{}, c.options.KeyWait
 	}

@@ -104,6 +104,9 @@ func TestAnswers(t *testing.T) {
 			s, dir := newService(t), t.TempDir()
 			n := 0
 			s.answer = func(w http.ResponseWriter, r *http.Request, events []json.RawMessage) bool {
+				if r.URL.Path != "/api/v1/usage/events" {
+					t.Errorf("the key goes to %s", r.URL.Path)
+				}
 				if n++; n > 5 && !a.damaged {
 					return false
 				}

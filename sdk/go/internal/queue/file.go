@@ -41,6 +41,7 @@ type File struct {
 	dir   *Dir
 	token string
 	path  string
+	made  atomic.Bool // its folder
 	lost  atomic.Bool
 
 	// Of the goroutine that appends.
@@ -60,7 +61,7 @@ type File struct {
 	bytes   int64
 	settled int64 // events, since it was opened
 
-	damaged bool // it was taken over with damage
+	damaged bool // it was taken over with damage that may not be read yet
 }
 
 type position struct {
@@ -71,6 +72,11 @@ type position struct {
 // Append stores the first of the events, as many as fit into the segment, and returns their number once they are durable.
 // After an error other than ErrFull the queue must not be appended to again.
 func (q *File) Append(events [][]byte) (n int, err error) {
+	if !q.made.Load() {
+		if err := q.make(); err != nil {
+			return 0, q.failure(err)
+		}
+	}
 	if q.file == nil || q.offset >= segmentSize {
 		if err := q.beginSegment(); err != nil {
 			return 0, q.failure(err)
@@ -176,6 +182,9 @@ func (q *File) Settled() int64 {
 
 // Renew shows other clients that the owner lives.
 func (q *File) Renew() {
+	if !q.made.Load() {
+		return
+	}
 	if err := renewed(q.path, time.Now()); errors.Is(err, fs.ErrNotExist) {
 		q.lost.Store(true)
 	}
@@ -185,8 +194,8 @@ func (q *File) Renew() {
 func (q *File) Close() {
 	q.closeFile()
 	switch events, _ := q.Size(); {
-	case q.Lost():
-	case events == 0:
+	case q.Lost() || !q.made.Load():
+	case events == 0 && !q.damaged: // damage that no Read has moved away is for the next client
 		unnamed := filepath.Join(q.dir.Path, "tmp-"+q.token) // no client sees a part of it
 		if os.Rename(q.path, unnamed) == nil {
 			_ = os.RemoveAll(unnamed)

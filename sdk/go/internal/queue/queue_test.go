@@ -217,3 +217,65 @@ func TestALostQueueConfirmsNothing(t *testing.T) {
 		t.Errorf("%d events", n)
 	}
 }
+
+// Damage that no Read has moved away is not removed with its queue.
+func TestUnreadDamageIsKept(t *testing.T) {
+	dir, found := newDir(t, copyQueues(t, "plain"))
+	path := filepath.Join(dir.Path, "q-00000000000000aa")
+	must(t, os.Remove(segmentPath(path, 2)))
+	segment, err := os.ReadFile(segmentPath(path, 1))
+	must(t, err)
+	for i := len(magic) + headSize; i < len(segment); i += 90 {
+		segment[i] ^= 1 // of each event
+	}
+	must(t, os.WriteFile(segmentPath(path, 1), segment, 0o600))
+	taken, err := dir.TakeOver()
+	must(t, err)
+	if n, _ := taken[0].Size(); n != 0 || len(taken) != 1 {
+		t.Fatal(n, taken)
+	}
+	taken[0].Close()
+	taken, err = dir.TakeOver()
+	must(t, err)
+	if ids := drain(t, taken, 10); len(ids) != 0 || len(*found) != 1 {
+		t.Errorf("%v %v", ids, *found)
+	}
+}
+
+// The owner of a queue is durable before its first event is.
+func TestAQueueIsMadeOnce(t *testing.T) {
+	dir, _ := newDir(t, filepath.Join(t.TempDir(), "a", "b"))
+	q, err := dir.New()
+	must(t, err)
+	must(t, q.checkOwner())
+	later := dir.queue() // as if the disk had been full
+	later.Renew()
+	if _, err := os.Stat(later.path); err == nil || later.Lost() {
+		t.Error(err, later.Lost())
+	}
+	if n, err := later.Append([][]byte{[]byte(`{}`)}); n != 1 || err != nil || later.checkOwner() != nil {
+		t.Error(n, err, later.checkOwner())
+	}
+	must(t, dir.ownInPlace(later.path, "x"))
+	if o, err := readOwner(later.path); err != nil || o.Token != "x" {
+		t.Errorf("%+v %v", o, err)
+	}
+}
+
+// An append waits for the disk, unless the application does not want it: fsync of /dev/null fails.
+func TestAnAppendWaitsForTheDisk(t *testing.T) {
+	for _, fsync := range []bool{true, false} {
+		dir, _ := newDir(t, t.TempDir())
+		dir.Fsync = fsync
+		q, err := dir.New()
+		must(t, err)
+		_, err = q.Append([][]byte{[]byte(`{}`)})
+		must(t, err)
+		q.closeFile()
+		q.file, err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		must(t, err)
+		if n, err := q.Append([][]byte{[]byte(`{}`)}); (err == nil) == fsync {
+			t.Errorf("fsync %t: %d %v", fsync, n, err)
+		}
+	}
+}

@@ -151,7 +151,7 @@ func (q *File) keepDamage(at position, b []byte) error {
 // keep writes a file into a folder of the directory.
 func (d *Dir) keep(folder, name string, content []byte) error {
 	folder = filepath.Join(d.Path, folder)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	if err := d.makeFolder(folder); err != nil {
 		return err
 	}
 	return writeFile(filepath.Join(folder, name), content, true)
@@ -191,7 +191,7 @@ func (q *File) clear(end position) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.end == end {
-		q.events, q.bytes = 0, 0
+		q.events, q.bytes, q.damaged = 0, 0, false
 	}
 }
 

@@ -34,30 +34,61 @@ type owner struct {
 // live holds the tokens of the queues of this process: a queue of this process without a client is dead.
 var live sync.Map
 
-// New makes a queue to append to.
+// New returns a queue to append to. If the disk is full, its folder is made at the first Append that has space.
 func (d *Dir) New() (*File, error) {
-	if err := os.MkdirAll(d.Path, 0o700); err != nil {
+	if err := d.makeFolder(d.Path); err != nil {
 		return nil, err
 	}
-	_ = syncDir(filepath.Dir(d.Path)) // of which it may have no right to read
 	q := d.queue()
-	unfinished := filepath.Join(d.Path, "tmp-"+q.token)
+	if err := q.make(); err != nil && q.failure(err) != ErrFull {
+		live.Delete(q.token)
+		return nil, err
+	}
+	q.lost.Store(false)
+	return q, nil
+}
+
+// make makes the folder of a queue. No client sees it without its owner.
+func (q *File) make() error {
+	unfinished := filepath.Join(q.dir.Path, "tmp-"+q.token)
 	err := os.Mkdir(unfinished, 0o700)
 	if err == nil {
-		err = d.own(unfinished, q.token)
+		err = q.dir.own(unfinished, q.token)
 	}
 	if err == nil {
 		err = os.Rename(unfinished, q.path)
 	}
-	if err == nil {
-		err = syncDir(d.Path)
+	if err == nil && q.dir.Fsync {
+		err = syncDir(q.dir.Path)
 	}
 	if err != nil {
-		live.Delete(q.token)
 		_ = os.RemoveAll(unfinished)
-		return nil, err
+		return err
 	}
-	return q, nil
+	q.made.Store(true)
+	return nil
+}
+
+// makeFolder makes a folder and its parents durable.
+func (d *Dir) makeFolder(path string) error {
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if parent := filepath.Dir(path); parent != path {
+		if err := d.makeFolder(parent); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if !d.Fsync {
+		return nil
+	}
+	if err := syncDir(filepath.Dir(path)); !errors.Is(err, fs.ErrPermission) { // a folder that may be written, but not read
+		return err
+	}
+	return nil
 }
 
 // queue returns an empty queue with a new token.
@@ -72,7 +103,26 @@ func (d *Dir) queue() *File {
 
 func (d *Dir) own(path, token string) error {
 	host, _ := os.Hostname()
-	return writeJSON(filepath.Join(path, "owner"), owner{Version: 1, Token: token, PID: os.Getpid(), Host: host, Tenant: d.Tenant}, false)
+	// Durable: a queue whose owner is lost with the machine would be every tenant's.
+	return writeJSON(filepath.Join(path, "owner"), owner{Version: 1, Token: token, PID: os.Getpid(), Host: host, Tenant: d.Tenant}, d.Fsync)
+}
+
+// ownInPlace overwrites the file owner, which needs no space. A client that ends meanwhile leaves an owner that cannot be read: a dead queue.
+func (d *Dir) ownInPlace(path, token string) error {
+	f, err := os.OpenFile(filepath.Join(path, "owner"), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	host, _ := os.Hostname()
+	content, err := json.Marshal(owner{Version: 1, Token: token, PID: os.Getpid(), Host: host, Tenant: d.Tenant})
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(content, 0); err != nil {
+		return err
+	}
+	return f.Truncate(int64(len(content)))
 }
 
 func readOwner(path string) (o owner, err error) {
@@ -170,7 +220,11 @@ func (d *Dir) take(path string) (*File, error) {
 	q := d.queue()
 	err := os.Rename(path, q.path)
 	if err == nil {
+		q.made.Store(true)
 		err = d.own(q.path, q.token)
+	}
+	if err != nil && q.failure(err) == ErrFull {
+		err = d.ownInPlace(q.path, q.token) // its events must leave for the disk to have space
 	}
 	if err == nil {
 		err = q.open()
