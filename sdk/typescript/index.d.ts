@@ -70,6 +70,9 @@ export interface Verdict {
   remedy: string
   /** Where the log of the service has it: reads with `minPosition` wait for it. */
   position?: string
+  /** The member at fault, and the place in the batch of an event without an id: the SDK's have one. */
+  pointer?: string
+  index?: number
   [member: string]: any
 }
 
@@ -275,7 +278,7 @@ export interface Receipt {
   [member: string]: any
 }
 
-/** Paging of lists: the iterator asks for each page. */
+/** Paging of lists. The SDK chooses `cursor`, `format` and `amounts` of the API itself; `includeTest` and `tenantId` are for the keys of operators. */
 interface Paged extends Fresh {
   /** Rows of one page, 1 to 1000; default 100. */
   limit?: number
