@@ -106,6 +106,11 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	}
 	for _, m := range g.messages {
 		m.named = "" // the tenant is known, and is the event's tenant
+		if tenant.Status == domain.TenantArchived {
+			m.bare = true // its personal data may be erased: no more is recorded
+			m.refuse(barred)
+			continue
+		}
 		m.decode()
 	}
 	return c.decide(ctx, by, tenant.Class, g.messages, barred)

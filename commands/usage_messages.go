@@ -50,6 +50,7 @@ type message struct {
 	single bool // one event, no list
 	items  []domain.BatchItem
 	parts  []json.RawMessage // the elements, decoded for the first refusal
+	bare   bool              // its content is not recorded
 }
 
 func newMessage(r *events.Record) *message {
@@ -205,6 +206,9 @@ func storable(s string) string { return strings.ReplaceAll(s, "\x00", "\uFFFD") 
 
 // copied returns the refused usage, if the log and its readers can process it.
 func (e *entry) copied() json.RawMessage {
+	if e.bare {
+		return nil
+	}
 	raw := json.RawMessage(e.Value)
 	if e.item.Index != wholeMessage && !e.single {
 		if e.parts == nil {

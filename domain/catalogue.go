@@ -63,6 +63,8 @@ type Tenant struct {
 	CloseAfterHours *int `json:"closeAfterHours,omitempty" doc:"Hours from the end of a period until the service closes it; left out if periods are closed by request only."`
 	// Billing is the tenant's customer at the billing provider; nil: amounts are not pushed.
 	Billing *events.Billing `json:"billing,omitempty" doc:"The tenant's customer at the billing provider; left out: amounts are not pushed."`
+	// ErasedAt is the time at which the tenant's personal data was erased; nil: it is not.
+	ErasedAt *time.Time `json:"erasedAt,omitempty" doc:"When the name, external ids and metadata of the archived tenant were erased, with the metadata of its usage; left out: they are not."`
 }
 
 // Equal reports whether two tenants have the same members.

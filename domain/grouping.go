@@ -1,8 +1,11 @@
 package domain
 
 import (
+	"encoding/json"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 )
 
 const (
@@ -40,4 +43,26 @@ func GroupingOf(old, f *Feature, now time.Time) *Grouping {
 		return nil
 	}
 	return &Grouping{Feature: f.LookupKey, Since: now.Add(GroupingDelay), Keys: f.GroupBy}
+}
+
+// GroupValue returns the text of a member of the metadata that usage is grouped by: a string as it is, a number or a boolean as its
+// JSON. ok is false if the member is missing or null. Objects, arrays, long texts and those with control characters are GroupOther.
+func GroupValue(raw json.RawMessage) (value string, ok bool) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return "", false
+	}
+	switch raw[0] {
+	case '{', '[':
+		return GroupOther, true
+	case '"':
+		if json.Unmarshal(raw, &value) != nil {
+			return GroupOther, true
+		}
+	default:
+		value = string(raw)
+	}
+	if len(value) > MaxGroupValue || strings.ContainsFunc(value, unicode.IsControl) {
+		return GroupOther, true
+	}
+	return value, true
 }

@@ -26,6 +26,8 @@ type Tenant struct {
 	CloseAfterHours *int   `json:"closeAfterHours,omitempty"` // after the end of a period; nil: by request only
 	// Billing is the tenant's customer at the billing provider; nil: amounts are not pushed.
 	Billing *Billing `json:"billing,omitempty"`
+	// ErasedAt is set once the name, ExternalIDs and Metadata are erased.
+	ErasedAt *time.Time `json:"erasedAt,omitempty"`
 }
 
 // Billing names a customer of a billing provider.

@@ -100,3 +100,8 @@ func KeyPush(push uuid.UUID, end string) string { return "b/" + push.String() + 
 func KeyOffboarding(offboarding uuid.UUID, step string) string {
 	return "o/" + offboarding.String() + "/" + step
 }
+
+// KeyErasure limits each step of an erasure to one.
+func KeyErasure(erasure uuid.UUID, step string) string {
+	return "z/" + erasure.String() + "/" + step
+}

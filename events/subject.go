@@ -79,6 +79,7 @@ const (
 	PushCompared         Subject = 78 // the provider's total differs from the delivered amounts
 
 	OffboardingStepped Subject = 80 // a step of a tenant's offboarding ended
+	ErasureStepped     Subject = 81 // an erasure of a tenant's personal data was requested, or ended
 )
 
 // SubjectInfo is a row of the registry.
@@ -159,6 +160,7 @@ var registry = [...]SubjectInfo{
 	{PushFailed, "meterplex.billing.push.failed", 1, TopicBilling, "cold", "the billing provider refuses a push, or its answer stays unknown", reflect.TypeFor[FailedPush]()},
 	{PushCompared, "meterplex.billing.push.compared", 1, TopicBilling, "cold", "the provider's total differs from the delivered amounts", reflect.TypeFor[ComparedPushes]()},
 	{OffboardingStepped, "meterplex.tenants.offboarding.stepped", 1, TopicBilling, "cold", "a step of a tenant's offboarding ends", reflect.TypeFor[OffboardingStep]()},
+	{ErasureStepped, "meterplex.tenants.erasure.stepped", 1, TopicBilling, "cold", "POST /tenants/{id}/erase requests the erasure of personal data, or it ends", reflect.TypeFor[ErasureStep]()},
 }
 
 // Subjects lists the registry in the order of the numbers.

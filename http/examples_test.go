@@ -128,7 +128,8 @@ var (
 var (
 	firstExamples = []string{"ingestUsage", "putPrice", "closePeriod", "getOutbox"}
 	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
-		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "offboardTenant", "getOffboarding", "cancelOffboarding", "changeSubscription", "removeWebhook", "removeThreshold", "revokeKey", "revokeOperatorKey"}
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "offboardTenant", "getOffboarding", "cancelOffboarding", "changeSubscription", "removeWebhook", "removeThreshold", "revokeKey", "revokeOperatorKey",
+		"eraseTenant", "getErasure", "listErasures"}
 )
 
 // before prepares an operation.
@@ -147,6 +148,8 @@ func (f *exampleFixture) before(operation string) {
 		f.ids[fmt.Sprintf(exampleID, 12)], f.ids[fmt.Sprintf(exampleID, 13)] = f.push(f.a.id, 0, "FAILED"), f.push(f.a.id, 1, "UNKNOWN")
 		f.ids[fmt.Sprintf(exampleID, 6)] = f.rebuilt("usage_aggregates", map[string]any{"reason": "new fold version"})
 		f.published()
+	case "eraseTenant":
+		f.exec(`UPDATE tenants SET status = 'ARCHIVED' WHERE id = $1`, f.ids[fmt.Sprintf(exampleID, 16)])
 	case "listRefusals":
 		f.recordSeen() // of ingestUsage
 	case "retryDeadLetter":

@@ -99,7 +99,7 @@ func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 // function that runs as its owner. Each such function is listed here and must check its
 // caller itself.
 func (m *isolationFixture) definerFunctions(t *testing.T) {
-	known := []string{"broker_place", "caused_positions", "consumer_standing", "expire_answers", "expire_rebuild_units", "expire_replays",
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "erase_answers", "erase_events", "expire_answers", "expire_rebuild_units", "expire_replays",
 		"expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
 		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk",
 		"verdict_positions"}

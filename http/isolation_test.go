@@ -123,6 +123,7 @@ func (m *isolationFixture) bodies() map[string]any {
 		"POST /pushes/{pushId}/retry":                         `{"reason":"for the matrix"}`,
 		"POST /pushes/{pushId}/resolve":                       `{"delivered":true,"reason":"for the matrix"}`,
 		"POST /pushes/reconcile":                              nil,
+		"POST /tenants/{tenantId}/erase":                      `{"reason":"for the matrix"}`,
 		"POST /tenants/{tenantId}/offboard":                   `{"reason":"for the matrix"}`,
 		"POST /tenants/{tenantId}/offboard/cancel":            `{"reason":"for the matrix"}`,
 		"PUT /tenants/{tenantId}/billing":                     `{"provider":"stripe","customer":"cus_1"}`,
@@ -316,6 +317,7 @@ func TestP9_EveryRouteAcceptsTheRightKey(t *testing.T) {
 			m.want(201, holding(m.a.key, "to-commit", 1, 86400))
 			c.path = strings.Replace(c.path, m.ids["reservationId"], "to-commit", 1)
 		}
+		m.archivedFor(route)
 		got := m.do(c)
 		if got.status < 200 || got.status > 299 {
 			t.Errorf("%s %s: %d %s", route.Method, route.Path, got.status, got.body)

@@ -85,6 +85,7 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswer(t *testing.T) {
 		if c.key, c.header = bootstrap, maps.Clone(key); route.Reasoned {
 			c.header[edge.HeaderReason] = url.PathEscape(reason)
 		}
+		m.archivedFor(route)
 		first := m.do(c)
 		stored := m.logged()
 		again := m.do(c)

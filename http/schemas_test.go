@@ -31,7 +31,7 @@ func TestTheSchemaURIOfEachEventLeadsToItsSchema(t *testing.T) {
 		events.PeriodCloseRequested, events.PeriodFrozen, events.PeriodClosed, events.PeriodReopened, events.AdjustmentProposed,
 		events.AdjustmentDecided,
 		events.PriceDefined, events.ThresholdCrossed, events.ThresholdChanged, events.WebhookChanged, events.PushDelivered, events.PushFailed,
-		events.PushCompared, events.OffboardingStepped, events.RefusalsSeen} // than the first vocabulary
+		events.PushCompared, events.OffboardingStepped, events.ErasureStepped, events.RefusalsSeen} // than the first vocabulary
 	for _, v := range []string{events.FirstVocabulary, events.CurrentVocabulary().Hash()} {
 		vocabulary, _ := events.EmbeddedVocabulary(v)
 		for _, info := range events.Subjects() {

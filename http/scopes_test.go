@@ -28,6 +28,7 @@ func accessRules() map[string]accessRule {
 		"rebuilds":      {auth.Operator, operators, "billing"},
 		"sagas":         {auth.Operator, operators, "billing"},
 		"offboard":      {auth.Operator, operators, "billing"},
+		"erasures":      {auth.Operator, "admin audit", "admin"},
 		"pushes":        {auth.Operator, operators, "billing"},
 		"billing":       {auth.Operator, operators, "billing"},
 		"replays":       {auth.Operator, "admin", "admin"},
@@ -76,6 +77,9 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		}
 		if strings.Contains(path, "/offboard") {
 			noun = "offboard"
+		}
+		if strings.HasSuffix(path, "/erase") {
+			noun = "erasures"
 		}
 		if strings.HasSuffix(path, "/billing") {
 			noun = "billing"

@@ -52,6 +52,8 @@ type Server struct {
 
 	Offboarding       *commands.Offboarding
 	OffboardingReader commands.OffboardingReader
+	Erasures          *commands.Erasures
+	ErasureReader     commands.ErasureReader
 
 	// ConsoleSessions stores the sessions of the console; nil: no part of the console is served.
 	ConsoleSessions commands.ConsoleSessions
@@ -201,6 +203,7 @@ func (t *site) operations() {
 	t.webhookOperations(t)
 	t.thresholdOperations(t)
 	t.offboardingOperations(t)
+	t.erasureOperations(t)
 	t.outboxOperations(t)
 	t.schemaOperations(t)
 	t.systemOperations(t)

@@ -143,6 +143,7 @@ func (w *testService) server() *http.Server {
 		Sagas: &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind(),
 			w.offboarding().OffboardingKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
 		Offboarding: w.offboarding(), OffboardingReader: &store.Catalogue{Pool: w.pool},
+		Erasures: w.erasures(), ErasureReader: &store.Catalogue{Pool: w.pool},
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},

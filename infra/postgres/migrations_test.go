@@ -85,7 +85,7 @@ func TestTheLogIsVacuumedAsDecided(t *testing.T) {
 	for _, setting := range regexp.MustCompile(`(autovacuum_\w+) = (\d+)[,)]`).FindAllStringSubmatch(string(text), -1) {
 		decided = append(decided, setting[1]+"="+setting[2])
 	}
-	if want := 5; len(decided) != want {
+	if want := 7; len(decided) != want {
 		t.Fatalf("decision 0009 names the settings %v, want %d", decided, want)
 	}
 	conn, err := pgx.Connect(t.Context(), localtest.Migrated(t, Migrate))

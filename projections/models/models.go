@@ -57,6 +57,11 @@ func List(folds Folds, newID func() uuid.UUID) []projections.Projection {
 	}
 }
 
+// PersonalData lists the read models with personal data of tenants.
+func PersonalData() []projections.PersonalData {
+	return []projections.PersonalData{deadletters.PersonalData(), refusals.PersonalData(), series.PersonalData(), rebuild.PersonalData()}
+}
+
 // Definition returns this release's definition of a projection, for callers that only
 // read it.
 func Definition(name string) (*projections.Projection, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 )
@@ -161,7 +162,7 @@ func (s *State) readValues(ctx context.Context, tx pgx.Tx, generation int, usage
 				s.values[key], seen[key] = &groupValues{known: make(map[string]bool)}, make(map[string]bool)
 				all.add(key, "")
 			}
-			if value, ok := valueOf(recorded.metadata[name]); ok && !seen[key][value] {
+			if value, ok := domain.GroupValue(recorded.metadata[name]); ok && !seen[key][value] {
 				seen[key][value] = true
 				tried.add(key, value)
 			}

@@ -7,7 +7,6 @@ import (
 	"math/big"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/google/uuid"
 
@@ -109,7 +108,7 @@ func encodeGroup(group map[string]*string) string {
 // value returns the value of a key that usage is grouped by: its own if it is one of the first 1,000, else
 // "other". It is nil if the metadata does not have the key.
 func (s *State) value(key valueKey, raw json.RawMessage) *string {
-	value, ok := valueOf(raw)
+	value, ok := domain.GroupValue(raw)
 	if !ok {
 		return nil
 	}
@@ -131,27 +130,4 @@ func (k *groupValues) admit(value string) bool {
 	k.count++
 	k.added = append(k.added, value)
 	return true
-}
-
-// valueOf returns the text of a member of the metadata: a string as it is, a number or a boolean as its
-// JSON. ok is false if the member is missing or null. Objects, arrays, long texts and those with control characters are
-// "other".
-func valueOf(raw json.RawMessage) (value string, ok bool) {
-	if len(raw) == 0 || string(raw) == "null" {
-		return "", false
-	}
-	switch raw[0] {
-	case '{', '[':
-		return domain.GroupOther, true
-	case '"':
-		if json.Unmarshal(raw, &value) != nil {
-			return domain.GroupOther, true
-		}
-	default:
-		value = string(raw)
-	}
-	if len(value) > domain.MaxGroupValue || strings.ContainsFunc(value, unicode.IsControl) {
-		return domain.GroupOther, true
-	}
-	return value, true
 }

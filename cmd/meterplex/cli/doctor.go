@@ -43,7 +43,7 @@ func (c *DoctorCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe, ServiceURL: cfg.URL, TraceRatio: cfg.TraceRatio, Now: a.now,
+	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe, ServiceURL: cfg.URL, TraceRatio: cfg.TraceRatio, Erasures: cfg.Erasures, Now: a.now,
 		Certificates: present(map[string]string{"METERPLEX_HTTP_TLS_CERT": cfg.HTTPTLSCert, "KAFKA_TLS_CA": cfg.Kafka.TLSCA, "KAFKA_TLS_CERT": cfg.Kafka.TLSCert}),
 		Keys:         present(map[string]string{"METERPLEX_HTTP_TLS_KEY": cfg.HTTPTLSKey, "KAFKA_TLS_KEY": cfg.Kafka.TLSKey})}
 	if cfg.TraceRatio > 0 {

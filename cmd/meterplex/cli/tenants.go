@@ -20,6 +20,9 @@ type TenantsCmd struct {
 	Billing TenantsBilling `cmd:"" help:"Set the customer of a tenant at the billing provider, or remove it."`
 
 	Offboard TenantsOffboard `cmd:"" help:"End a tenant, and keep its figures."`
+
+	Erase    TenantsErase    `cmd:"" help:"Erase the personal data of archived tenants, for ever."`
+	Erasures TenantsErasures `cmd:"" help:"List the erasures."`
 }
 
 // Once holds the Idempotency-Key of a creation.

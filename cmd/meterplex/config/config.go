@@ -55,6 +55,7 @@ type Config struct {
 	SchemaSample         int64          // one of so many payloads is compared with its schema; 0: no payload
 	StripeKey            string         // secret key of a Stripe account; "": no pushes to Stripe
 	StripeURL            string         // of Stripe's API
+	Erasures             string         // directory outside the database that keeps erasures of personal data; "": none does
 	WebhookAllow         []netip.Prefix // private networks that webhooks may be sent to, also over http
 	Console              bool           // whether instances with the role api serve the console
 	AllowUnsafe          []string       // names of unsafe database settings that are tolerated

@@ -68,6 +68,7 @@ func settings() []setting {
 		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
 		{"METERPLEX_ANSWER_KEEP", "720h", nil, func(c *Config, v string) error { return setDays(&c.AnswerKeep, v) }},
 		{"METERPLEX_ENDED_KEEP", "2160h", nil, func(c *Config, v string) error { return setDays(&c.EndedKeep, v) }},
+		{"METERPLEX_ERASURES", "", nil, func(c *Config, v string) error { return setText(&c.Erasures, v) }},
 		{"METERPLEX_WEBHOOK_ALLOW", "", nil, func(c *Config, v string) error { return setNetworks(&c.WebhookAllow, v) }},
 		{"METERPLEX_SCHEMA_SAMPLE", "1000", nil, func(c *Config, v string) error { return setCountOrNone(&c.SchemaSample, v) }},
 		{"METERPLEX_STRIPE_KEY", "", maskAll, func(c *Config, v string) error {

@@ -56,6 +56,7 @@ func checks() []check {
 		{"pipeline", "projections", needsDatabase, "meterplex projections list; rebuild the projection: docs/rebuilds.md", projectionState},
 		{"pipeline", "dead_letters", needsDatabase, "meterplex dead-letters groups, then retry or discard them: docs/dead-letters.md", deadLetters},
 		{"pipeline", "sagas", needsDatabase, "meterplex sagas list --state PARTIAL (and DRIFT): docs/sagas.md", sagas},
+		{"pipeline", "erasures", needsDatabase, "An erasure of an ARCHIVED tenant is repeated within a minute by an instance with the role sagas and METERPLEX_ERASURES; offboard the other tenants: docs/personal-data.md", erased},
 		{"pipeline", "pushes", needsDatabase, "meterplex pushes list --state FAILED (and UNKNOWN): docs/pushes.md", pushes},
 		{"pipeline", "webhooks", needsDatabase, "Ask the tenant to repair the receiver, then meterplex webhooks enable it: docs/webhooks.md", webhooks},
 	}...)

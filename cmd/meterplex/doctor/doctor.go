@@ -26,6 +26,7 @@ type Config struct {
 	// Certificates and Keys are the PEM files of the settings, by their names.
 	Certificates, Keys map[string]string
 	TraceRatio         float64 // 0: no traces; the environment describes the exporter
+	Erasures           string  // directory of METERPLEX_ERASURES; "": none
 	Now                func() time.Time
 }
 

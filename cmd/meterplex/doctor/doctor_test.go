@@ -162,6 +162,24 @@ func TestEachFaultOfTheTablesIsFound(t *testing.T) {
 	}
 }
 
+// A backup that is older than an erasure was restored.
+func TestAForgottenErasureIsFound(t *testing.T) {
+	p := newPatient(t)
+	const tenant = "01900000-0000-7000-8000-00000000000a"
+	if f := p.examine("erasures"); f.State != Skipped {
+		t.Errorf("%+v", f)
+	}
+	p.cfg.Erasures = t.TempDir()
+	must.OK(t, os.WriteFile(p.cfg.Erasures+"/"+tenant+".json", []byte(`{"tenantId":"`+tenant+`","reason":"r","requestedAt":"2026-05-01T00:00:00Z"}`), 0o600))
+	p.finds("erasures", OK, "knows all") // not even the tenant
+	p.exec(`INSERT INTO tenants (id, name, class, status, created_at) VALUES ('` + tenant + `', 'A', 'small', 'ARCHIVED', now())`)
+	p.finds("erasures", Failure, tenant+" is ARCHIVED")
+	p.exec(`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, ended_at) VALUES (gen_random_uuid(), '` + tenant + `', gen_random_uuid(), 'ERASED', 'r', 'a', now(), now())`)
+	p.finds("erasures", OK, "")
+	must.OK(t, os.WriteFile(p.cfg.Erasures+"/other.json", []byte(`{`), 0o600))
+	p.finds("erasures", Failure, "other.json")
+}
+
 // Faults of the whole server.
 func TestEachFaultOfTheServerIsFound(t *testing.T) {
 	p := newPatient(t)

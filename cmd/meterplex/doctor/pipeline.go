@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/erasures"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -185,6 +186,26 @@ func sagas(ctx context.Context, s *subject) (State, string, error) {
 		return OK, "no open saga is PARTIAL or DRIFT", err
 	}
 	return Warning, fmt.Sprintf("%d open sagas: %s", n, names), nil
+}
+
+// erased finds erasures of personal data that a restored database does not know.
+func erased(ctx context.Context, s *subject) (State, string, error) {
+	if s.Erasures == "" {
+		return Skipped, "METERPLEX_ERASURES is not set", nil
+	}
+	list, err := erasures.Folder(s.Erasures).List()
+	if err != nil {
+		return Failure, err.Error(), nil
+	}
+	tenants := []string{}
+	for _, e := range list {
+		tenants = append(tenants, e.TenantID.String())
+	}
+	n, names, err := count(ctx, s, `SELECT t.id || ' is ' || t.status FROM tenants t WHERE t.id = ANY ($1::text[]::uuid[]) AND NOT EXISTS (SELECT FROM erasures e WHERE e.tenant_id = t.id)`, tenants)
+	if err != nil || n == 0 {
+		return OK, "the database knows all erasures", err
+	}
+	return Failure, fmt.Sprintf("%d tenants whose personal data was erased have it again: %s", n, names), nil
 }
 
 func pushes(ctx context.Context, s *subject) (State, string, error) {

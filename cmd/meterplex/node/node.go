@@ -347,6 +347,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Periods = n.periods()
 	s.Sagas, s.SagaReader = n.sagas(), n.catalogue()
 	s.Offboarding, s.OffboardingReader = n.offboarding(), n.catalogue()
+	s.Erasures, s.ErasureReader = n.erasures(), n.catalogue()
 	s.Pushes, s.PushReader = n.pushes(), n.catalogue()
 	s.Webhooks, s.WebhookReader = n.webhooks(), n.catalogue()
 	s.Thresholds, s.ThresholdReader = &commands.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, n.catalogue()

@@ -14,7 +14,7 @@ import (
 // sagaKinds lists the kinds of sagas that the role sagas runs.
 func (n *Node) sagaKinds() []commands.SagaKind {
 	periods := n.periods()
-	return []commands.SagaKind{periods.CloseKind(), periods.ReconcileKind(), n.offboarding().OffboardingKind()}
+	return []commands.SagaKind{periods.CloseKind(), periods.ReconcileKind(), n.offboarding().OffboardingKind(), n.erasures().ErasureKind()}
 }
 
 // pushKinds lists the kinds of sagas that the role biller runs. They have a runner of their own: a slow provider delays no close.
@@ -67,6 +67,9 @@ func (n *Node) startSagas(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return n.sagaRunner().Run(ctx) })
 	g.Go(func() error { return n.schedule().Run(ctx) })
 	g.Go(func() error { return n.lateReconciles().Run(ctx) })
+	if repeat := n.repeatErasures(); repeat != nil {
+		g.Go(func() error { return repeat.Run(ctx) })
+	}
 }
 
 // sagaNames lists the names of the kinds.

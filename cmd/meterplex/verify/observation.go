@@ -19,6 +19,7 @@ type seenHead struct {
 	position, from, to                   int64 // the range (from, to] at the end of the first observation
 	events, digest                       int64
 	accepted, validated, rejected, epoch int64
+	erasing                              bool // an erasure of personal data runs, or ended today
 }
 
 type lease struct {
@@ -32,7 +33,8 @@ type lease struct {
 const stretch = 4_000
 
 const (
-	headsSQL = `SELECT h.partition, h.position, w.low, w.high, t.events, t.digest, h.accepted, h.validated, h.rejected, h.epoch FROM log_heads h
+	headsSQL = `SELECT h.partition, h.position, w.low, w.high, t.events, t.digest, h.accepted, h.validated, h.rejected, h.epoch,
+ EXISTS (SELECT FROM erasures e WHERE get_byte(sha256(convert_to(e.tenant_id::text, 'UTF8')), 0) % 32 = h.partition AND (e.ended_at IS NULL OR e.ended_at > now() - interval '1 day')) FROM log_heads h
  CROSS JOIN LATERAL (SELECT coalesce(f.low, greatest(h.position - $2::bigint, 0)) AS low, coalesce(f.high, h.position) AS high
   FROM (SELECT) one LEFT JOIN unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS f (partition, low, high) ON f.partition = h.partition) w
  CROSS JOIN LATERAL (SELECT count(*) AS events, coalesce(bit_xor(hashtextextended(concat_ws('/', l.position, l.event_id, l.tenant_id, l.dedupe_key, l.body), 0)), 0) AS digest
@@ -61,7 +63,7 @@ func (l *observation) observe(ctx context.Context, v *verifier, first *observati
 		var p int16
 		var h seenHead
 		err := each(ctx, tx, headsSQL, []any{v.Config.Partitions, stretch, of, low, high},
-			[]any{&p, &h.position, &h.from, &h.to, &h.events, &h.digest, &h.accepted, &h.validated, &h.rejected, &h.epoch}, func() error {
+			[]any{&p, &h.position, &h.from, &h.to, &h.events, &h.digest, &h.accepted, &h.validated, &h.rejected, &h.epoch, &h.erasing}, func() error {
 				l.heads[p] = h
 				return nil
 			})

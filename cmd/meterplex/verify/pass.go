@@ -132,6 +132,7 @@ type pass struct {
 	targets      map[int64]*target // corrected usage, by its position
 	periods      periods
 	ending       offboardings
+	erased       erasures
 	hooks        hooks
 	pushEnds     pushEnds
 	priceOf      map[priceVersion]*priceTerms // of the log
@@ -174,6 +175,9 @@ func (v *verifier) partition(ctx context.Context, p int16, before *observation) 
 			return err
 		}
 		if x.ending, err = readOffboardings(ctx, tx, p); err != nil {
+			return err
+		}
+		if x.erased, err = readErasures(ctx, tx, p); err != nil {
 			return err
 		}
 		if err := x.read(ctx, tx); err != nil {

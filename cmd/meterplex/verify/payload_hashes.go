@@ -154,6 +154,10 @@ func (x *pass) addConflict(r *row, s *content) {
 
 // compareConflicts compares conflicts with their first events, 1,000 at a time.
 func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
+	if x.unfinished() && len(x.conflicts) > 0 {
+		x.payloadHashes.incomplete(errErasing)
+		return nil
+	}
 	for len(x.conflicts) > 0 {
 		some := x.conflicts[:min(len(x.conflicts), 1000)]
 		x.conflicts = x.conflicts[len(some):]

@@ -7,6 +7,10 @@ func (v *verifier) checkUnchanged(_ context.Context, before, after *observation)
 	for p, b := range before.heads {
 		a := after.heads[p]
 		v.unchanged.n += b.events
+		if a.erasing && a.events == b.events && a.digest != b.digest {
+			v.unchanged.incomplete(errErasing)
+			a.digest = b.digest
+		}
 		v.unchanged.expect(a.events == b.events && a.digest == b.digest, "positions %d to %d of partition %d changed: %d events now, %d before", b.from+1, b.to, p, a.events, b.events)
 		v.unchanged.expect(a.position >= b.position && a.epoch >= b.epoch, "the head of partition %d decreased from %d to %d", p, b.position, a.position)
 		v.unchanged.expect(a.accepted >= b.accepted && a.validated >= b.validated && a.rejected >= b.rejected, "a counter of the head of partition %d decreased", p)

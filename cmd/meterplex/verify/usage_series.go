@@ -106,6 +106,10 @@ const hoursSQL = `SELECT tenant_id, feature, to_char(hour AT TIME ZONE 'UTC', 'Y
  FROM usage_series WHERE generation = $1 AND partition = $2`
 
 func (x *pass) compareHours(ctx context.Context, tx pgx.Tx) error {
+	if x.unfinished() {
+		x.usageSeries.incomplete(errErasing)
+		return nil
+	}
 	all, err := x.candidates(ctx, tx, x.usageSeries, "usage_series", events.GroupSeries)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	tenantColumns       = `id, name, class, status, mode, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, billing_provider, billing_customer`
+	tenantColumns       = `id, name, class, status, mode, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, billing_provider, billing_customer, erased_at`
 	featureColumns      = `lookup_key, name, type, unit, group_by, billing_event`
 	planColumns         = `key, name, entitlements`
 	priceColumns        = `key, version, name, currency, model, micro_units, package_size, tiers`
@@ -37,7 +37,7 @@ func one[T any](v *T, what string, err error) (*T, error) {
 func scanTenant(row pgx.Row) (*domain.Tenant, error) {
 	var t domain.Tenant
 	var provider, customer *string
-	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.Mode, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata, &t.LateUsage, &t.CloseAfterHours, &provider, &customer)
+	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.Mode, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata, &t.LateUsage, &t.CloseAfterHours, &provider, &customer, &t.ErasedAt)
 	if provider != nil && customer != nil {
 		t.Billing = &events.Billing{Provider: *provider, Customer: *customer}
 	}

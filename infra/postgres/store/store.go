@@ -246,11 +246,12 @@ func (t *changeTx) SaveTenant(v domain.Tenant) error {
 	if v.Billing != nil {
 		to = *v.Billing
 	}
-	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata, late_usage, close_after_hours, billing_provider, billing_customer, mode)
- VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULLIF($10, ''), NULLIF($11, ''), $12)
+	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata, late_usage, close_after_hours, billing_provider, billing_customer, mode, erased_at)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULLIF($10, ''), NULLIF($11, ''), $12, $13)
  ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency, metadata = excluded.metadata,
-  late_usage = excluded.late_usage, close_after_hours = excluded.close_after_hours, billing_provider = excluded.billing_provider, billing_customer = excluded.billing_customer`,
-		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata, v.LateUsage, v.CloseAfterHours, to.Provider, to.Customer, v.Mode)
+  late_usage = excluded.late_usage, close_after_hours = excluded.close_after_hours, billing_provider = excluded.billing_provider, billing_customer = excluded.billing_customer,
+  erased_at = excluded.erased_at`,
+		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata, v.LateUsage, v.CloseAfterHours, to.Provider, to.Customer, v.Mode, v.ErasedAt)
 }
 
 // SavePolicy implements commands.TenantTx.

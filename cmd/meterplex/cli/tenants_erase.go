@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+)
+
+// TenantsErase erases the personal data of tenants.
+type TenantsErase struct {
+	IDs    []string `arg:"" name:"id" help:"The tenants' ids."`
+	Reason string   `required:"" placeholder:"TEXT" help:"The reason, recorded in the log; without personal data."`
+	Yes    bool     `help:"Skip the confirmation."`
+}
+
+// Help returns the long help text.
+func (TenantsErase) Help() string {
+	return `The name, external ids and metadata of each tenant are erased, and the metadata of its usage: in the log and in all tables. Figures stay. It cannot be undone. Only the data of an archived tenant is erased: meterplex tenants offboard start. What stays where: docs/personal-data.md.`
+}
+
+// Run prints the erasures. Without --yes it asks for confirmation.
+func (c *TenantsErase) Run(a *app) error {
+	if !c.Yes {
+		agreed, err := a.agreed(fmt.Sprintf("This cannot be undone. Erase the personal data of %d tenants?", len(c.IDs)))
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			return errNo
+		}
+	}
+	for _, id := range c.IDs {
+		if err := a.create(client.Path("tenants", id, "erase"), "", map[string]string{"reason": c.Reason}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TenantsErasures lists erasures.
+type TenantsErasures struct{ Limit }
+
+// Run prints the rows.
+func (c *TenantsErasures) Run(a *app) error {
+	return a.list("/erasures", nil, c.Limit.Limit, "tenantId", "state", "requestedAt", "endedAt", "rewrittenEvents", "reason", "sagaId")
+}

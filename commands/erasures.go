@@ -1,0 +1,239 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+)
+
+// SagaErasure is the kind of the sagas that erase personal data.
+const SagaErasure = "erasure"
+
+// Steps of an erasure.
+const (
+	stepTenant = "tenant" // the name, the external ids and the metadata
+	stepLog    = "log"    // the events, batch by batch
+	stepModels = "models" // the read models, batch by batch, once they have folded all events of the tenant; then the kept answers
+	stepErased = "erased" // the key is gone
+)
+
+// erasureWait is the time between two looks at the consumers that an erasure waits for.
+const erasureWait = time.Second
+
+// Erasures erase the personal data of archived tenants.
+type Erasures struct {
+	Store  ErasureStore
+	Files  ErasureFiles // keeps erasures outside the database; nil: none does
+	Now    Clock
+	NewID  func() uuid.UUID
+	NewKey func() [32]byte
+	Wake   func() // wakes the runners of sagas of this instance; may be nil
+	Logger *slog.Logger
+}
+
+// ErasureStore runs changes of erasures.
+type ErasureStore interface {
+	// ChangeErasure runs decide as Store.Change does.
+	ChangeErasure(ctx context.Context, tenant uuid.UUID, decide func(ErasureTx) error) error
+	// EraseLog erases the next events of a running erasure, and reports whether events remain. It does not lock the head.
+	EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, err error)
+	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, it erases
+	// nothing, and returns the consumers.
+	EraseModels(ctx context.Context, erasure uuid.UUID) (waiting []string, more bool, err error)
+}
+
+// ErasureTx is the transaction of a change of an erasure.
+type ErasureTx interface {
+	TenantTx
+	DatabaseClock
+	SagaStarter
+	// Erasure returns the tenant's erasure; nil without one.
+	Erasure(tenant uuid.UUID) (*domain.Erasure, error)
+	SaveErasure(e domain.Erasure) error
+	// LogErased reports whether no event behind the erasure's cursor may have personal data.
+	LogErased(e *domain.Erasure) (bool, error)
+}
+
+// ErasureReader reads erasures.
+type ErasureReader interface {
+	// Erasure returns a tenant's erasure; nil without one.
+	Erasure(ctx context.Context, tenant uuid.UUID) (*domain.Erasure, error)
+	// Erasures lists by the tenant's id.
+	Erasures(ctx context.Context, p Page) ([]domain.Erasure, error)
+}
+
+// ErasureKind returns the kind of the sagas that erase personal data.
+func (c *Erasures) ErasureKind() SagaKind {
+	return SagaKind{Name: SagaErasure, Steps: []string{stepTenant, stepLog, stepModels, stepErased}, Run: c.run}
+}
+
+// Start requests the erasure of an archived tenant's personal data. A second request returns the first.
+func (c *Erasures) Start(ctx context.Context, req Request, tenant uuid.UUID, reason string) (domain.Erasure, error) {
+	if refusal := domain.CheckReason(reason); refusal != nil {
+		return domain.Erasure{}, refusal
+	}
+	in := func(decide func(ErasureTx) error) error { return c.Store.ChangeErasure(ctx, tenant, decide) }
+	e, err := change(in, req, func(tx ErasureTx) (domain.Erasure, error) {
+		t, err := loadTenant(tx, tenant)
+		if err != nil {
+			return domain.Erasure{}, err
+		}
+		if t.Status != domain.TenantArchived {
+			return domain.Erasure{}, refuse("tenant_not_archived", "", "the tenant is %s; offboard it first: POST /tenants/{tenantId}/offboard", t.Status)
+		}
+		if e, err := tx.Erasure(tenant); err != nil || e != nil {
+			return orZero(e), err
+		}
+		return c.begin(tx, &req, tenant, reason)
+	})
+	if err == nil && c.Wake != nil {
+		c.Wake()
+	}
+	e.Key = nil
+	return e, err
+}
+
+func orZero(e *domain.Erasure) domain.Erasure {
+	if e == nil {
+		return domain.Erasure{}
+	}
+	answer := *e
+	answer.Key = nil // an answer is kept
+	return answer
+}
+
+func (c *Erasures) begin(tx ErasureTx, req *Request, tenant uuid.UUID, reason string) (domain.Erasure, error) {
+	now, err := tx.DatabaseTime()
+	if err != nil {
+		return domain.Erasure{}, err
+	}
+	actor, key := req.By.actor(), c.NewKey()
+	e := domain.Erasure{ID: c.NewID(), TenantID: tenant, State: domain.ErasureRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now, Key: key[:]}
+	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaErasure, TenantID: tenant, Key: e.ID.String(), FirstStep: stepTenant, Deadline: domain.ErasureDeadline})
+	if err != nil {
+		return e, err
+	}
+	e.SagaID = saga.ID
+	if err := tx.SaveErasure(e); err != nil {
+		return e, err
+	}
+	return orZero(&e), c.step(tx, req, &e, events.ErasureStep{ErasureID: e.ID, Step: events.ErasureRequested, Reason: reason})
+}
+
+func (c *Erasures) step(tx ErasureTx, req *Request, e *domain.Erasure, step events.ErasureStep) error {
+	p, err := req.event(c.NewID(), c.Now().UTC().Truncate(time.Microsecond), e.TenantID, events.ErasureStepped, step)
+	if err != nil {
+		return err
+	}
+	p.DedupeKey = events.KeyErasure(e.ID, step.Step)
+	_, err = appendOne(tx, p)
+	return err
+}
+
+// run runs a step: one transaction. Steps of batches run until nothing is left. A step whose result was lost finds its effects, and repeats none.
+func (c *Erasures) run(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
+	id, err := uuid.Parse(s.Key)
+	if err != nil {
+		return domain.SagaFails("the erasure " + s.Key + " has no id"), nil
+	}
+	switch s.Step {
+	case stepTenant:
+		if err := c.saveFile(ctx, s); err != nil {
+			return domain.SagaResult{}, err
+		}
+		return domain.SagaNext(stepLog), c.change(ctx, s, c.eraseTenant)
+	case stepLog:
+		more, err := c.Store.EraseLog(ctx, id)
+		if err != nil || more {
+			return domain.SagaNext(stepLog), err
+		}
+		return domain.SagaNext(stepModels), nil
+	case stepModels:
+		waiting, more, err := c.Store.EraseModels(ctx, id)
+		switch {
+		case err != nil || len(waiting) > 0:
+			return domain.SagaWait(erasureWait, waiting...), err
+		case more:
+			return domain.SagaNext(stepModels), nil
+		}
+		return domain.SagaNext(stepErased), nil
+	}
+	result := domain.SagaDone()
+	return result, c.change(ctx, s, func(tx ErasureTx, e *domain.Erasure) error {
+		erased, err := tx.LogErased(e)
+		if err == nil && !erased { // an event of the tenant failed meanwhile
+			result = domain.SagaNext(stepLog)
+		}
+		if err != nil || !erased {
+			return err
+		}
+		return c.end(tx, e)
+	})
+}
+
+// saveFile saves the erasure outside the database, before anything is erased.
+func (c *Erasures) saveFile(ctx context.Context, s *domain.Saga) error {
+	if c.Files == nil {
+		return nil
+	}
+	var file ErasureFile
+	err := c.change(ctx, s, func(_ ErasureTx, e *domain.Erasure) error {
+		file = ErasureFile{e.TenantID, e.Reason, e.RequestedAt.UTC()}
+		return nil
+	})
+	if err != nil || file.TenantID == uuid.Nil {
+		return err
+	}
+	return c.Files.Save(file)
+}
+
+// change runs a step of a running erasure, under the lock of the head.
+func (c *Erasures) change(ctx context.Context, s *domain.Saga, decide func(ErasureTx, *domain.Erasure) error) error {
+	return c.Store.ChangeErasure(ctx, s.TenantID, func(tx ErasureTx) error {
+		e, err := tx.Erasure(s.TenantID)
+		if err == nil && (e == nil || e.ID.String() != s.Key) {
+			err = fmt.Errorf("the erasure %s does not exist", s.Key)
+		}
+		if err != nil || e.State != domain.ErasureRunning {
+			return err
+		}
+		return decide(tx, e)
+	})
+}
+
+// eraseTenant erases the data about the tenant in the catalogue. Readers of the catalogue see that as a change of the tenant.
+func (c *Erasures) eraseTenant(tx ErasureTx, e *domain.Erasure) error {
+	t, err := loadTenant(tx, e.TenantID)
+	if err != nil || t.ErasedAt != nil {
+		return err
+	}
+	t.Name, t.ExternalIDs, t.Metadata, t.ErasedAt = events.ErasedName, nil, nil, &e.RequestedAt
+	if err := tx.SaveTenant(*t); err != nil {
+		return err
+	}
+	req := serviceRequest()
+	if _, err := appendEvent(tx, &req, c.NewID(), c.Now().UTC().Truncate(time.Microsecond), t.ID, events.TenantChanged, events.Tenant(*t)); err != nil {
+		return err
+	}
+	_, err = tx.SaveExternalIDs(t.ID, nil)
+	return err
+}
+
+func (c *Erasures) end(tx ErasureTx, e *domain.Erasure) error {
+	now, err := tx.DatabaseTime()
+	if err != nil {
+		return err
+	}
+	e.State, e.Key, e.EndedAt = domain.ErasureErased, nil, &now
+	if err := tx.SaveErasure(*e); err != nil {
+		return err
+	}
+	req := serviceRequest()
+	return c.step(tx, &req, e, events.ErasureStep{ErasureID: e.ID, Step: events.ErasureEnded, Rewritten: e.Rewritten})
+}
