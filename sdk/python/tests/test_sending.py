@@ -235,7 +235,7 @@ class Keys(ClientTest):
     def test_a_closed_client_refuses(self):
         client = self.client()
         client.close()
-        for call in (lambda: client.record("f", 1), client.flush, client.stats):
+        for call in (lambda: client.record("f", 1), client.flush, client.stats, lambda: client.check("f"), lambda: client.consume("f", 1)):
             with self.assertRaises(MeterplexError) as caught:
                 call()
             self.assertEqual(caught.exception.code, "closed")

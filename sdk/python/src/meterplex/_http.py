@@ -101,6 +101,7 @@ class Http:
         self._context: ssl.SSLContext | None = None
         self._guard = threading.RLock()
         self._idle: list[http.client.HTTPConnection] = []
+        self._ended = False
         self._busy: set[http.client.HTTPConnection | None] = set()
         self.set_key(key)
         if self._tls:
@@ -124,10 +125,14 @@ class Http:
                     connection = self._connect(deadline)
                 with self._guard:
                     self._busy.add(connection)
+                    if self._ended:
+                        raise MeterplexError("closed", "the client is closed")
                 return self._exchange(connection, method, self._path + path, body, headers, deadline)
-            except (OSError, http.client.HTTPException, ValueError) as e:
+            except (OSError, http.client.HTTPException, ValueError, MeterplexError) as e:
                 if connection is not None:
                     connection.close()
+                if isinstance(e, MeterplexError):
+                    raise
                 if isinstance(e, ssl.SSLError):
                     self._context = None  # the certificates may have changed
                 if not kept or time.monotonic() >= deadline:
@@ -153,7 +158,7 @@ class Http:
             raise http.client.IncompleteRead(content, response.length)
         answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, content)
         with self._guard:
-            if connection.sock is not None and len(self._idle) < MAX_IDLE:
+            if connection.sock is not None and len(self._idle) < MAX_IDLE and not self._ended:
                 self._idle.append(connection)
                 return answer
         connection.close()
@@ -187,8 +192,9 @@ class Http:
         return context
 
     def abort(self) -> None:
-        """End all requests in progress."""
+        """End all requests in progress, and keep no connection any more."""
         with self._guard:
+            self._ended = True
             for connection in list(self._busy):
                 sock: socket.socket | None = connection.sock if connection else None
                 try:

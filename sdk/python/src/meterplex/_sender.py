@@ -66,6 +66,8 @@ class Sender:
         while not p.stopping:
             self._look()
             with p.changed:
+                if p.stopping:
+                    return None
                 if p.taken:
                     return p.taken[0]
                 wait = self._looked + _owner.LOOK_SECONDS - time.monotonic() if p.settings.dir is not None else None
@@ -100,6 +102,11 @@ class Sender:
                 self._advance(queue, batch, [])
         except FileNotFoundError:
             p.drop(queue)  # another client has taken it over
+        except OSError as e:
+            if queue is p.own:
+                raise
+            p.drop(queue)  # its events stay there; the next look takes it over again
+            p.settings.report("queue_failed", f"the queue {queue.path} waits: {e}")
 
     def _end(self, queue: Any, added: int) -> None:
         """Nothing more can be read: remove a queue that was taken over."""
