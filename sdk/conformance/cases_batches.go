@@ -74,8 +74,8 @@ func batchCases() []Case {
 			ids := c.recordN("p", 30)
 			c.sent()
 			x.counts(ids...)
-			if x.proxy.most != 1 {
-				x.Errorf("%d requests were under way at once", x.proxy.most)
+			if n := x.proxy.mostAtOnce(); n != 1 {
+				x.Errorf("%d requests were under way at once", n)
 			}
 		}},
 		{Name: "concurrent", Promise: "concurrent records are all kept", run: func(x *trial) {

@@ -146,7 +146,7 @@ func queueCases() []Case {
 				x.Errorf("damaged/ holds %q", files)
 			}
 		}},
-		{Name: "files", Promise: "a queue of 60 MB is sent with few open files", Slow: true, run: fewFiles},
+		{Name: "files", Promise: "a queue of 20 MB is sent with few open files", Slow: true, run: fewFiles},
 	}
 }
 
@@ -200,13 +200,13 @@ func fewFiles(x *trial) {
 	before := openFiles(c.cmd.Process.Pid)
 	list := padded("f", 500, 3900)
 	var ids []string
-	for n := range 30 {
+	for n := range 10 {
 		for i := range list {
 			list[i]["eventId"] = fmt.Sprintf("f-%d-%d", n, i)
 		}
 		ids = append(ids, c.recordAll(list)...)
 	}
-	if files := segmentsOf(x.queue()); len(files) < 12 {
+	if files := segmentsOf(x.queue()); len(files) < 5 {
 		x.Errorf("%d segments", len(files))
 	}
 	if now := openFiles(c.cmd.Process.Pid); before > 0 && now > before+10 {

@@ -57,7 +57,7 @@ func members(t testing.TB, raw json.RawMessage) (out object) {
 
 func vectorCases() []Case {
 	return []Case{
-		{Name: "event-ids", Promise: "eventId gives the same id in each language", run: func(x *trial) {
+		{Name: "event-ids", local: true, Promise: "eventId gives the same id in each language", run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, raw := range x.vectors().EventIDs {
 				var got struct{ EventID string }
@@ -67,13 +67,13 @@ func vectorCases() []Case {
 				}
 			}
 		}},
-		{Name: "event-ids-refused", Promise: "eventId refuses parts that are empty or contain |", run: func(x *trial) {
+		{Name: "event-ids-refused", local: true, Promise: "eventId refuses parts that are empty or contain |", run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, raw := range x.vectors().EventIDsRefused {
 				p.refused("invalid_argument", "eventId", members(x, raw))
 			}
 		}},
-		{Name: "canonical", Promise: "an event has the same bytes in each language", Essential: true, run: func(x *trial) {
+		{Name: "canonical", local: true, Promise: "an event has the same bytes in each language", Essential: true, run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, v := range x.vectors().Canonical {
 				var got struct{ Canonical string }
@@ -97,7 +97,7 @@ func vectorCases() []Case {
 			c.sent()
 			x.counts("valid")
 		}},
-		{Name: "amounts", Promise: "amount is exact", run: func(x *trial) {
+		{Name: "amounts", local: true, Promise: "amount is exact", run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, raw := range x.vectors().Amounts {
 				var got struct{ Amount string }
@@ -110,7 +110,7 @@ func vectorCases() []Case {
 				}
 			}
 		}},
-		{Name: "amounts-refused", Promise: "amount refuses what is not exact, not positive or too large, and names the unit", run: func(x *trial) {
+		{Name: "amounts-refused", local: true, Promise: "amount refuses what is not exact, not positive or too large, and names the unit", run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, raw := range x.vectors().AmountsRefused {
 				in := members(x, raw)
@@ -162,7 +162,7 @@ func goldenCases(t testing.TB, testdata string) (all []Case) {
 	var queues map[string]golden
 	readJSON(t, filepath.Join(testdata, "queues.json"), &queues)
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		all = append(all, Case{Name: "golden-" + name, Promise: "the queue " + name + " of testdata is read as queues.json says", run: func(x *trial) {
+		all = append(all, Case{Name: "golden-" + name, local: true, Promise: "the queue " + name + " of testdata is read as queues.json says", run: func(x *trial) {
 			x.copyQueue(filepath.Join(testdata, "queues", name))
 			var got golden
 			newProgram(x, x.language).must("readQueue", object{"dir": x.dir}, &struct {

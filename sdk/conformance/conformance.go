@@ -3,6 +3,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,7 +26,8 @@ type Case struct {
 	// Essential cases show the most important promises at little cost; Slow ones wait or write for longer than a second.
 	Essential, Slow bool
 
-	run func(x *trial)
+	local bool // without a service
+	run   func(x *trial)
 }
 
 // Suite runs cases against a service. Testdata is the folder sdk/testdata.
@@ -66,7 +68,7 @@ func (s *Suite) Run(t *testing.T, chosen func(c Case, language string) bool) {
 func (s *Suite) atOnce(all []func()) {
 	work := make(chan func())
 	var wait sync.WaitGroup
-	for range max(s.Parallel, 4) {
+	for range cmp.Or(s.Parallel, 4) {
 		wait.Go(func() {
 			for f := range work {
 				f()
@@ -83,7 +85,7 @@ func (s *Suite) atOnce(all []func()) {
 // try runs one case for one language.
 func (s *Suite) try(t *testing.T, c Case, l Language) {
 	ok := t.Run(l.Name+"/"+c.Name, func(t *testing.T) {
-		x := newTrial(t, s, l)
+		x := newTrial(t, s, l, c.local)
 		defer func() {
 			if t.Failed() {
 				t.Logf("promise: %s", c.Promise)

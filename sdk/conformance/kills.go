@@ -15,7 +15,7 @@ func (s *Suite) Kills(t *testing.T, l Language, n int, seed uint64) {
 	defer func() {
 		s.note(Case{Name: "kills", Promise: "an application that is killed at random moments loses nothing that was recorded"}, l.Name, !t.Failed())
 	}()
-	x := newTrial(t, s, l)
+	x := newTrial(t, s, l, false)
 	random := rand.New(rand.NewPCG(seed, 0))
 	x.proxy.failsAlways(failsAtRandom(seed))
 	all := &recorded{confirmed: map[string]bool{}, tried: map[string]bool{}}
@@ -134,7 +134,7 @@ func (s *Suite) Crossings(t *testing.T, short bool) {
 		for j, reader := range s.Languages {
 			if i != j && (!short || j == (i+1)%len(s.Languages)) {
 				all = append(all, func() {
-					ok := t.Run(writer.Name+"-to-"+reader.Name, func(t *testing.T) { cross(newTrial(t, s, writer), reader) })
+					ok := t.Run(writer.Name+"-to-"+reader.Name, func(t *testing.T) { cross(newTrial(t, s, writer, false), reader) })
 					s.note(Case{Name: "queue-of-" + writer.Name, Promise: "a queue that a killed program of " + writer.Name + " wrote is emptied"}, reader.Name, ok)
 				})
 			}

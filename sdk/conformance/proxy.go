@@ -162,6 +162,13 @@ func (p *proxy) faultsLeft() int {
 	return len(p.next)
 }
 
+// mostAtOnce returns how many requests were under way at once.
+func (p *proxy) mostAtOnce() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most
+}
+
 // exchange is a request under way.
 type exchange struct {
 	p    *proxy
@@ -178,17 +185,20 @@ type answer struct {
 	body   []byte
 }
 
-// read reads the whole request.
+// read reads the whole request. It ends the exchange if the client has gone within it.
 func (e *exchange) read() {
 	if e.seen.body != nil {
 		return
 	}
-	e.raw, _ = io.ReadAll(e.r.Body)
+	var err error
+	if e.raw, err = io.ReadAll(e.r.Body); err != nil {
+		e.cut()
+	}
 	body := e.raw
 	if e.r.Header.Get("Content-Encoding") == "gzip" {
 		if z, err := gzip.NewReader(bytes.NewReader(e.raw)); err != nil {
 			e.p.t.Errorf("a request that is not gzip: %v", err)
-		} else if body, err = io.ReadAll(z); err != nil && e.r.ContentLength == int64(len(e.raw)) {
+		} else if body, err = io.ReadAll(z); err != nil {
 			e.p.t.Errorf("a request that is not gzip: %v", err)
 		}
 	}

@@ -38,7 +38,7 @@ type rates struct {
 
 func (s *Suite) rateOf(t *testing.T, l Language, events int) (r rates) {
 	t.Helper()
-	x := newTrial(t, s, l)
+	x := newTrial(t, s, l, false)
 	c := x.openAt(settings{url: closedPort(x)}, object{"maxAgeMs": 1000})
 	pid := c.cmd.Process.Pid
 	c.must("load", object{"events": 100, "callers": 64, "prefix": "warm", "feature": "sdk_calls"}, nil)

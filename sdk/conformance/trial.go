@@ -22,9 +22,13 @@ type trial struct {
 	clients  []*client // that were opened
 }
 
-func newTrial(t testing.TB, s *Suite, l Language) *trial {
+func newTrial(t testing.TB, s *Suite, l Language, local bool) *trial {
 	t.Helper()
-	return &trial{TB: t, suite: s, language: l, tenant: s.Service.newTenant(t), proxy: newProxy(t, s.Service.URL, nil), dir: filepath.Join(t.TempDir(), "queue")}
+	x := &trial{TB: t, suite: s, language: l, dir: filepath.Join(t.TempDir(), "queue")}
+	if !local {
+		x.tenant, x.proxy = s.Service.newTenant(t), newProxy(t, s.Service.URL, nil)
+	}
+	return x
 }
 
 // client is a program with a client of the service.
@@ -137,7 +141,7 @@ func (c *client) flush(limit time.Duration) remaining {
 // sent flushes until no event remains.
 func (c *client) sent() {
 	c.t.Helper()
-	if left := c.flush(patience / 2); left.Remaining != 0 {
+	if left := c.flush(patience - 10*time.Second); left.Remaining != 0 {
 		c.t.Fatalf("%d events remain after a flush", left.Remaining)
 	}
 }
@@ -146,7 +150,7 @@ func (c *client) sent() {
 func (c *client) closed() {
 	c.t.Helper()
 	var left remaining
-	c.must("close", object{"deadlineMs": (patience / 2).Milliseconds()}, &left)
+	c.must("close", object{"deadlineMs": (patience - 10*time.Second).Milliseconds()}, &left)
 	if left.Remaining != 0 {
 		c.t.Fatalf("%d events remain after close", left.Remaining)
 	}
