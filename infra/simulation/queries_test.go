@@ -42,7 +42,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
 		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
-		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, domain.ModeLive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil), events.LateUsageReject, (*int)(nil), (*string)(nil), (*string)(nil)})
+		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, domain.ModeLive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil), events.LateUsageReject, (*int)(nil), (*string)(nil), (*string)(nil), (*time.Time)(nil)})
 	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"),
 		strings.Contains(text, "FROM offboardings WHERE tenant_id = $1"):
 		return simAnswer() // no period is closed, and no tenant offboarded
