@@ -69,7 +69,8 @@ BEGIN
      AND l.subject IN (1, 4, 6, 7, 8, 9, 10, 11, 18, 19, 20, 30, 31)
     WHERE l.position IS NULL
        OR kept_members(l.subject, l.body::text) <> kept_members(l.subject, n.body)
-       OR (kept_members(l.subject, l.body::text) IS NULL OR kept_members(l.subject, n.body) IS NULL) AND l.subject NOT IN (7, 18, 20)
+       OR kept_members(l.subject, n.body) IS NULL
+       OR kept_members(l.subject, l.body::text) IS NULL AND l.subject NOT IN (7, 18, 20)
        OR n.key <> l.dedupe_key AND (l.subject NOT IN (4, 7, 18) OR regexp_replace(n.key, hash_in_key, '\2') <> regexp_replace(l.dedupe_key, hash_in_key, '\2'))
        OR l.subject <> 1 AND (n.hash IS NULL) <> (l.hash IS NULL) OR l.subject = 1 AND n.hash IS NOT NULL) THEN
     RAISE EXCEPTION 'an erasure may change personal data only' USING ERRCODE = 'insufficient_privilege';
