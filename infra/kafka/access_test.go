@@ -62,7 +62,7 @@ func newSecuredBroker(t *testing.T) *securedBroker {
 	b := &securedBroker{T: t, log: &lockedBuffer{}, ca: localtest.NewCA(t, "the authority")}
 	certificate := b.ca.Sign(t, "broker", time.Hour, "127.0.0.1")
 	var err error
-	b.broker, err = localkafka.Start(t.Context(), localkafka.Config{DataDir: t.TempDir(), Users: map[string]string{"meter": password},
+	b.broker, err = localkafka.Start(t.Context(), localkafka.Config{DataDir: localtest.Folder(t), Users: map[string]string{"meter": password},
 		TLS: &localkafka.TLS{Certificate: certificate.Cert, Key: certificate.Key, ClientCA: b.ca.PEM}})
 	must.OK(t, err)
 	t.Cleanup(func() {

@@ -2,7 +2,8 @@
 // Package localkafka does so with Apache Kafka.
 //
 // Both find or download the programs (package download), keep their data between runs, listen on 127.0.0.1
-// only, and end their children when this process ends (package child). They must not imitate a server, must
+// only, run as another user if this process is root (package account), and end their children when this process
+// ends (package child). They must not imitate a server, must
 // not trade durability for speed (fsync and synchronous commit stay on, also in tests), and do not know the
 // stored data.
 //

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/internal/must"
@@ -84,13 +85,13 @@ func runAsProcess(servers, dir string) int {
 
 // startOther runs this test binary as another process and returns its report. stop ends it and waits;
 // alternatively kill cmd.
-func startOther(t *testing.T, servers, dir string, user account, env ...string) (r report, cmd *exec.Cmd, stop func()) {
+func startOther(t *testing.T, servers, dir string, user account.Account, env ...string) (r report, cmd *exec.Cmd, stop func()) {
 	t.Helper()
 	cmd = exec.Command(reachableSelf(t))
 	cmd.Dir = "/"
 	cmd.Env = append(append(os.Environ(), asProcess+"="+servers, dataEnv+"="+dir), env...)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user.credential()}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user.Credential()}
 	in, err := cmd.StdinPipe()
 	must.OK(t, err)
 	out, err := cmd.StdoutPipe()

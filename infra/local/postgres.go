@@ -2,6 +2,8 @@ package local
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/folder"
 )
@@ -44,7 +47,7 @@ type Postgres struct {
 	cfg       PostgresConfig
 	dir       string // our files: passwords, lock, log
 	home      string // of the cluster: dir, or a directory that its user can reach
-	user      account
+	user      account.Account
 	bin       binaries
 	passwords passwords
 
@@ -118,8 +121,10 @@ func (p *Postgres) lockDir(dir string) error {
 }
 
 func (p *Postgres) place() (err error) {
-	user := serverAccount()
-	if p.home, err = clusterHome(p.dir, user, p.cfg.Log); err != nil {
+	user := account.OfServers()
+	sum := sha256.Sum256([]byte(p.dir))
+	server := account.Server{Name: "database", Place: "database-" + hex.EncodeToString(sum[:8])}
+	if p.home, err = user.Home(p.dir, server, p.cfg.Log); err != nil {
 		return err
 	}
 	// After a copy, two data directories may point to the same database.
@@ -128,7 +133,7 @@ func (p *Postgres) place() (err error) {
 			return err
 		}
 	}
-	p.user, err = user.forData(p.data())
+	p.user, err = user.ForData(p.data())
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
@@ -51,7 +52,7 @@ func (p *Postgres) findBinaries(ctx context.Context) error {
 		}
 	}
 	if p.cfg.BinDir != "" {
-		return fmt.Errorf("no PostgreSQL %s that user %d can run in %s", wanted(major), p.user.uid, p.cfg.BinDir)
+		return fmt.Errorf("no PostgreSQL %s that user %d can run in %s", wanted(major), p.user.UID, p.cfg.BinDir)
 	}
 	p.bin, err = fetchedBinaries(ctx, major, p.user, p.cfg.Log)
 	if err == nil {
@@ -64,7 +65,7 @@ func (p *Postgres) findBinaries(ctx context.Context) error {
 }
 
 // fetchedBinaries returns the downloaded programs of a major version. 0 means the newest.
-func fetchedBinaries(ctx context.Context, major int, user account, log io.Writer) (binaries, error) {
+func fetchedBinaries(ctx context.Context, major int, user account.Account, log io.Writer) (binaries, error) {
 	r, err := releaseOf(major, platform())
 	if err != nil {
 		return binaries{}, err
@@ -102,7 +103,7 @@ func dataMajor(data string) (int, error) {
 // InstalledPostgres returns the program folders of installed PostgreSQL versions that can be run.
 func InstalledPostgres(ctx context.Context) (dirs []string) {
 	for _, dir := range systemBinDirs() {
-		if found, err := probe(ctx, dir, serverAccount()); err == nil && found.major >= oldestPostgres {
+		if found, err := probe(ctx, dir, account.OfServers()); err == nil && found.major >= oldestPostgres {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -153,12 +154,12 @@ func number(s string) int {
 }
 
 // probe runs the server's program as the server's user, which may be unable to reach it.
-func probe(ctx context.Context, dir string, user account) (binaries, error) {
+func probe(ctx context.Context, dir string, user account.Account) (binaries, error) {
 	b := binaries{dir: dir}
 	if !folder.Exists(b.path("postgres")) || !folder.Exists(b.path("initdb")) {
 		return b, errors.New("no PostgreSQL in " + dir)
 	}
-	out, err := child.Run(ctx, user.credential(), "/", serverEnv("/"), b.path("postgres"), "--version")
+	out, err := child.Run(ctx, user.Credential(), "/", serverEnv("/"), b.path("postgres"), "--version")
 	if err != nil {
 		return b, err
 	}

@@ -43,7 +43,7 @@ func (p *Postgres) ensureCluster(ctx context.Context) error {
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return fmt.Errorf("create the cluster's directory: %w", err)
 	}
-	if err := p.user.chown(tmp); err != nil {
+	if err := p.user.Chown(tmp); err != nil {
 		return err
 	}
 	if err := p.initdb(ctx, tmp); err != nil {
@@ -61,10 +61,10 @@ func (p *Postgres) initdb(ctx context.Context, dir string) error {
 		return err
 	}
 	defer os.Remove(file)
-	if err := p.user.chown(file); err != nil {
+	if err := p.user.Chown(file); err != nil {
 		return err
 	}
-	_, err := child.Run(ctx, p.user.credential(), dir, serverEnv(dir), p.bin.path("initdb"),
+	_, err := child.Run(ctx, p.user.Credential(), dir, serverEnv(dir), p.bin.path("initdb"),
 		"-D", dir, "--username=postgres", "--pwfile="+file, "--auth=scram-sha-256",
 		"--encoding=UTF8", "--locale=C", "--data-checksums")
 	return err

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
@@ -100,13 +101,13 @@ func (r *release) jar() string      { return r.artifact() + "-" + r.version + ".
 
 // fetchPostgres returns the program folder of a release, and downloads it once. It is in the cache, or in
 // a shared place if the server's user cannot reach this user's cache.
-func fetchPostgres(ctx context.Context, r release, cacheDir string, user account, log io.Writer) (string, error) {
+func fetchPostgres(ctx context.Context, r release, cacheDir string, user account.Account, log io.Writer) (string, error) {
 	base := filepath.Join(cacheDir, "postgresql")
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return "", fmt.Errorf("create the cache: %w", err)
 	}
-	if !user.reaches(base) {
-		shared, err := sharedPlace(user, "postgresql")
+	if !user.Reaches(base) {
+		shared, err := user.Shared("postgresql")
 		if err != nil {
 			return "", err
 		}

@@ -43,7 +43,7 @@ func (p *Postgres) launchOnce(ctx context.Context, port int) error {
 	}
 	defer log.Close()
 	// SIGINT is PostgreSQL's fast shutdown.
-	proc, err := child.Start(p.command(port, log), p.user.credential(), syscall.SIGINT)
+	proc, err := child.Start(p.command(port, log), p.user.Credential(), syscall.SIGINT)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
@@ -125,7 +126,7 @@ func TestPostgresErrorHasItsLog(t *testing.T) {
 func TestSecondProcessIsRefused(t *testing.T) {
 	tier.AtSize(t)
 	dir := openDir(t)
-	r, cmd, stop := startOther(t, "postgres", dir, self())
+	r, cmd, stop := startOther(t, "postgres", dir, account.Self())
 	if r.Err != "" {
 		t.Fatal(r.Err)
 	}
@@ -141,7 +142,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 func TestServersEndWithTheirParent(t *testing.T) {
 	tier.AtSize(t)
 	dir := openDir(t)
-	r, cmd, stop := startOther(t, "both", dir, self())
+	r, cmd, stop := startOther(t, "both", dir, account.Self())
 	if r.Err != "" || len(r.PIDs) != 2 {
 		t.Fatalf("%+v", r)
 	}
@@ -175,7 +176,7 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 	must.OK(t, err)
 	defer null.Close()
 	stray := p.command(port, null)
-	stray.SysProcAttr = &syscall.SysProcAttr{Credential: p.user.credential()}
+	stray.SysProcAttr = &syscall.SysProcAttr{Credential: p.user.Credential()}
 	must.OK(t, stray.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- stray.Wait() }()
@@ -197,12 +198,12 @@ func TestServerOfAnEarlierRunIsStopped(t *testing.T) {
 func TestPostgresAsOrdinaryUser(t *testing.T) {
 	tier.AtSize(t)
 	asRoot(t)
-	user := account{uid: nobody, gid: nobody, drop: true}
+	user := account.Account{UID: account.Nobody, GID: account.Nobody, Drop: true}
 	dir := filepath.Join(openDir(t), "data")
 	must.OK(t, os.Mkdir(dir, 0o700))
-	must.OK(t, user.chown(dir))
+	must.OK(t, user.Chown(dir))
 	r, _, stop := startOther(t, "postgres", dir, user, "HOME=", "XDG_CACHE_HOME=", "METERPLEX_CACHE_DIR=")
-	if r.Err != "" || r.UID != nobody {
+	if r.Err != "" || r.UID != account.Nobody {
 		t.Fatalf("%+v", r)
 	}
 	exec1(t, r.URL, `CREATE TABLE kept AS SELECT 42 AS n`)
@@ -213,8 +214,8 @@ func TestPostgresAsOrdinaryUser(t *testing.T) {
 	must.OK(t, os.RemoveAll(r.CacheDir))
 	// Root keeps the data with their owner. Only the owner may enter the folder.
 	p := startPostgres(t, PostgresConfig{DataDir: dir})
-	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 || p.user.uid != nobody {
-		t.Errorf("%d, want 42; as user %d", n, p.user.uid)
+	if n := query1[int](t, p.URL(), `SELECT n FROM kept`); n != 42 || p.user.UID != account.Nobody {
+		t.Errorf("%d, want 42; as user %d", n, p.user.UID)
 	}
 	must.OK(t, p.Stop(t.Context()))
 	r, _, _ = startOther(t, "postgres", dir, user, "HOME=/root")
@@ -255,7 +256,7 @@ func TestPostgresOfRootInAnInaccessibleFolder(t *testing.T) {
 	must.OK(t, p.Stop(t.Context()))
 	must.OK(t, os.RemoveAll(home))
 	_, err = StartPostgres(t.Context(), PostgresConfig{DataDir: moved})
-	childtest.ErrorContains(t, err, home, "is gone", pointerFile)
+	childtest.ErrorContains(t, err, home, "is gone", "DATABASE-IS-ELSEWHERE.txt")
 }
 
 func TestPostgresNeedsItsPasswords(t *testing.T) {
@@ -277,7 +278,7 @@ func TestFetchedPostgres(t *testing.T) {
 				t.Skipf("PostgreSQL %d is not published for %s", r.major, platform())
 			}
 			var log strings.Builder
-			bin, err := fetchPostgres(t.Context(), r, download.CacheDir(), serverAccount(), &log)
+			bin, err := fetchPostgres(t.Context(), r, download.CacheDir(), account.OfServers(), &log)
 			must.OK(t, err)
 			t.Log(bin, log.String())
 			dir := openDir(t)

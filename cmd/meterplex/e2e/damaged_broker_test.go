@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -17,7 +18,7 @@ func TestP11_DamagedKafkaDataNamesCauseAndRemedy(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the shared broker is not used: each instance starts its own
-	dir := t.TempDir()
+	dir := localtest.Folder(t)
 	i := w.prepare("", "METERPLEX_PIPE=kafka", "METERPLEX_DATA_DIR="+dir, "HOME="+os.Getenv("HOME")) // the home has the broker's program
 	broker := filepath.Join(dir, "kafka")
 	meta := filepath.Join(broker, "data", "meta.properties")

@@ -31,7 +31,7 @@ func newSecuredBroker(t *testing.T, users map[string]string) *securedBroker {
 	t.Helper()
 	ca := localtest.NewCA(t, "the authority")
 	own := ca.Sign(t, "broker", 20*24*time.Hour, "127.0.0.1")
-	broker, err := localkafka.Start(t.Context(), localkafka.Config{DataDir: t.TempDir(), Users: users,
+	broker, err := localkafka.Start(t.Context(), localkafka.Config{DataDir: localtest.Folder(t), Users: users,
 		TLS: &localkafka.TLS{Certificate: own.Cert, Key: own.Key, ClientCA: ca.PEM}})
 	must.OK(t, err)
 	t.Cleanup(func() {

@@ -57,6 +57,15 @@ func Owner(info fs.FileInfo) (uid, gid uint32) {
 	return st.Uid, st.Gid
 }
 
+// Links returns the number of names of a file.
+func Links(info fs.FileInfo) uint64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 1
+	}
+	return uint64(st.Nlink)
+}
+
 // Exists reports whether there is a file or a folder.
 func Exists(path string) bool {
 	_, err := os.Stat(path)

@@ -3,6 +3,7 @@ package localkafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/infra/local/child"
+	"github.com/meterplex/meterplex/infra/local/folder"
 )
 
 // archiveFile is the class archive (AppCDS), which halves the broker's start time.
@@ -22,7 +24,10 @@ func (k *Broker) archiveFile() string {
 	if k.cfg.Locked { // its logins load more classes
 		of += "-locked"
 	}
-	return filepath.Join(cacheOf(k.cfg.CacheDir), "used-classes-"+of+".jsa")
+	if k.user.Drop { // each user's brokers load what they wrote
+		of += fmt.Sprint("-", k.user.UID)
+	}
+	return filepath.Join(k.program, "used-classes-"+of+".jsa")
 }
 
 const (
@@ -76,13 +81,31 @@ func crashOfJava(err error) bool {
 // reports whether there was one.
 func (k *Broker) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
 
-// saveArchive moves the archive that the ended broker wrote to its final place. A killed broker writes
+// newArchive makes the file to which a broker writes its class archive: the broker's user may not make it. It returns "" if there is an
+// archive, or no place for one.
+func (k *Broker) newArchive() string {
+	if folder.Exists(k.archiveFile()) {
+		return ""
+	}
+	f, err := os.CreateTemp(k.program, filepath.Base(k.archiveFile())+".*.new")
+	if err != nil {
+		return ""
+	}
+	if errors.Join(f.Close(), k.user.Chown(f.Name())) != nil {
+		_ = os.Remove(f.Name())
+		return ""
+	}
+	return f.Name()
+}
+
+// saveArchive moves the archive that the ended broker wrote to its final place, where its user cannot change it. A killed broker writes
 // no archive; the next one tries again.
 func (k *Broker) saveArchive() {
 	if k.archive == "" {
 		return
 	}
-	if info, err := os.Stat(k.archive); err == nil && info.Size() > 0 {
+	info, err := os.Stat(k.archive)
+	if err == nil && info.Size() > 0 && errors.Join(os.Chown(k.archive, os.Geteuid(), os.Getegid()), os.Chmod(k.archive, 0o444)) == nil {
 		_ = os.Rename(k.archive, k.archiveFile())
 	}
 	_ = os.Remove(k.archive)

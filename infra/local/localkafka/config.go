@@ -124,17 +124,20 @@ const (
 func (k *Broker) logFile() string { return filepath.Join(k.dir, "kafka.log") }
 
 func (k *Broker) writeConfig(ports brokerPorts) error {
-	if err := folder.WriteFile(filepath.Join(k.dir, log4jName), []byte(log4jConfig), 0o644); err != nil {
+	err := errors.Join(k.write(log4jName, []byte(log4jConfig)), k.write(propertiesName, k.properties(ports, dataName)))
+	if t := k.cfg.TLS; t != nil {
+		err = errors.Join(err, k.write(keystoreName, []byte(t.Key+t.Certificate)), k.write(truststoreName, []byte(t.ClientCA)))
+	}
+	return err
+}
+
+// write writes a file that only the broker's user reads.
+func (k *Broker) write(name string, content []byte) error {
+	path := filepath.Join(k.home, name)
+	if err := folder.WriteFile(path, content, 0o600); err != nil {
 		return err
 	}
-	if t := k.cfg.TLS; t != nil {
-		err := errors.Join(folder.WriteFile(filepath.Join(k.dir, keystoreName), []byte(t.Key+t.Certificate), 0o600),
-			folder.WriteFile(filepath.Join(k.dir, truststoreName), []byte(t.ClientCA), 0o644))
-		if err != nil {
-			return err
-		}
-	}
-	return folder.WriteFile(filepath.Join(k.dir, propertiesName), k.properties(ports, dataName), 0o600)
+	return k.user.Chown(path)
 }
 
 func (k *Broker) properties(ports brokerPorts, data string) []byte {

@@ -29,7 +29,7 @@ func (k *Broker) ensureFormat(ctx context.Context, ports brokerPorts) error {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	const tmpName = "data.new"
-	tmp := filepath.Join(k.dir, tmpName)
+	tmp := filepath.Join(k.home, tmpName)
 	if err := os.RemoveAll(tmp); err != nil {
 		return fmt.Errorf("remove the files of a failed start: %w", err)
 	}
@@ -65,7 +65,7 @@ const metaName, checkpointName = "meta.properties", "bootstrap.checkpoint"
 // checkpointFile keeps what the tool of Kafka writes into bootstrap.checkpoint, after the SHA-256 of it: the levels of the features, which
 // are the same for each broker of a version. The other file names the broker. A run of the tool costs half as much as the start of a broker.
 func (k *Broker) checkpointFile() string {
-	return filepath.Join(cacheOf(k.cfg.CacheDir), "format")
+	return filepath.Join(k.program, "format")
 }
 
 // copyFormat makes a data directory like one that the tool made before.
@@ -79,10 +79,10 @@ func (k *Broker) copyFormat(dir string) error {
 		return fmt.Errorf("%w: %s", download.ErrChanged, k.checkpointFile())
 	}
 	meta := fmt.Sprintf("version=1\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\n", k.clusterOf(), clusterID(), k.node)
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	err = errors.Join(folder.WriteFile(filepath.Join(dir, checkpointName), checkpoint, 0o644), folder.WriteFile(filepath.Join(dir, metaName), []byte(meta), 0o644))
+	err = errors.Join(folder.WriteFile(filepath.Join(dir, checkpointName), checkpoint, 0o644), folder.WriteFile(filepath.Join(dir, metaName), []byte(meta), 0o644), k.user.ChownAll(dir))
 	if err != nil {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}
@@ -92,10 +92,17 @@ func (k *Broker) copyFormat(dir string) error {
 // formatByTool lets the tool of Kafka make a data directory in the broker's, and keeps what other brokers can use of it.
 func (k *Broker) formatByTool(ctx context.Context, ports brokerPorts, name string) error {
 	const file = "format.properties"
-	if err := folder.WriteFile(filepath.Join(k.dir, file), k.properties(ports, name), 0o600); err != nil {
+	if err := k.write(file, k.properties(ports, name)); err != nil {
 		return err
 	}
-	defer os.Remove(filepath.Join(k.dir, file))
+	defer os.Remove(filepath.Join(k.home, file))
+	dir := filepath.Join(k.home, name)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := k.user.Chown(dir); err != nil {
+		return err
+	}
 	err := k.format(ctx, file)
 	if err != nil && ctx.Err() == nil && crashOfJava(err) && k.dropArchive() {
 		err = k.format(ctx, file)
@@ -104,7 +111,7 @@ func (k *Broker) formatByTool(ctx context.Context, ports brokerPorts, name strin
 		return err
 	}
 	// Without the copy the next broker runs the tool, too.
-	if checkpoint, err := os.ReadFile(filepath.Join(k.dir, name, checkpointName)); err == nil && len(checkpoint) > 0 {
+	if checkpoint, err := os.ReadFile(filepath.Join(dir, checkpointName)); err == nil && len(checkpoint) > 0 {
 		sum := sha256.Sum256(checkpoint)
 		_ = folder.WriteFile(k.checkpointFile(), append(sum[:], checkpoint...), 0o644)
 	}
@@ -113,6 +120,6 @@ func (k *Broker) formatByTool(ctx context.Context, ports brokerPorts, name strin
 
 func (k *Broker) format(ctx context.Context, propertiesName string) error {
 	args := append(k.jvmOptions(), "kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", k.clusterOf(), "-c", propertiesName)
-	_, err := child.Run(ctx, nil, k.dir, javaEnv(), k.java.path, args...)
+	_, err := child.Run(ctx, k.user.Credential(), k.home, javaEnv(k.user), k.java.path, args...)
 	return err
 }

@@ -3,6 +3,7 @@ package localkafka
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
 )
@@ -46,30 +48,39 @@ const pom = `<?xml version="1.0" encoding="UTF-8"?>
 </project>
 `
 
-func cacheOf(cacheDir string) string { return filepath.Join(cacheDir, "kafka-"+Version) }
+// programDir returns the folder of Kafka's jars and class archives: in the cache, or in a shared place if the broker's user cannot reach
+// this user's cache.
+func programDir(cacheDir string, user account.Account) (string, error) {
+	const name = "kafka-" + Version
+	dir := filepath.Join(cacheDir, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("create the cache: %w", err)
+	}
+	if user.Reaches(dir) {
+		return dir, nil
+	}
+	return user.Shared(name)
+}
 
-func jarDir(cacheDir string) string { return filepath.Join(cacheOf(cacheDir), "lib") }
+func jarDir(program string) string { return filepath.Join(program, "lib") }
 
 // install returns the paths of Kafka's jars in the order of the checksum file. It downloads them
 // once and checks them at each start.
-func install(ctx context.Context, cacheDir string, log io.Writer) ([]string, error) {
-	dir := cacheOf(cacheDir)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("create the cache: %w", err)
-	}
-	lib := jarDir(cacheDir)
+func install(ctx context.Context, program, cacheDir string, log io.Writer) ([]string, error) {
+	lib := jarDir(program)
 	if !folder.Exists(lib) {
-		if err := fetch(ctx, cacheDir, lib, log); err != nil {
+		if err := fetch(ctx, program, cacheDir, log); err != nil {
 			return nil, err
 		}
 	}
 	return checkJars(lib, checksums)
 }
 
-func fetch(ctx context.Context, cacheDir, lib string, log io.Writer) error {
+func fetch(ctx context.Context, program, cacheDir string, log io.Writer) error {
+	lib := jarDir(program)
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
-	l, err := folder.WaitLock(ctx, filepath.Join(cacheOf(cacheDir), "lock"))
+	l, err := folder.WaitLock(ctx, filepath.Join(program, "lock"))
 	if err != nil {
 		return err
 	}
@@ -81,7 +92,7 @@ func fetch(ctx context.Context, cacheDir, lib string, log io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(log, "Downloading Apache Kafka %s (43 MB, only once) into %s.\n", Version, lib)
-	tmp, err := os.MkdirTemp(cacheOf(cacheDir), "new-")
+	tmp, err := os.MkdirTemp(program, "new-")
 	if err != nil {
 		return fmt.Errorf("create a download folder: %w", err)
 	}
@@ -93,8 +104,16 @@ func fetch(ctx context.Context, cacheDir, lib string, log io.Writer) error {
 	if err := download.Maven(ctx, cacheDir, tmp, "copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+fetched); err != nil {
 		return fmt.Errorf("download Kafka: %w", err)
 	}
-	if _, err := checkJars(fetched, checksums); err != nil {
+	jars, err := checkJars(fetched, checksums)
+	if err != nil {
 		return err
+	}
+	err = os.Chmod(fetched, 0o755) // regardless of the umask: the broker may run as another user
+	for _, jar := range jars {
+		err = errors.Join(err, os.Chmod(jar, 0o644))
+	}
+	if err != nil {
+		return fmt.Errorf("open the downloaded Kafka to all users: %w", err)
 	}
 	if err := os.Rename(fetched, lib); err != nil {
 		return fmt.Errorf("move the downloaded Kafka: %w", err)

@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/folder"
 )
@@ -28,8 +30,8 @@ func noJava(found string) error {
 	return fmt.Errorf("%w%s: install one (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk) so that java is in the PATH or JAVA_HOME names it", ErrNoJava, found)
 }
 
-// findJava returns the runtime of JAVA_HOME, else the one in the PATH.
-func findJava(ctx context.Context) (java, error) {
+// findJava returns the runtime of JAVA_HOME, else the one in the PATH. The broker's user must be able to run it.
+func findJava(ctx context.Context, user account.Account) (java, error) {
 	var candidates []string
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		candidates = append(candidates, filepath.Join(home, "bin", "java"))
@@ -42,8 +44,9 @@ func findJava(ctx context.Context) (java, error) {
 		if !folder.Exists(path) {
 			continue
 		}
-		out, err := child.Run(ctx, nil, "/", os.Environ(), path, "-version")
+		out, err := child.Run(ctx, user.Credential(), "/", javaEnv(user), path, "-version")
 		if err != nil {
+			found = fmt.Sprintf(" (user %d cannot run %s)", user.UID, path)
 			continue
 		}
 		if javaMajor(out) >= oldestJava {
@@ -53,6 +56,19 @@ func findJava(ctx context.Context) (java, error) {
 		found = fmt.Sprintf(" (%s is Java %d)", path, javaMajor(out))
 	}
 	return java{}, noJava(found)
+}
+
+// javaEnv makes Java read file names as UTF-8 in any locale. Another user than this process's gets none of its secrets, which
+// the environment holds.
+func javaEnv(user account.Account) []string {
+	all := os.Environ()
+	if user.Drop {
+		all = slices.DeleteFunc(all, func(setting string) bool {
+			name, _, _ := strings.Cut(setting, "=")
+			return !slices.Contains([]string{"PATH", "TZ", "LD_LIBRARY_PATH", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"}, name)
+		})
+	}
+	return append(all, "LC_ALL=C.UTF-8")
 }
 
 // javaMajor parses `openjdk version "17.0.15" 2025-04-15`; the runtime may print other lines before it.

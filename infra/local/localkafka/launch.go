@@ -44,8 +44,9 @@ func (k *Broker) launchOnce(ctx context.Context, ports brokerPorts) error {
 	defer log.Close()
 	cmd, archive := k.command()
 	cmd.Stdout, cmd.Stderr = log, log
-	proc, err := child.Start(cmd, nil, k.signalAtParentDeath())
+	proc, err := child.Start(cmd, k.user.Credential(), k.signalAtParentDeath())
 	if err != nil {
+		_ = os.Remove(archive)
 		return err
 	}
 	k.mu.Lock()
@@ -54,6 +55,7 @@ func (k *Broker) launchOnce(ctx context.Context, ports brokerPorts) error {
 	if err := k.awaitReady(ctx, proc, ports); err != nil {
 		crashed := proc.Exited() && crashOfJava(proc.Err())
 		proc.Stop(context.WithoutCancel(ctx), 0, syscall.SIGKILL)
+		_ = os.Remove(archive)
 		return k.explain(err, child.LogSince(k.logFile(), offset), crashed && k.dropArchive())
 	}
 	return child.RememberPort(k.portFile(), ports.broker)
@@ -98,19 +100,15 @@ func (k *Broker) jvmOptions() []string {
 // mark identifies this data directory's broker among all Java processes.
 func (k *Broker) mark() string { return "-Dmeterplex.kafka=" + k.dir }
 
-// javaEnv makes Java read file names as UTF-8 in any locale.
-func javaEnv() []string { return append(os.Environ(), "LC_ALL=C.UTF-8") }
-
-// command also returns the file to which the broker writes its class archive if it is missing. Java
+// command also returns the file to which the broker writes its class archive if it is missing, else "". Java
 // ignores an archive that does not match.
 func (k *Broker) command() (cmd *exec.Cmd, archive string) {
 	args := k.jvmOptions()
-	if !folder.Exists(k.archiveFile()) {
-		archive = fmt.Sprintf("%s.%d.%d.new", k.archiveFile(), os.Getpid(), k.node)
+	if archive = k.newArchive(); archive != "" {
 		args = append(args, "-XX:ArchiveClassesAtExit="+archive)
 	}
 	cmd = exec.Command(k.java.path, append(args, "kafka.Kafka", propertiesName)...)
-	cmd.Dir, cmd.Env = k.dir, javaEnv()
+	cmd.Dir, cmd.Env = k.home, javaEnv(k.user)
 	return cmd, archive
 }
 

@@ -5,6 +5,7 @@ package localkafka
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
@@ -41,8 +43,8 @@ type Config struct {
 	Log io.Writer
 	// Port is the broker's port. 0 means the previous port if it is free, else any free port.
 	Port int
-	// Locked lets only clients with the user and password of Login use the broker, and only this process's user read its files. Otherwise
-	// every user of the machine has all rights, as tests need them.
+	// Locked lets only clients with the user and password of Login use the broker, and only this process's user and the broker's read its
+	// files. Otherwise every user of the machine has all rights, as tests need them.
 	Locked bool
 	// Users are the passwords of users, by name. If there are any, the broker has a second listener with SASL/PLAIN
 	// (SecuredBrokers), where ACLs bound the rights of a user. Clients of Brokers have all rights.
@@ -63,7 +65,9 @@ type TLS struct {
 // Broker is a running broker, owned by this process. The broker is also a controller.
 type Broker struct {
 	cfg  Config
-	dir  string
+	dir  string // our files: the password, the lock, the log
+	home string // of the broker's files: dir, or a directory that its user can reach
+	user account.Account
 	node int
 	// id is the cluster's id, controllers are the ports of its nodes 1, 2, …. A single broker has
 	// neither.
@@ -71,11 +75,12 @@ type Broker struct {
 	controllers []int
 
 	java     java
+	program  string // the folder of its jars and class archives
 	jars     []string
-	lock     *folder.Lock
 	password string // of User if the broker is locked
 
 	mu    sync.Mutex
+	locks []*folder.Lock
 	ports brokerPorts
 	proc  *child.Process
 	// archive is the file to which the running broker writes its class archive; "" if it does not.
@@ -95,13 +100,15 @@ const (
 // program to install and wraps ErrNoJava or download.ErrNoMaven. Maven is needed only until the broker's program
 // is in the cache.
 func Available() error {
-	if _, err := findJava(context.Background()); err != nil {
+	user := account.OfServers()
+	if _, err := findJava(context.Background(), user); err != nil {
 		return err
 	}
-	if folder.Exists(jarDir(download.CacheDir())) {
-		return nil
+	program, err := programDir(download.CacheDir(), user)
+	if err != nil || folder.Exists(jarDir(program)) {
+		return err
 	}
-	_, err := download.FindMaven()
+	_, err = download.FindMaven()
 	return err
 }
 
@@ -124,7 +131,8 @@ func newBroker(cfg Config, name string, node int) *Broker {
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}
-	return &Broker{cfg: cfg, dir: filepath.Join(folder.Absolute(cfg.DataDir), name), node: node}
+	dir := filepath.Join(folder.Absolute(cfg.DataDir), name)
+	return &Broker{cfg: cfg, dir: dir, home: dir, node: node}
 }
 
 func (k *Broker) start(ctx context.Context, ports brokerPorts) error {
@@ -133,25 +141,31 @@ func (k *Broker) start(ctx context.Context, ports brokerPorts) error {
 		if k.proc != nil {
 			k.Halt(context.WithoutCancel(ctx))
 		}
-		k.lock.Release()
+		k.unlock()
 	}
 	return err
 }
 
 func (k *Broker) open(ctx context.Context, ports brokerPorts) (err error) {
-	if k.java, err = findJava(ctx); err != nil {
+	if k.user, err = account.OfServers().ForData(k.Dir()); err != nil {
+		return err
+	}
+	if k.java, err = findJava(ctx, k.user); err != nil {
 		return err
 	}
 	if err := k.makeDir(); err != nil {
 		return fmt.Errorf("create the data directory: %w", err)
 	}
-	if k.lock, err = folder.TryLock(filepath.Join(k.dir, "lock")); err != nil {
+	if err := k.lockDir(k.dir); err != nil {
 		return err
 	}
 	if err := k.readPassword(); err != nil {
 		return fmt.Errorf("read the password: %w", err)
 	}
-	if k.jars, err = install(ctx, k.cfg.CacheDir, k.cfg.Log); err != nil {
+	if k.program, err = programDir(k.cfg.CacheDir, k.user); err != nil {
+		return err
+	}
+	if k.jars, err = install(ctx, k.program, k.cfg.CacheDir, k.cfg.Log); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTime)
@@ -159,7 +173,45 @@ func (k *Broker) open(ctx context.Context, ports brokerPorts) (err error) {
 	if err := k.endEarlier(ctx); err != nil {
 		return err
 	}
+	if err := k.place(); err != nil {
+		return err
+	}
 	return k.launch(ctx, ports)
+}
+
+func (k *Broker) lockDir(dir string) error {
+	l, err := folder.TryLock(filepath.Join(dir, "lock"))
+	if err != nil {
+		return err
+	}
+	k.locks = append(k.locks, l)
+	return nil
+}
+
+func (k *Broker) unlock() {
+	for _, l := range k.locks {
+		l.Release()
+	}
+	k.locks = nil
+}
+
+// place makes the broker's user the owner of its data, where that user reaches them. Brokers of earlier releases ran as root.
+func (k *Broker) place() (err error) {
+	// A new place each time: who moves damaged data away gets a broker without data, not the data of before.
+	server := account.Server{Name: "broker", Place: "broker-" + strings.ToLower(rand.Text()[:16])}
+	if k.home, err = k.user.Home(k.dir, server, k.cfg.Log); err != nil {
+		return err
+	}
+	// After a copy, two data directories may point to the same broker's files.
+	if k.home != k.dir {
+		if err := errors.Join(k.closeDir(k.home), k.lockDir(k.home)); err != nil {
+			return err
+		}
+	}
+	if k.user, err = k.user.ForData(k.Dir()); err != nil || !k.user.Drop || !folder.Exists(k.Dir()) {
+		return err
+	}
+	return errors.Join(k.user.ChownAll(k.Dir()), os.Chmod(k.Dir(), 0o700))
 }
 
 // Brokers returns the broker's address.
@@ -197,17 +249,16 @@ func (k *Broker) Done() <-chan struct{} {
 	return k.proc.Done()
 }
 
-// Dir returns the directory of the broker's data. If it is removed while the broker is stopped, Restart
-// creates it again, empty.
-func (k *Broker) Dir() string { return filepath.Join(k.dir, dataName) }
+// Dir returns the directory of the broker's data. It is outside of DataDir if this process is root and the broker's user
+// cannot reach DataDir. If it is removed while the broker is stopped, Restart creates it again, empty.
+func (k *Broker) Dir() string { return filepath.Join(k.home, dataName) }
 
 // Stop shuts the broker down and waits until it has ended. A second call has no effect.
 func (k *Broker) Stop(ctx context.Context) error {
 	k.Halt(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.lock.Release()
-	k.lock = nil
+	k.unlock()
 	return nil
 }
 
@@ -238,7 +289,7 @@ func (k *Broker) Restart(ctx context.Context) error {
 	defer cancel()
 	k.Halt(ctx)
 	k.mu.Lock()
-	ports, locked := k.ports, k.lock != nil
+	ports, locked := k.ports, len(k.locks) > 0
 	k.mu.Unlock()
 	if !locked {
 		return errors.New("restart Kafka: it was stopped permanently")

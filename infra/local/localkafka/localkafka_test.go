@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 
+	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
 	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
@@ -69,7 +70,7 @@ func consume(t *testing.T, k *Broker, topic string, n int) (values []string) {
 
 func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	// Properties files and path lists would give this name another meaning.
-	dir := filepath.Join(t.TempDir(), `a b,c\d=é%20`)
+	dir := filepath.Join(localtest.Folder(t), `a b,c\d=é%20`)
 	must.OK(t, os.MkdirAll(filepath.Join(dir, "kafka"), 0o755)) // of an earlier release
 	k := startKafka(t, Config{DataDir: dir, Locked: true})
 	requireLock(t, k)
@@ -118,7 +119,11 @@ func requireLock(t *testing.T, k *Broker) {
 			c.Close()
 		}
 	}
-	for path, want := range map[string]os.FileMode{k.dir: 0o700, k.passwordFile(): 0o600, filepath.Join(k.dir, propertiesName): 0o600} {
+	closed := os.FileMode(0o700)
+	if k.user.Drop {
+		closed = 0o710 // for the group of the broker's user
+	}
+	for path, want := range map[string]os.FileMode{k.dir: closed, k.Dir(): 0o700, k.passwordFile(): 0o600, filepath.Join(k.dir, propertiesName): 0o600} {
 		info, err := os.Stat(path)
 		must.OK(t, err)
 		if got := info.Mode().Perm(); got != want {
@@ -140,6 +145,9 @@ func TestTheLockDecidesWhoMakesThePassword(t *testing.T) {
 	}
 	info, err := os.Stat(k.dir)
 	must.OK(t, err)
+	if k.user.Drop {
+		mode |= 0o010
+	}
 	if info.Mode() != mode {
 		t.Errorf("the folder's mode is %s, want %s", info.Mode(), mode)
 	}
@@ -149,7 +157,7 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 	tier.AtSize(t)
 	port, err := child.FreePort()
 	must.OK(t, err)
-	k := startKafka(t, Config{DataDir: t.TempDir(), Port: port})
+	k := startKafka(t, Config{DataDir: localtest.Folder(t), Port: port})
 	if k.Brokers()[0] != child.Address(port) {
 		t.Errorf("%v, want port %d", k.Brokers(), port)
 	}
@@ -175,14 +183,10 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 // A broker's data directory is made as Kafka's tool made an earlier one.
 func TestKafkaFormatsAsItsTool(t *testing.T) {
 	tier.AtSize(t)
-	jars, err := install(t.Context(), download.CacheDir(), io.Discard)
-	must.OK(t, err)
-	runtime, err := findJava(t.Context())
-	must.OK(t, err)
-	cache := t.TempDir()
-	must.OK(t, os.Mkdir(cacheOf(cache), 0o755))
-	k := newBroker(Config{DataDir: t.TempDir(), CacheDir: cache}, "kafka", 1)
-	k.java, k.jars = runtime, jars
+	k := newBroker(Config{DataDir: localtest.Folder(t)}, "kafka", 1)
+	k.user = account.OfServers()
+	k.java, k.jars = installed(t)
+	k.program = t.TempDir()
 	must.OK(t, os.Mkdir(k.dir, 0o755))
 	copied := filepath.Join(k.dir, "copied")
 	childtest.ErrorContains(t, k.copyFormat(copied), "no such file") // no broker was formatted yet
@@ -211,6 +215,18 @@ func TestKafkaFormatsAsItsTool(t *testing.T) {
 	childtest.ErrorContains(t, k.copyFormat(copied), "checksums")
 }
 
+// installed returns the runtime and Kafka's jars.
+func installed(t *testing.T) (java, []string) {
+	t.Helper()
+	program, err := programDir(download.CacheDir(), account.OfServers())
+	must.OK(t, err)
+	jars, err := install(t.Context(), program, download.CacheDir(), io.Discard)
+	must.OK(t, err)
+	runtime, err := findJava(t.Context(), account.OfServers())
+	must.OK(t, err)
+	return runtime, jars
+}
+
 func names(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -225,23 +241,23 @@ func names(t *testing.T, dir string) (all []string) {
 // Java crashes whenever it gets an archive.
 func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 	tier.AtSize(t)
-	_, err := install(t.Context(), download.CacheDir(), io.Discard)
-	must.OK(t, err)
+	_, jars := installed(t)
 	real, err := exec.LookPath("java")
 	must.OK(t, err)
-	home, cache := t.TempDir(), t.TempDir()
+	home, cache := localtest.Folder(t), localtest.Folder(t)
 	must.OK(t, os.Mkdir(filepath.Join(home, "bin"), 0o755))
 	script := "#!/bin/sh\ncase \"$*\" in *-XX:SharedArchiveFile*) kill -BUS $$;; esac\nexec " + real + " \"$@\"\n"
 	must.OK(t, os.WriteFile(filepath.Join(home, "bin", "java"), []byte(script), 0o755))
 	t.Setenv("JAVA_HOME", home)
-	runtime, err := findJava(t.Context())
+	runtime, err := findJava(t.Context(), account.OfServers())
 	must.OK(t, err)
-	must.OK(t, os.Mkdir(cacheOf(cache), 0o755))
-	must.OK(t, os.Symlink(jarDir(download.CacheDir()), jarDir(cache)))
-	damaged := (&Broker{cfg: Config{CacheDir: cache}, java: runtime}).archiveFile()
-	dir := t.TempDir()
+	program, err := programDir(cache, account.OfServers())
+	must.OK(t, err)
+	must.OK(t, os.Symlink(filepath.Dir(jars[0]), jarDir(program)))
+	damaged := (&Broker{program: program, java: runtime, user: account.OfServers()}).archiveFile()
+	dir := localtest.Folder(t)
 	for range 2 { // the first start crashes while formatting, the second in the broker
-		must.OK(t, os.WriteFile(damaged, []byte("damaged"), 0o600))
+		must.OK(t, os.WriteFile(damaged, []byte("damaged"), 0o644))
 		k := startKafka(t, Config{DataDir: dir, CacheDir: cache})
 		if k.archive == "" {
 			t.Error("the broker uses the damaged archive and writes no new one")
@@ -291,9 +307,11 @@ func TestJarsMustBeThePinnedOnes(t *testing.T) {
 }
 
 func TestKafkaRefusesChangedJars(t *testing.T) {
-	cache := t.TempDir()
-	must.OK(t, os.MkdirAll(jarDir(cache), 0o755))
-	_, err := Start(t.Context(), Config{DataDir: t.TempDir(), CacheDir: cache})
+	cache := localtest.Folder(t)
+	program, err := programDir(cache, account.OfServers())
+	must.OK(t, err)
+	must.OK(t, os.Mkdir(jarDir(program), 0o755))
+	_, err = Start(t.Context(), Config{DataDir: localtest.Folder(t), CacheDir: cache})
 	if !errors.Is(err, download.ErrChanged) {
 		t.Errorf("%v, want ErrChanged", err)
 	}
@@ -302,10 +320,10 @@ func TestKafkaRefusesChangedJars(t *testing.T) {
 func TestKafkaNamesTheMissingProgram(t *testing.T) {
 	java, err := exec.LookPath("java")
 	must.OK(t, err)
-	path := t.TempDir()
+	path := localtest.Folder(t)
 	t.Setenv("PATH", path)
 	t.Setenv("JAVA_HOME", "")
-	t.Setenv("METERPLEX_CACHE_DIR", t.TempDir())
+	t.Setenv("METERPLEX_CACHE_DIR", localtest.Folder(t))
 	missing := func(want error, words ...string) {
 		t.Helper()
 		_, err := Start(t.Context(), Config{DataDir: t.TempDir()})

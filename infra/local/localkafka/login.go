@@ -28,21 +28,37 @@ type passwords struct {
 
 func (k *Broker) passwordFile() string { return filepath.Join(k.dir, "passwords.json") }
 
-// makeDir makes the broker's folder. The folder of an earlier release may be open to others.
+// makeDir makes the broker's folder.
 func (k *Broker) makeDir() error {
+	if err := os.MkdirAll(k.dir, 0o755); err != nil {
+		return err
+	}
+	return k.closeDir(k.dir)
+}
+
+// closeDir lets nobody but its owner enter a folder of a locked broker, and the group of the broker's user if that is another one: only
+// root writes to it. The folder of an earlier release may be open to others.
+func (k *Broker) closeDir(dir string) error {
 	if !k.cfg.Locked {
-		return os.MkdirAll(k.dir, 0o755)
+		return nil
 	}
-	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+	info, err := os.Stat(dir)
+	if err != nil {
 		return err
 	}
-	info, err := os.Stat(k.dir)
-	if err != nil || info.Mode().Perm()&0o077 == 0 {
-		return err
+	mode := info.Mode() &^ 0o077
+	uid, _ := folder.Owner(info)
+	if k.user.Drop && uid == 0 {
+		mode |= 0o010
+		if err := os.Chown(dir, 0, int(k.user.GID)); err != nil {
+			return err
+		}
 	}
-	if err := os.Chmod(k.dir, 0o700); err != nil {
-		uid, _ := folder.Owner(info)
-		return fmt.Errorf("%w: the user with id %d owns it, run chmod 700 %s as that user", err, uid, k.dir)
+	if mode == info.Mode() {
+		return nil
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		return fmt.Errorf("%w: the user with id %d owns it, run chmod 700 %s as that user", err, uid, dir)
 	}
 	return nil
 }
