@@ -78,6 +78,27 @@ class Requests(unittest.TestCase):
         self.assertEqual(self.get(http).status, 200)
         http.close()
 
+    def test_an_address_that_does_not_answer_holds_nothing_up(self):
+        full = socket.create_server(("127.0.0.1", 0), backlog=0)  # it takes no more connections, and does not say so
+        others = [socket.socket() for _ in range(8)]
+        for sock in (full, *others):
+            self.addCleanup(sock.close)
+            sock.setblocking(False)
+        for sock in others:
+            sock.connect_ex(full.getsockname())
+        silent, real = (socket.getaddrinfo("127.0.0.1", port)[0][:3] + ("", ("127.0.0.1", port)) for port in (full.getsockname()[1], self.fake.server.server_port))
+        closed = (*real[:4], ("127.0.0.1", 1))
+        with mock.patch.object(_http, "_resolve", lambda *a: [silent, silent, closed, real]), mock.patch.object(_http, "HEAD_START", 0.02):
+            self.assertEqual(self.get(timeout=20).status, 200)
+            self.http.close()
+            self.assertEqual(self.get(timeout=0.4).status, 200, "also if there is little time")
+        with mock.patch.object(_http, "_resolve", lambda *a: [silent]), self.assertRaises(NoAnswer) as caught:
+            self.get(Http(self.fake.url, "k", None), timeout=0.05)
+        self.assertIn("timed out", str(caught.exception))
+        with mock.patch.object(_http, "_resolve", lambda *a: [closed]), self.assertRaises(NoAnswer) as caught:
+            self.get(Http(self.fake.url, "k", None))
+        self.assertIn("refused", str(caught.exception))
+
     def test_a_large_answer_is_no_answer(self):
         with mock.patch.object(_http, "MAX_ANSWER", 10), self.assertRaises(NoAnswer):
             self.get()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from unittest import mock
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +16,24 @@ from .fake import about, answer, problem
 
 ACCOUNT = {"feature": "tokens", "periodKey": "2026-11", "limit": 2**53 - 1, "used": 3**40, "held": 0, "remaining": 7, "resetAt": None, "position": "1-2"}
 HELD = {**ACCOUNT, "reservationId": "r1", "amount": 5, "state": "HELD", "expiresAt": "2026-11-29T10:00:00Z"}
+
+
+class Extended:
+    """Replaces Client.extend: succeeds, does not answer, succeeds, refuses."""
+
+    def __init__(self):
+        self.calls, self.refused = [], threading.Event()
+
+    def __call__(self, feature, reservation_id, ttl_seconds, *, timeout):
+        self.calls.append((feature, reservation_id, ttl_seconds, timeout))
+        if len(self.calls) == 2:
+            raise UnknownOutcome("unknown_outcome")
+        if len(self.calls) > 3:
+            self.refused.set()
+            raise MeterplexError("reservation_ended")
+
+    def check(self, test, reservation_id):
+        test.assertEqual(self.calls, [("tokens", reservation_id, 0.03, 0.01)] * 4, "each third of its time, until a refusal")
 
 
 @mock.patch.object(_calls, "FIRST_WAIT", 0.01)
@@ -66,6 +85,19 @@ class Limits(ClientTest):
                 call()
         self.assertEqual(self.fake.requests, [])
 
+    def test_a_position_that_is_not_reached_is_an_error_at_once(self):
+        self.fake.then = lambda r: problem(503, "projection_behind")
+        for call in (lambda: list(self.quota.entitlements(min_position="1-2")), lambda: self.quota.receipt("e", min_position="1-2", wait=1),
+                     lambda: self.quota.check("tokens", min_position="1-2")):
+            self.fake.requests.clear()
+            with self.assertRaises(MeterplexError) as caught:
+                call()
+            self.assertEqual((caught.exception.code, caught.exception.status, len(self.fake.requests)), ("projection_behind", 503, 1))
+
+    def test_the_time_limit_of_a_read_begins_after_its_wait(self):
+        self.fake.then = lambda r: time.sleep(0.3) or about(r, {"data": [], "nextCursor": None})
+        self.assertEqual(list(self.client(dir=None, memory=True, timeout=0.01).entitlements(min_position="1-2", wait=10, timeout=0.1)), [])
+
     def test_reserve_commit_extend_release(self):
         self.fake.then = lambda r: about(r, HELD, 201)
         self.assertEqual(self.quota.reserve("tokens", 5, reservation_id="r/1", ttl_seconds=9)["state"], "HELD")
@@ -100,6 +132,31 @@ class Limits(ClientTest):
                     self.quota.with_reservation("tokens", 5, fn)
             self.assertEqual(self.sent()[0], "DELETE")
 
+    def test_a_hold_is_extended_while_its_block_runs(self):
+        self.fake.then = lambda r: about(r, HELD)
+        extended = Extended()
+        with mock.patch.object(self.quota, "extend", extended):
+            with self.quota.reservation("tokens", 5, reservation_id="r1", ttl_seconds=0.03) as hold:
+                self.assertTrue(extended.refused.wait(20))
+                hold.used = 1
+                time.sleep(0.05)
+            extended.check(self, "r1")
+            with self.quota.reservation("tokens", 5, ttl_seconds=3) as hold:
+                hold.used = 1
+            self.assertFalse([t for t in threading.enumerate() if t.name == "meterplex-hold" and t.join(20)], "it ends with the block")
+
+    def test_an_error_of_the_block_is_raised_also_if_the_release_fails(self):
+        self.fake.then = lambda r: about(r, HELD) if r.method == "POST" else problem(503, "unavailable")
+        with self.assertRaises(KeyError), self.quota.reservation("tokens", 5, timeout=0.05):
+            raise KeyError("work")
+        self.assertIn("ends by itself", self.wait_error("unknown_outcome"))
+
+    def test_what_may_be_held_is_released(self):
+        self.fake.then = lambda r: problem(503, "unavailable") if r.method == "POST" else about(r, HELD)
+        with self.assertRaises(UnknownOutcome), self.quota.reservation("tokens", 5, reservation_id="r1", timeout=0.05):
+            self.fail("it is not held")
+        self.assertEqual(self.sent(), ("DELETE", "/api/v1/entitlements/tokens/reservations/r1", None))
+
     def test_check(self):
         self.fake.then = lambda r: answer({"allowed": False, "feature": "tokens", "reason": "quota_exceeded", "remaining": 3, "asOfPosition": "1-2"})
         found = self.quota.check("tokens", 4, min_position="1-2")
@@ -129,6 +186,9 @@ class Limits(ClientTest):
         self.assertEqual(check(MAX_AMOUNT), (True, "cache"))
         learn(allowed=False, reason="not_entitled", remaining=None)
         self.assertEqual(check(), (False, "cache"))
+        for members in ({"limitBehavior": "SOFT"}, {"type": "METERED", "limitBehavior": "HARD"}):
+            learn(remaining=1, **members)
+            self.assertEqual([check(n) for n in (5, 5)], [(True, "cache")] * 2, "a limit that does not deny")
         learn(resetAt="2020-01-01T00:00:00Z")
         self.assertEqual(check(), (False, "policy"), "the period is over")
         learn()
@@ -168,13 +228,10 @@ class Limits(ClientTest):
         self.assertEqual(self.sent()[1], "/api/v1/usage/events/a%2Fb")
 
     def test_reads_are_repeated(self):
-        self.fake.replies = [problem(503, "projection_behind"), None, answer({"captive": "portal"})]
+        self.fake.replies = [problem(503, "unavailable"), None, answer({"captive": "portal"})]
         self.fake.then = lambda r: answer({"data": [], "nextCursor": None})
         self.assertEqual(list(self.quota.entitlements()), [])
-        self.fake.then = lambda r: problem(503, "projection_behind")
-        with self.assertRaises(MeterplexError) as caught:
-            list(self.quota.entitlements(timeout=0.05))
-        self.assertEqual((caught.exception.code, caught.exception.status), ("projection_behind", 503))
+        self.assertEqual(len(self.fake.requests), 4)
         self.fake.then = lambda r: None
         with self.assertRaises(MeterplexError) as caught:
             self.quota.receipt("e", timeout=0.05)

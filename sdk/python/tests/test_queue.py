@@ -15,17 +15,18 @@ import time
 import unittest
 from unittest import mock
 
-from meterplex import Client, MeterplexError, QueueFull, UnknownOutcome, _owner, _queue, _writer
+from meterplex import Client, MeterplexError, QueueFull, UnknownOutcome, _client, _memory, _owner, _pipeline, _queue, _sender, _writer
 
 from .base import KEY, ClientTest, event
-from .fake import verdicts
+from .fake import problem, verdicts
 from .test_vectors import DATA
 
 PROGRAM = """
 import sys
 from meterplex import Client
-client = Client(sys.argv[1], "mp_test_x", sys.argv[2], tenant=sys.argv[3])
+client = Client(sys.argv[1], "mp_test_x", sys.argv[2] or None, tenant=sys.argv[3], memory=not sys.argv[2], max_age=60 if sys.argv[3] == "late" else 1)
 """
+FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 class QueueTest(ClientTest):
@@ -33,9 +34,10 @@ class QueueTest(ClientTest):
         """A client whose service cannot be reached."""
         return self.client(url="http://127.0.0.1:1", **options)
 
-    def run_program(self, text, url="http://127.0.0.1:1", tenant="", **options):
+    def run_program(self, text, url="http://127.0.0.1:1", tenant="", dir=None, **options):
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        return subprocess.Popen([sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM + text, url, self.dir, tenant], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", PROGRAM + text, url, self.dir if dir is None else dir, tenant]
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
     def stored(self):
         """The events in the queues of the directory, whoever owns them."""
@@ -66,14 +68,15 @@ class Durable(QueueTest):
     def test_record_returns_after_the_sync_of_the_file_and_of_its_folders(self):
         hold, synced, folders = threading.Event(), [], []
         real_sync, real_folder = _owner.sync, _owner.sync_folder
+        self.dir = os.path.join(self.dir, "new")
 
         def sync(fd):
             hold.wait(20)
             real_sync(fd)
             synced.append(len(self.stored()))
 
-        client = self.offline()
         with mock.patch.object(_owner, "sync", sync), mock.patch.object(_owner, "sync_folder", lambda p: (folders.append(p), real_folder(p))):
+            client = self.offline()
             caller = threading.Thread(target=client.record, args=("f", 1))
             caller.start()
             caller.join(0.2)
@@ -81,7 +84,8 @@ class Durable(QueueTest):
             hold.set()
             caller.join(20)
         self.assertEqual(synced[-1], 1, "the last sync has the event")
-        self.assertEqual(folders, [self.dir, os.path.join(self.dir, self.queues()[0])])
+        parent = os.path.dirname(self.dir)
+        self.assertEqual(folders, [os.path.dirname(parent), parent, self.dir, os.path.join(self.dir, self.queues()[0])])
 
     def test_durability_os_has_no_sync(self):
         client = self.offline(durability="os")
@@ -188,12 +192,112 @@ class Durable(QueueTest):
         client = self.offline()
         client.record("f", 1)
         go, real = threading.Event(), _owner.sync
-        with mock.patch.object(_owner, "sync", lambda fd: (go.wait(20), real(fd))):
+        with mock.patch.object(_owner, "sync", lambda fd: (go.wait(20), real(fd))), mock.patch.object(_pipeline, "PATIENCE_SECONDS", 0.1):
             with self.assertRaises(UnknownOutcome) as caught:
                 client.record("f", 1, event_id="e", timeout=0.1)
             self.assertEqual(caught.exception.id, "e")
             go.set()
             client.record("f", 1)
+
+
+def full_disk(queue, position):
+    """Replaces DiskQueue.save."""
+    queue.saved = False
+    raise FULL
+
+
+class FullDisk(QueueTest):
+    def test_a_cursor_that_cannot_be_written_holds_nothing_up(self):
+        with mock.patch.object(_writer, "SEGMENT_BYTES", 100), self.client() as client:
+            with mock.patch.object(_queue.DiskQueue, "save", full_disk):
+                for id in "abc":
+                    client.record_many([event(id)])
+                    self.assertEqual(client.flush(20).events, 0)
+                self.assertEqual([r.ids() for r in self.fake.requests], [["a"], ["b"], ["c"]], "sent once")
+                self.assertEqual([c for c, _ in self.errors], ["queue_failed"], "reported once")
+                folder = self.queues()[0]
+                self.assertEqual([n for n in self.files(folder) if n.endswith(".seg")], ["00000002.seg"], "what was sent makes space")
+                self.assertNotIn("cursor", self.files(folder))
+            client._running().sender._looked = -100.0
+            client.record_many([event("d")])
+            client.flush(20)
+            self.assertIn("cursor", self.files(folder))
+        self.assertEqual(self.queues(), [])
+
+    def test_the_cursor_is_written_later_without_another_event(self):
+        with self.client() as client:
+            with mock.patch.object(_queue.DiskQueue, "save", full_disk):
+                client.record_many([event("a")])
+                client.flush(20)
+            run = client._running()
+            run.sender._looked = -100.0
+            with run.pipeline.changed:
+                run.pipeline.changed.notify_all()
+            deadline = time.monotonic() + 20
+            while "cursor" not in self.files(self.queues()[0]):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.005)
+
+    def test_what_was_not_counted_is_kept_before_the_cursor_moves(self):
+        self.fake.then = lambda r: problem(400, "malformed_json") if "c" in r.ids() else verdicts(r, b={"status": "rejected", "code": "x"})
+        real, fails = _owner.write_synced, [FULL, FULL, FULL]
+
+        def write(path, content):
+            if fails and not path.endswith("owner"):
+                raise fails.pop()
+            real(path, content)
+
+        with self.client(max_events=2) as client, mock.patch.object(_owner, "write_synced", write), mock.patch.object(_sender, "FIRST_WAIT", 0.01):
+            client.record_many([event("a"), event("b")])
+            client.flush(20)
+            fails.append(FULL)
+            client.record_many([event("c")])
+            self.assertEqual(client.flush(20).events, 0)
+            self.assertEqual([r.ids() for r in self.fake.requests], [["a", "b"], ["c"]], "not sent again")
+            self.assertEqual(len(client.rejected()), 1)
+        self.assertEqual(len(self.verdicts), 2)
+        self.assertEqual((len(self.files("damaged")), [c for c, _ in self.errors]), (1, ["queue_failed", "queue_failed", "damaged"]))
+
+    def test_queues_are_taken_over_and_new_ones_leave_nothing_behind(self):
+        self.make_queue("a", tenant="t1")
+        client = self.client(tenant="t1", max_age=60)
+        with mock.patch.object(_owner, "write_synced", side_effect=FULL):
+            self.assertEqual(client.flush(20).events, 0)
+            with self.assertRaises(QueueFull):
+                client.record("f", 1, timeout=0.3)
+            self.assertEqual(self.files(), [])
+        self.assertEqual([e["eventId"] for e, _ in self.verdicts], ["a"])
+        client.record("f", 1)
+
+    def test_an_owner_is_overwritten_on_a_full_disk(self):
+        path = self.make_queue("a", tenant="t1", host="elsewhere" * 20, age=61)
+        with mock.patch.object(_owner, "write_synced", side_effect=FULL):
+            (queue,) = _owner.take_over(self.dir, "t1")
+        with open(os.path.join(queue.path, "owner")) as file:
+            owner = json.load(file)
+        self.assertNotEqual(queue.path, path)
+        self.assertEqual((owner["token"], owner["pid"], owner["tenant"]), (queue.token, os.getpid(), "t1"))
+
+    def test_a_queue_that_cannot_be_taken_over_is_reported(self):
+        path = self.make_queue("a")
+        self.make_queue("b")
+        real = os.rename
+        with mock.patch.object(_owner.os, "rename", lambda a, b: real(a, b) if a != path else exec("raise OSError(5, 'disk')")), self.client() as client:
+            self.assertEqual(client.flush(20).events, 0)
+        self.assertEqual([e["eventId"] for e, _ in self.verdicts], ["b"])
+        self.assertIn(path, self.wait_error("queue_failed"))
+
+    def test_a_folder_that_cannot_be_made_is_an_error_at_once(self):
+        file = os.path.join(os.path.dirname(self.dir), "file")
+        open(file, "w").close()
+        with self.assertRaises(MeterplexError) as caught:
+            self.offline(dir=os.path.join(file, "usage"))
+        self.assertEqual(caught.exception.code, "queue_failed")
+        self.assertIn(file, caught.exception.detail)
+        with mock.patch.object(_client.os, "access", return_value=False), self.assertRaises(MeterplexError):
+            self.offline()
+        with mock.patch.object(_owner.os, "mkdir", side_effect=FULL):
+            self.offline()
 
 
 class Full(QueueTest):
@@ -243,6 +347,52 @@ class Full(QueueTest):
             client.acknowledge("b")
             self.assertEqual((client.rejected(), client.stats().accepted), ([], 4))
         self.assertFalse(os.path.exists(self.dir))
+
+    def test_rejected_events_in_memory_count_for_the_bound(self):
+        self.fake.then = lambda r: verdicts(r, **{id: {"status": "rejected", "code": "x"} for id in r.ids()})
+        client = self.client(dir=None, memory=True, queue_bytes=600)
+        client.record_many([event(id) for id in "abc"])
+        self.assertEqual(client.flush(20).events, 0)
+        with self.assertRaises(QueueFull) as caught:
+            client.record_many([event("d")], timeout=0.1)
+        self.assertIn("rejected", caught.exception.detail)
+        caller = threading.Thread(target=client.record_many, args=([event("e")],), kwargs={"timeout": 20})
+        caller.start()
+        for id in "abc":
+            client.acknowledge(id)
+        caller.join(10)
+        self.assertFalse(caller.is_alive(), "acknowledge makes space")
+        client.flush(20)
+        self.assertEqual([r.event["eventId"] for r in client.rejected()], ["e"])
+        client.acknowledge("e")
+        self.assertEqual(client._refused.memory_bytes, 0)
+
+    def test_an_event_in_memory_that_the_service_cannot_read_is_reported(self):
+        self.fake.then = lambda r: problem(400, "malformed_json")
+        client = self.client(dir=None, memory=True)
+        client.record_many([event("a")])
+        client.flush(20)
+        self.assertIn('"eventId":"a"', self.wait_error("damaged"))
+        self.assertEqual(client._refused.memory_bytes, 0)
+
+    def test_memory_is_read_while_it_is_written(self):
+        queue, done = _memory.MemoryQueue(), threading.Event()
+
+        def write():
+            while not done.is_set():
+                queue.append(b"{}")
+
+        old = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, old)
+        sys.setswitchinterval(1e-6)
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            for _ in range(300):
+                queue.read((0, 0), 1000, 1 << 20)
+        finally:
+            done.set()
+            writer.join()
 
 
 class TakenOver(QueueTest):
@@ -355,6 +505,21 @@ class TakenOver(QueueTest):
         client.flush(20)
         self.assertEqual([e["eventId"] for e, _ in self.verdicts], ["b"])
 
+    def test_the_writer_outlives_the_loss_of_a_queue_that_it_has_just_written(self):
+        client = self.offline(max_age=60)
+        client.record_many([event("a")])
+        real, p = _owner.is_owner, client._running().pipeline
+        with mock.patch.object(_owner, "is_owner", lambda queue: real(queue) and (p.drop(queue), True)[1]):
+            client.record_many([event("b")])
+        client.record_many([event("c")])
+        self.assertEqual(sorted(self.stored()), ["a", "b", "c"])
+
+    def test_a_queue_whose_owner_cannot_be_opened_is_left_alone(self):
+        path = self.make_queue("a")
+        with mock.patch.object(_owner, "open", side_effect=OSError(errno.EMFILE, "too many open files"), create=True):
+            self.assertEqual(_owner.take_over(self.dir, ""), [])
+        self.assertEqual(self.queues(), [os.path.basename(path)])
+
     def test_the_owner_is_renewed(self):
         with mock.patch.object(_owner, "RENEW_SECONDS", 0.02):
             client = self.offline()
@@ -406,6 +571,14 @@ class Processes(QueueTest):
             _, err = child.communicate(timeout=20)
         self.assertEqual((child.returncode, err), (0, ""))
         self.assertEqual(self.stored(), ["a", "b"])
+
+    def test_the_end_of_a_program_sends_what_waits(self):
+        program = "\nclient.record('f', 1)"
+        for dir in ("", None):
+            with self.run_program(program, self.fake.url, "late", dir) as child:
+                _, err = child.communicate(timeout=20)
+            self.assertEqual((child.returncode, err), (0, ""))
+        self.assertEqual(len(self.fake.requests), 2)
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork")
     def test_a_child_of_fork_has_a_queue_of_its_own(self):
@@ -493,6 +666,62 @@ class Closing(QueueTest):
         self.assertFalse([thread for thread in threads if thread.is_alive()])
         self.assertLess(time.monotonic() - begun, 10)
         self.assertIn("owner", self.files(self.queues()[0]))
+
+    def test_close_removes_no_queue_that_is_being_written(self):
+        for slow in ("sync", "is_owner"):
+            with self.subTest(slow):
+                client = self.client(max_age=60, dir=f"{self.dir}-{slow}")
+                client.record("f", 1)
+                client.flush(20)
+                closed, writes, recorded, real = threading.Event(), threading.Event(), [], getattr(_owner, slow)
+
+                def wait(of):
+                    found = real(of)
+                    writes.set()
+                    closed.wait(20)
+                    return found
+
+                def work():
+                    try:
+                        recorded.append(client.record("f", 1).event_id)
+                    except MeterplexError as e:
+                        recorded.append(e.code)
+
+                with mock.patch.object(_owner, slow, wait), mock.patch.object(_client, "END_SECONDS", 0.05):
+                    caller = threading.Thread(target=work)
+                    caller.start()
+                    self.assertTrue(writes.wait(20))
+                    threads = client._running().threads
+                    client.close(0)
+                    closed.set()
+                    for thread in (caller, *threads):
+                        thread.join(20)
+                self.dir = client._settings.dir
+                self.assertEqual(self.stored(), recorded, "what record has confirmed is in the queue")
+                with self.client(dir=self.dir) as client:
+                    self.assertEqual(client.flush(20).events, 0)
+                self.assertIn(recorded[0], [e["eventId"] for e, _ in self.verdicts], "and the next client sends it at once")
+
+    def test_queues_that_are_taken_over_during_close_are_given_up(self):
+        self.make_queue("a")
+        looks, closed, real = threading.Event(), threading.Event(), _owner.take_over
+
+        def take_over(*args):
+            looks.set()
+            closed.wait(20)
+            return real(*args)
+
+        with mock.patch.object(_owner, "take_over", take_over), mock.patch.object(_client, "END_SECONDS", 0.05):
+            client = self.client()
+            self.assertTrue(looks.wait(20))
+            threads = client._running().threads
+            client.close(0)
+            closed.set()
+            for thread in threads:
+                thread.join(20)
+        with self.client() as client:
+            self.assertEqual(client.flush(20).events, 0)
+        self.assertEqual([e["eventId"] for e, _ in self.verdicts], ["a"])
 
     def test_callers_of_record_end_with_the_client(self):
         client = self.offline(queue_bytes=100)

@@ -9,7 +9,7 @@ import time
 import unittest
 from unittest import mock
 
-from meterplex import Client, MeterplexError, Remaining, _sender
+from meterplex import Client, MeterplexError, Remaining, _queue, _sender
 from meterplex._events import canonical
 
 from .base import KEY, ClientTest, event
@@ -127,6 +127,28 @@ class Answers(ClientTest):
         self.assertEqual((kept["event"], kept["problem"]["code"]), (event("c"), "malformed_json"))
         self.assertEqual(self.files("rejected"), [])
 
+    def test_a_queue_of_another_program_may_hold_anything(self):
+        folder = os.path.join(self.dir, "q-0123456789abcdef")
+        os.makedirs(folder)
+        with open(os.path.join(folder, "00000001.seg"), "wb") as file:
+            file.write(_queue.MAGIC + b"".join(map(_queue.record, (b'{"a":1}', b'{"eventId":5}', b"\"\xff", b'{"eventId":"e"}'))))
+
+        def reply(r):
+            if b"\xff" in r.body or b'"a"' in r.body:
+                return problem(400, "malformed_json")
+            return answer({"events": [{"index": i, "eventId": e.get("eventId"), "status": "rejected"} for i, e in enumerate(r.events())]}, 202)
+
+        self.fake.then = reply
+        with self.client() as client:
+            self.assertEqual(client.flush(20).events, 0)
+            self.assertEqual([r.event for r in client.rejected()], [{"eventId": 5}, {"eventId": "e"}])
+            client.acknowledge("e")
+        kept = []
+        for name in self.files("damaged"):
+            with open(os.path.join(self.dir, "damaged", name)) as file:
+                kept.append(json.load(file)["event"])
+        self.assertEqual(sorted(kept, key=str), ["\"\ufffd", {"a": 1}])
+
     def test_an_answer_that_is_not_the_services_is_never_success(self):
         def cut(r, n=1):
             return answer({"events": json.loads(verdicts(r)[2])["events"][n:]}, 202)
@@ -139,6 +161,7 @@ class Answers(ClientTest):
             "a list": lambda r: answer([], 202),
             "one verdict too few": cut,
             "another event": lambda r: verdicts(r, a={"eventId": "b"}),
+            "another index": lambda r: verdicts(r, a={"index": 7}),
             "no status": lambda r: verdicts(r, a={"status": None}),
             "redirect": lambda r: (302, {"Location": self.fake.url + "/elsewhere"}, b""),
             "a proxy's 413": lambda r: (413, {}, b"too large"),

@@ -3,13 +3,15 @@
 import json
 import os
 import shutil
-import tempfile
 import unittest
 
 from meterplex import InvalidEvent, MeterplexError, amount, event_id
 from meterplex._events import canonical, complete, uuid7
 from meterplex._owner import release, take_over
+from meterplex._limits import usage_id
 from meterplex._queue import crc32c
+
+from .base import folder as make_folder
 
 DATA = os.path.join(os.path.dirname(__file__), "..", "..", "testdata")
 
@@ -49,6 +51,12 @@ class Vectors(unittest.TestCase):
                 amount(v["decimal"], "unit", v["scale"])
             self.assertEqual(caught.exception.code, "amount_invalid")
             self.assertIn("unit", str(caught.exception))
+
+
+    def test_usage_ids(self):
+        long = "r" * 250
+        for reservation, id in (("r/1", "r/1-usage"), (long[:249], long[:249] + "-usage"), (long, "fb6d383e11d76784ba315ed99addfcf6-usage")):
+            self.assertEqual(usage_id(reservation), id)
 
 
 class Events(unittest.TestCase):
@@ -92,7 +100,9 @@ class GoldenQueues(unittest.TestCase):
     def test_queues(self):
         for name, want in load("queues.json").items():
             for max_bytes in (1 << 20, 1):  # one batch, and one for each event
-                with self.subTest(name, max_bytes=max_bytes), tempfile.TemporaryDirectory() as folder:
+                with self.subTest(name, max_bytes=max_bytes):
+                    folder = make_folder()
+                    self.addCleanup(shutil.rmtree, folder)
                     dir = os.path.join(folder, "queue")
                     shutil.copytree(os.path.join(DATA, "queues", name), dir)
                     ids, damaged = [], []

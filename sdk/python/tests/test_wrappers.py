@@ -13,7 +13,7 @@ from meterplex.middleware import asgi, wsgi
 
 from .base import KEY, ClientTest, event
 from .fake import about
-from .test_limits import HELD
+from .test_limits import HELD, Extended
 
 
 class Async(ClientTest):
@@ -55,6 +55,25 @@ class Async(ClientTest):
         methods = [r.method for r in self.fake.requests]
         self.assertEqual(methods, ["POST", "POST", "POST", "POST", "POST", "DELETE", "GET", "GET", "GET", "POST"])
 
+    def test_a_hold_is_extended_while_its_block_runs(self):
+        self.fake.then = lambda r: about(r, HELD)
+        extended = Extended()
+
+        async def work(client):
+            client._client.extend = extended
+            async with client.reservation("tokens", 5, reservation_id="r1", ttl_seconds=0.03) as hold:
+                while not extended.refused.is_set():
+                    await asyncio.sleep(0.005)
+                await asyncio.sleep(0.05)
+                hold.used = 1
+            async with client.reservation("tokens", 5, ttl_seconds=3) as hold:
+                hold.used = 1
+            await asyncio.sleep(0.01)
+            self.assertEqual(len(asyncio.all_tasks()), 1, "it ends with the block")
+
+        self.run_with(work)
+        extended.check(self, "r1")
+
     def test_deadline_and_cancellation(self):
         async def work(client):
             await client.record_many([event("a")])
@@ -75,6 +94,7 @@ class Async(ClientTest):
         self.assertEqual([e["eventId"] for e, _ in self.verdicts], ["a", "b"], "what was cancelled before it was stored is not stored")
 
     def test_it_has_each_function_of_client(self):
+        self.assertEqual(inspect.signature(AsyncClient), inspect.signature(Client))
         for name, function in inspect.getmembers(Client, inspect.isfunction):
             if not name.startswith("_") and name not in ("submit", "give_up"):
                 self.assertTrue(getattr(AsyncClient, name).__doc__, name)

@@ -9,10 +9,10 @@
 from ._async import AsyncClient, AsyncRows
 from ._calls import Row, Rows
 from ._client import Client, Recorded
-from ._events import Event, amount, event_id
+from ._events import Event, Verdict, amount, event_id
 from ._http import VERSION as __version__
 from ._limits import Account, Check, Committed, Consumed, Held, Reservation
-from ._pipeline import Remaining, Stats, Verdict
+from ._pipeline import Remaining, Stats
 from ._refused import Rejected
 from .errors import InvalidEvent, MeterplexError, QueueFull, QuotaExceeded, UnknownOutcome
 

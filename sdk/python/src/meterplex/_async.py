@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ._calls import Row, Rows
 from ._client import Client, Recorded, event_of
 from ._events import Event
-from ._limits import Committed, Reservation, check_used
+from ._limits import DEFAULT_TTL, Committed, Reservation, check_used
 from .errors import MeterplexError
 
 P = ParamSpec("P")
@@ -69,6 +69,11 @@ def _iterable(call: Callable[Concatenate[Client, P], Rows]) -> Callable[Concaten
     return run
 
 
+def _with_arguments_of(make: Callable[P, Client]) -> Callable[[Callable[..., None]], Callable[Concatenate[AsyncClient, P], None]]:
+    """Give a constructor the arguments of another one, for type checkers and help()."""
+    return lambda init: functools.update_wrapper(init, make.__init__)
+
+
 class AsyncClient:
     """As Client, with its arguments: calls are awaited, lists are iterated with async for. Handlers are called by the sender's thread.
 
@@ -76,6 +81,7 @@ class AsyncClient:
             await client.record("api_calls", 1)
     """
 
+    @_with_arguments_of(Client)
     def __init__(self, *args: Any, **options: Any) -> None:
         self._client = Client(*args, **options)
 
@@ -143,14 +149,25 @@ class AsyncClient:
         self, feature: str, amount: int, *, reservation_id: str | None = None, ttl_seconds: int | None = None, timeout: float = 30.0
     ) -> AsyncIterator[Reservation]:
         """Hold an amount during a block; see Client.reservation."""
-        hold = Reservation(await self.reserve(feature, amount, reservation_id=reservation_id, ttl_seconds=ttl_seconds, timeout=timeout))
-        made = hold.held["reservationId"]
+        core = self._client
+        hold = await _beside(lambda: core._hold(feature, amount, reservation_id, ttl_seconds, timeout))
+        made, ttl = hold.held["reservationId"], ttl_seconds or DEFAULT_TTL
+
+        async def extend() -> None:
+            going = True
+            while going:
+                await asyncio.sleep(ttl / 3)
+                going = await _beside(lambda: core._extended(feature, made, ttl))
+
+        extending = asyncio.ensure_future(extend())
         try:
             yield hold
             used = check_used(hold)
         except BaseException:
-            await asyncio.shield(self.release(feature, made, timeout=timeout))
+            await asyncio.shield(_beside(lambda: core._let_go(feature, made, timeout)))
             raise
+        finally:
+            extending.cancel()
         if used:
             hold.committed = await self.commit(feature, made, used, overage="record", timeout=timeout)
         else:

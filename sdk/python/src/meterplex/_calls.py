@@ -42,8 +42,9 @@ def success(answer: Answer, is_about: Callable[[Row], bool]) -> Row | None:
 
 
 def is_refusal(answer: Answer) -> bool:
-    """Report whether the service refuses the request for good."""
-    return answer.problem() is not None and answer.status < 500 and answer.status not in (408, 429)
+    """Report whether the service refuses the request for good: projection_behind, too, because the service has waited as the caller asked."""
+    problem = answer.problem()
+    return problem is not None and (answer.status < 500 and answer.status not in (408, 429) or problem["code"] == "projection_behind")
 
 
 def call(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import errno
 import os
 import threading
 import time
@@ -14,10 +16,10 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from . import _owner
-from ._events import Event, canonical, complete, format_time, parse_time
+from ._events import Event, Verdict, canonical, complete, format_time, parse_time
 from ._http import Http
-from ._limits import Limits, _Known
-from ._pipeline import Pipeline, Remaining, Settings, Stats, Ticket, Verdict, log
+from ._limits import Limits, Known
+from ._pipeline import Pipeline, Remaining, Settings, Stats, Ticket, log
 from ._queue import HEADER
 from ._reads import Reads
 from ._refused import Refused, Rejected
@@ -27,6 +29,8 @@ from .errors import MeterplexError, UnknownOutcome
 
 
 TOGETHER = 1000  # events of record_many that are written together
+END_SECONDS = 1.0  # for which close waits for a thread to end
+AT_EXIT, AT_EXIT_MEMORY = 1.0, 5.0  # seconds for which the end of a program waits for events to be sent, with and without files
 
 
 class Recorded(NamedTuple):
@@ -108,9 +112,11 @@ class Client(Limits, Reads):
             folder, tenant, durability == "fsync", max_events, max_bytes, max_age, queue_bytes, timeout, longest_wait, key_wait, warn_age, on_verdict, on_error
         )
         self._http = Http(url, key, ca)
-        self._attempt, self._check_timeout, self._max_stale, self._allow = timeout, check_timeout, max_stale, policy == "allow"
-        self._known: dict[str, _Known] = {}
+        self._attempt, self._check_timeout, self._allow = timeout, check_timeout, policy == "allow"
+        self._known = Known(max_stale)
         self._refused = Refused(folder)
+        if folder is not None:
+            _check_folder(folder)
         self._guard = threading.RLock()
         self._closed = False
         self._run: _Running | None = None
@@ -123,8 +129,8 @@ class Client(Limits, Reads):
             if self._closed:
                 raise MeterplexError("closed", "the client is closed")
             if self._run is None:
-                pipeline = Pipeline(self._settings)
-                writer, sender = Writer(pipeline), Sender(pipeline, self._http, self._refused)
+                pipeline = Pipeline(self._settings, self._refused)
+                writer, sender = Writer(pipeline), Sender(pipeline, self._http)
                 threads = tuple(threading.Thread(target=part.run, name=name, daemon=True) for part, name in ((writer, "meterplex-writer"), (sender, "meterplex-sender")))
                 for thread in threads:
                     thread.start()
@@ -205,12 +211,8 @@ class Client(Limits, Reads):
         run.pipeline.stop()
         self._http.abort()
         for thread in run.threads:
-            thread.join(1.0)
-        remaining = self._remaining(run.pipeline)
-        if self._settings.dir is not None:
-            for queue in run.pipeline.queues:
-                _owner.release(queue, remove=queue is run.pipeline.own)
-        return remaining
+            thread.join(END_SECONDS)  # if a slow disk or a handler holds it, it gives its queues up later
+        return self._remaining(run.pipeline)
 
     def _remaining(self, pipeline: Pipeline) -> Remaining:
         with pipeline.changed:
@@ -239,6 +241,11 @@ class Client(Limits, Reads):
     def acknowledge(self, event_id: str) -> None:
         """Forget the rejected events with this id."""
         self._refused.acknowledge(event_id)
+        with self._guard:
+            run = self._run
+        if run is not None:
+            with run.pipeline.to_write:
+                run.pipeline.to_write.notify()  # in memory this makes space
 
     def set_key(self, key: str) -> None:
         """Use another key; what waited for it is sent at once."""
@@ -264,6 +271,7 @@ class Client(Limits, Reads):
         """Begin again in a child of fork: the queue, the threads and the connections are its parent's."""
         self._guard = threading.RLock()
         run, self._run = self._run, None
+        self._refused, self._known = Refused(self._settings.dir), Known(self._known.max_stale)
         self._http.forget()
         if run is not None:
             run.writer.forget()
@@ -277,6 +285,17 @@ def event_of(
     return {name: value for name, value in members.items() if value is not None}  # type: ignore[return-value]
 
 
+def _check_folder(folder: str) -> None:
+    """Make the folder of the queues; MeterplexError if it cannot be made or written. On a full disk record waits for space."""
+    try:
+        _owner.make_folder(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+    except OSError as e:
+        if e.errno not in _owner.DISK_FULL:
+            raise MeterplexError("queue_failed", f"the folder of the queue cannot be used: {e}") from e
+
+
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -288,3 +307,13 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Send, in a short time, what clients that nobody has closed hold; without files it would be lost."""
+    begun = time.monotonic()
+    for client in list(_clients):
+        run = client._run
+        if run is not None:
+            run.pipeline.flush(begun + (AT_EXIT_MEMORY if client._settings.dir is None else AT_EXIT))

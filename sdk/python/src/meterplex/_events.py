@@ -1,4 +1,4 @@
-"""The event: its rules, its canonical JSON, its id."""
+"""The event: its rules, its canonical JSON, its id, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, TypedDict
@@ -32,6 +33,24 @@ class Event(_Required, total=False):
     metadata: Mapping[str, Any] | None
     type: str
     correctionRef: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The service's verdict on an event. status is "accepted", "duplicate", "conflict", "rejected", or one of a later service."""
+
+    event_id: str
+    status: str
+    code: str = ""
+    reason: str = ""
+    remedy: str = ""
+    position: str = ""
+    pointer: str = ""
+
+    @property
+    def counted(self) -> bool:
+        """Whether the event is counted, now or before."""
+        return self.status in ("accepted", "duplicate")
 
 
 _MEMBERS = frozenset({"feature", "amount", "eventId", "timestamp", "metadata", "type", "correctionRef"})

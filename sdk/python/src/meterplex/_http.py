@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import email.utils
+import errno
 import http.client
 import io
 import ipaddress
 import json
+import os
+import selectors
 import socket
 import ssl
 import threading
@@ -22,6 +25,10 @@ from .errors import MeterplexError
 VERSION = "0.1.0"
 MAX_ANSWER = 64 << 20
 MAX_IDLE = 8  # connections
+HEAD_START = 0.25  # seconds of an address before the next one is tried beside it
+
+#: What getaddrinfo returns: family, type, protocol, canonical name, address.
+Address = tuple[int, int, int, str, Any]
 
 
 class NoAnswer(Exception):
@@ -118,6 +125,8 @@ class Http:
         headers = {"Authorization": "Bearer " + self._key, "User-Agent": "meterplex-python/" + VERSION, "Accept": "application/json", **headers}
         while True:
             with self._guard:
+                if self._ended:
+                    raise MeterplexError("closed", "the client is closed")
                 connection = self._idle.pop() if self._idle else None
             kept = connection is not None
             try:
@@ -126,13 +135,11 @@ class Http:
                 with self._guard:
                     self._busy.add(connection)
                     if self._ended:
-                        raise MeterplexError("closed", "the client is closed")
+                        raise ConnectionAbortedError("the client is closed")
                 return self._exchange(connection, method, self._path + path, body, headers, deadline)
-            except (OSError, http.client.HTTPException, ValueError, MeterplexError) as e:
+            except (OSError, http.client.HTTPException, ValueError) as e:
                 if connection is not None:
                     connection.close()
-                if isinstance(e, MeterplexError):
-                    raise
                 if isinstance(e, ssl.SSLError):
                     self._context = None  # the certificates may have changed
                 if not kept or time.monotonic() >= deadline:
@@ -167,23 +174,50 @@ class Http:
     def _connect(self, deadline: float) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection(self._host, self._port)
         connection.default_port = 443 if self._tls else 80
-        error: OSError = TimeoutError("timed out")
-        for address in _resolve(self._host, self._port, _left(deadline)):
+        addresses = _resolve(self._host, self._port, _left(deadline))
+        while True:
+            sock = self._dial(addresses, deadline)
             try:
-                connection.sock = self._dial(address, deadline)
+                sock.settimeout(_left(deadline))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.sock = self._tls_context().wrap_socket(sock, server_hostname=self._host) if self._tls else sock
                 return connection
-            except OSError as e:
-                error = e
-        raise error
+            except BaseException as e:
+                sock.close()
+                if not addresses or not isinstance(e, OSError) or isinstance(e, ssl.SSLCertVerificationError):
+                    raise
 
-    def _dial(self, address: str, deadline: float) -> socket.socket:
-        sock = socket.create_connection((address, self._port), _left(deadline))
+    def _dial(self, addresses: list[Address], deadline: float) -> socket.socket:
+        """Connect to the address that answers first, and take it from the list, and those that refuse.
+
+        Each address is tried a short time after the one before, beside it: a network may drop the packets to one of them.
+        """
+        waiting, error = list(addresses), OSError(errno.ETIMEDOUT, "timed out")
+        tried: dict[socket.socket, Address] = {}
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._tls_context().wrap_socket(sock, server_hostname=self._host) if self._tls else sock
-        except BaseException:
-            sock.close()
-            raise
+            with selectors.DefaultSelector() as selector:
+                while (waiting or tried) and time.monotonic() < deadline and not self._ended:
+                    if waiting:
+                        address = waiting.pop(0)
+                        try:
+                            tried[_begin(address, selector)] = address
+                        except OSError as e:
+                            addresses.remove(address)
+                            error = e
+                            continue
+                    for key, _ in selector.select(min(HEAD_START, _left(deadline) / (1 + len(waiting)))):
+                        selector.unregister(key.fileobj)
+                        sock: socket.socket = key.data
+                        addresses.remove(tried.pop(sock))
+                        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                        if code == 0:
+                            return sock
+                        error = OSError(code, os.strerror(code))
+                        sock.close()
+            raise error
+        finally:
+            for other in tried:
+                other.close()
 
     def _tls_context(self) -> ssl.SSLContext:
         context = self._context
@@ -226,19 +260,34 @@ def _response(deadline: float, sock: socket.socket, *args: Any, **kwargs: Any) -
     return http.client.HTTPResponse(_Reader(sock, deadline), *args, **kwargs)  # type: ignore[arg-type]
 
 
-def _resolve(host: str, port: int, timeout: float) -> list[str]:
+def _begin(address: Address, selector: selectors.BaseSelector) -> socket.socket:
+    """Begin to connect."""
+    sock = socket.socket(*address[:3])
+    try:
+        sock.setblocking(False)
+        code = sock.connect_ex(address[4])
+        if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+            raise OSError(code, os.strerror(code))
+        selector.register(sock, selectors.EVENT_WRITE, sock)
+        return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _resolve(host: str, port: int, timeout: float) -> list[Address]:
     """Return the addresses of a host. The resolver of the system knows no time limit, so it runs beside."""
     try:
         ipaddress.ip_address(host)
-        return [host]
+        return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
     except ValueError:
         pass
-    found: list[str] = []
+    found: list[Address] = []
     errors: list[OSError] = []
 
     def look_up() -> None:
         try:
-            found.extend(dict.fromkeys(str(info[4][0]) for info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+            found.extend(dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
         except OSError as e:
             errors.append(e)
 

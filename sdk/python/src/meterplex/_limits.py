@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +14,11 @@ from typing import Any, TypedDict, cast
 from ._calls import Row, call, is_refusal, path_of, success, waiting, with_query
 from ._events import check_amount, check_feature, check_id, parse_time, plain_metadata, uuid7
 from ._http import Http, NoAnswer
-from .errors import MeterplexError, error_of
+from ._pipeline import Settings
+from .errors import InvalidEvent, MeterplexError, UnknownOutcome, error_of
+
+DEFAULT_TTL = 60  # seconds of a hold, of the service
+SETTLE_SECONDS = 5.0  # for the release of a hold whose outcome is not known
 
 
 class Account(TypedDict):
@@ -82,26 +88,65 @@ class Reservation:
 
 def check_used(hold: Reservation) -> int:
     """Return the amount that a block used; InvalidEvent if it did not say."""
+    if hold.used is None:
+        raise InvalidEvent("amount_invalid", "the block did not say what it used: set used of the reservation, 0 for nothing")
     return check_amount(hold.used, 0)
 
 
+def usage_id(reservation_id: str) -> str:
+    """Return the eventId of a reservation's usage: the same for each attempt to commit it."""
+    short = reservation_id if len(reservation_id) <= 249 else hashlib.sha256(reservation_id.encode()).hexdigest()[:32]
+    return short + "-usage"
+
+
 @dataclass
-class _Known:
+class _Answer:
     at: float
-    answer: Row
+    row: Row
     checked: int = 0  # allowed from this answer since
 
-    def allows(self, amount: int, max_stale: float) -> Check | None:
-        """Return a check from the cached answer; None: the answer does not tell."""
-        reset, remaining = self.answer.get("resetAt"), self.answer.get("remaining")
-        if time.monotonic() - self.at > max_stale or reset is not None and parse_time(reset) <= datetime.now(timezone.utc):
-            return None
-        if isinstance(remaining, int):
-            if amount > remaining - self.checked:
+
+class Known:
+    """The last answer about each feature, for checks without an answer."""
+
+    def __init__(self, max_stale: float) -> None:
+        self.max_stale = max_stale
+        self._guard = threading.RLock()
+        self._answers: dict[str, _Answer] = {}
+
+    def learn(self, feature: str, row: Row) -> None:
+        """Keep an answer of the service."""
+        with self._guard:
+            self._answers[feature] = _Answer(time.monotonic(), row)
+
+    def check(self, feature: str, amount: int) -> Check | None:
+        """Return a check from the last answer; None: it does not tell."""
+        with self._guard:
+            last = self._answers.get(feature)
+            if last is None or time.monotonic() - last.at > self.max_stale or _is_over(last.row.get("resetAt")):
                 return None
-            self.checked += amount
-            return _check(self.answer, "cache", True, remaining - self.checked)
-        return _check(self.answer, "cache", bool(self.answer.get("allowed")), None)
+            remaining = last.row.get("remaining")
+            if not isinstance(remaining, int):
+                return _check(last.row, "cache", bool(last.row.get("allowed")), None)
+            if not _is_limited(last.row):
+                return _check(last.row, "cache", bool(last.row.get("allowed")), remaining)
+            if amount > remaining - last.checked:
+                return None
+            last.checked += amount
+            return _check(last.row, "cache", True, remaining - last.checked)
+
+
+def _is_over(reset: object) -> bool:
+    """Report whether a period has ended, or may have: its end cannot be read."""
+    try:
+        return reset is not None and parse_time(reset) <= datetime.now(timezone.utc)
+    except InvalidEvent:
+        return True
+
+
+def _is_limited(row: Row) -> bool:
+    """Report whether an answer has a limit that denies: the HARD one of a QUOTA feature."""
+    return (row.get("type", "QUOTA"), row.get("limitBehavior", "HARD")) == ("QUOTA", "HARD")
 
 
 def _check(answer: Row, source: str, allowed: bool, remaining: int | None) -> Check:
@@ -116,16 +161,18 @@ class Limits:
     """
 
     _http: Http
+    _settings: Settings
     _attempt: float
     _check_timeout: float
-    _max_stale: float
     _allow: bool  # the policy without an answer
-    _known: dict[str, _Known]
+    _known: Known
 
     def check(self, feature: str, amount: int = 1, *, min_position: str | None = None, wait: int | None = None) -> Check:
         """Return whether an amount may be used, within the check timeout. A hint: between check and use others may use the rest.
 
         Without an answer: from the last answer of the feature if that is fresh and the amount fits; else by the policy.
+        min_position: the answer includes the event at this position, for which the service waits up to `wait` seconds besides (30 at most), or
+        the error is projection_behind.
         """
         check_amount(amount, 0)
         path = with_query(path_of("entitlements", check_feature(feature), "check"), {"amount": amount, "minPosition": min_position})
@@ -138,13 +185,11 @@ class Limits:
             if is_refusal(answer):
                 raise error_of(answer.status, answer.problem() or {})
             return self._without_answer(feature, amount, f"status {answer.status}")
-        self._known[feature] = _Known(time.monotonic(), found)
+        self._known.learn(feature, found)
         return _check(found, "service", found["allowed"], found.get("remaining"))
 
     def _without_answer(self, feature: str, amount: int, reason: str) -> Check:
-        known = self._known.get(feature)
-        found = known.allows(amount, self._max_stale) if known else None
-        return found or Check(self._allow, "policy", reason=reason)
+        return self._known.check(feature, amount) or Check(self._allow, "policy", reason=reason)
 
     def consume(
         self, feature: str, amount: int, *, event_id: str | None = None, metadata: Mapping[str, Any] | None = None, timeout: float = 30.0
@@ -167,8 +212,8 @@ class Limits:
     def commit(
         self, feature: str, reservation_id: str, amount: int, *, event_id: str | None = None, overage: str | None = None, timeout: float = 30.0
     ) -> Committed:
-        """Use an amount of a hold, and release the rest. overage="record": also more than is held. event_id: reservation_id-usage."""
-        event_id = check_id("eventId", f"{reservation_id[:249]}-usage" if event_id is None else event_id)
+        """Use an amount of a hold, and release the rest. overage="record": also more than is held. event_id: <reservation_id>-usage."""
+        event_id = check_id("eventId", usage_id(reservation_id) if event_id is None else event_id)
         body = {"eventId": event_id, "amount": check_amount(amount), "overage": overage}
         return cast(Committed, self._decide("POST", self._reservation(feature, reservation_id, "commit"), body, ("reservationId", reservation_id), timeout))
 
@@ -189,15 +234,20 @@ class Limits:
 
             with client.reservation("tokens", 2000) as hold:
                 hold.used = answer_the_question()
+
+        While the block runs, a thread extends the hold each third of ttl_seconds (60).
         """
-        hold = Reservation(self.reserve(feature, amount, reservation_id=reservation_id, ttl_seconds=ttl_seconds, timeout=timeout))
-        made = hold.held["reservationId"]
+        hold = self._hold(feature, amount, reservation_id, ttl_seconds, timeout)
+        made, ended = hold.held["reservationId"], threading.Event()
         try:
+            threading.Thread(target=self._extend, args=(feature, made, ttl_seconds or DEFAULT_TTL, ended), name="meterplex-hold", daemon=True).start()
             yield hold
             used = check_used(hold)
         except BaseException:
-            self.release(feature, made, timeout=timeout)
+            self._let_go(feature, made, timeout)
             raise
+        finally:
+            ended.set()
         if used:
             hold.committed = self.commit(feature, made, used, overage="record", timeout=timeout)
         else:
@@ -210,6 +260,39 @@ class Limits:
         with self.reservation(feature, amount, reservation_id=reservation_id, ttl_seconds=ttl_seconds, timeout=timeout) as hold:
             hold.used = fn()
         return hold.committed
+
+    def _hold(self, feature: str, amount: int, reservation_id: str | None, ttl_seconds: int | None, timeout: float) -> Reservation:
+        """Reserve. Without an answer release what may be held."""
+        reservation_id = uuid7() if reservation_id is None else reservation_id
+        try:
+            return Reservation(self.reserve(feature, amount, reservation_id=reservation_id, ttl_seconds=ttl_seconds, timeout=timeout))
+        except UnknownOutcome:
+            self._let_go(feature, reservation_id, SETTLE_SECONDS)
+            raise
+
+    def _let_go(self, feature: str, reservation_id: str, timeout: float) -> None:
+        """Release after an error, which an error of the release must not replace."""
+        try:
+            self.release(feature, reservation_id, timeout=timeout)
+        except MeterplexError as e:
+            if e.code not in ("reservation_not_found", "reservation_ended"):
+                self._settings.report(e.code, f"the reservation {reservation_id} is not released, and ends by itself: {e.detail}")
+
+    def _extend(self, feature: str, reservation_id: str, ttl: int, ended: threading.Event) -> None:
+        """Extend a hold until its block ends."""
+        while not ended.wait(ttl / 3):
+            if not self._extended(feature, reservation_id, ttl):
+                return
+
+    def _extended(self, feature: str, reservation_id: str, ttl: int) -> bool:
+        """Extend a hold. False: it is refused for good; the commit says why."""
+        try:
+            self.extend(feature, reservation_id, ttl, timeout=ttl / 3)
+        except UnknownOutcome:
+            pass
+        except MeterplexError:
+            return False
+        return True
 
     def _reservation(self, feature: str, reservation_id: str, *action: str) -> str:
         return path_of("entitlements", check_feature(feature), "reservations", check_id("reservationId", reservation_id), *action)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import secrets
+import shutil
 import socket
 import sys
 import time
+from collections.abc import Callable
 
 from ._queue import DiskQueue, Position
 
 RENEW_SECONDS = 5.0
 DEAD_SECONDS = 60.0
 LOOK_SECONDS = 30.0
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _QUEUE = re.compile(r"q-([0-9a-f]{16})")
 
@@ -39,8 +44,29 @@ def sync_folder(path: str) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
+    except OSError as e:
+        if e.errno != errno.EINVAL:  # a file system that syncs no folders
+            raise
     finally:
         os.close(fd)
+
+
+def make_folder(path: str) -> None:
+    """Make a folder and its parents, durable."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent != path:
+        make_folder(parent)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    try:
+        sync_folder(parent)
+    except PermissionError:
+        pass  # a parent that may be written, but not read
 
 
 def write_synced(path: str, content: bytes) -> None:
@@ -53,9 +79,25 @@ def write_synced(path: str, content: bytes) -> None:
     os.replace(path + ".tmp", path)
 
 
-def _write_owner(folder: str, token: str, tenant: str) -> None:
+def _content(token: str, tenant: str) -> bytes:
     owner = {"version": 1, "token": token, "pid": os.getpid(), "host": socket.gethostname(), "tenant": tenant}
-    write_synced(os.path.join(folder, "owner"), json.dumps(owner, separators=(",", ":")).encode())
+    return json.dumps(owner, separators=(",", ":")).encode()
+
+
+def _replace_owner(folder: str, token: str, tenant: str) -> None:
+    """Write the owner of a queue that was taken over. On a full disk the file is overwritten: the events must leave for the disk to have space."""
+    path, content = os.path.join(folder, "owner"), _content(token, tenant)
+    try:
+        write_synced(path, content)
+    except OSError as e:
+        if e.errno not in DISK_FULL:
+            raise
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            os.pwrite(fd, content, 0)
+            os.ftruncate(fd, len(content))
+        finally:
+            os.close(fd)
 
 
 def begin(folder: str, tenant: str, end: Position) -> DiskQueue:
@@ -64,12 +106,14 @@ def begin(folder: str, tenant: str, end: Position) -> DiskQueue:
     made, path = os.path.join(folder, "tmp-" + token), os.path.join(folder, "q-" + token)
     held.add(token)
     try:
-        os.makedirs(folder, 0o700, exist_ok=True)
+        make_folder(folder)
         os.mkdir(made, 0o700)
-        _write_owner(made, token, tenant)
+        write_synced(os.path.join(made, "owner"), _content(token, tenant))
         os.rename(made, path)
         sync_folder(folder)
     except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
         held.discard(token)
         raise
     return DiskQueue(path, end)
@@ -93,20 +137,22 @@ def renew(queue: DiskQueue) -> None:
 
 
 def release(queue: DiskQueue, remove: bool) -> None:
-    """Let the next client take the queue over at once; remove it, if it may be, when it is empty."""
-    held.discard(queue.token)
+    """Let the next client take the queue over at once; remove it, if it may be, when it is empty. Nothing writes to it any more."""
+    past = time.time() - 2 * DEAD_SECONDS
     try:
         if remove and queue.waiting == 0:
             queue.remove()
         else:
-            past = time.time() - 120
             os.utime(os.path.join(queue.path, "owner"), (past, past))
-    except FileNotFoundError:
-        pass  # another client has it
+            if not queue.saved:
+                queue.save(queue.position)
+    except OSError:
+        pass  # another client has it, or takes it over a little later
+    held.discard(queue.token)
 
 
-def take_over(folder: str, tenant: str) -> list[DiskQueue]:
-    """Take over the queues of dead processes, the oldest first."""
+def take_over(folder: str, tenant: str, report: Callable[[str, str], object] | None = None) -> list[DiskQueue]:
+    """Take over the queues of dead processes, the oldest first. report(code, detail) is called for each that cannot be."""
     taken = []
     for path in sorted(_dead(folder, tenant), key=_age, reverse=True):
         token = secrets.token_hex(8)
@@ -114,13 +160,15 @@ def take_over(folder: str, tenant: str) -> list[DiskQueue]:
         held.add(token)
         try:
             os.rename(path, own)
-            _write_owner(own, token, tenant)
+            _replace_owner(own, token, tenant)
             sync_folder(folder)
             queue = DiskQueue(own)
             queue.count()
             taken.append(queue)
-        except OSError:
-            held.discard(token)  # another client was faster, or takes it over later
+        except OSError as e:
+            held.discard(token)  # another client was faster, or the next look takes it over
+            if report is not None and not isinstance(e, FileNotFoundError):
+                report("queue_failed", f"the queue {path} of an earlier client waits: {e}")
     return taken
 
 
@@ -138,10 +186,10 @@ def _is_dead(path: str, token: str, tenant: str) -> bool:
         with open(os.path.join(path, "owner"), "rb") as file:
             owner = json.load(file)
         pid, host, other = int(owner["pid"]), owner["host"], owner["tenant"]
-    except PermissionError:
-        return False  # a queue of another user
-    except (OSError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return True
+    except OSError:
+        return False  # e.g. a queue of another user; or this process has too many open files
     if other and other != tenant:
         return False
     # A process of this host; if it is this one, no client of it holds the token.

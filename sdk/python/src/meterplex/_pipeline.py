@@ -3,7 +3,6 @@ disk or a network."""
 
 from __future__ import annotations
 
-import errno
 import logging
 import threading
 import time
@@ -14,28 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from . import _owner
+from ._events import Verdict
 from ._queue import HEADER, Batch, Position
+from ._refused import Refused
 from .errors import MeterplexError, QueueFull, UnknownOutcome
 
 log = logging.getLogger("meterplex")
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """The service's verdict on an event. status is "accepted", "duplicate", "conflict", "rejected", or one of a later service."""
-
-    event_id: str
-    status: str
-    code: str = ""
-    reason: str = ""
-    remedy: str = ""
-    position: str = ""
-    pointer: str = ""
-
-    @property
-    def counted(self) -> bool:
-        """Whether the event is counted, now or before."""
-        return self.status in ("accepted", "duplicate")
+PATIENCE_SECONDS = 1.0  # for a write in progress, after the deadline of its caller
 
 
 @dataclass(frozen=True)
@@ -100,7 +85,7 @@ class Queue(Protocol):
 
     def read(self, position: Position, max_events: int, max_bytes: int) -> Batch | None: ...
 
-    def advance(self, position: Position, events: int, size: int) -> None: ...
+    def advance(self, position: Position, events: int) -> None: ...
 
 
 @dataclass(eq=False)
@@ -125,8 +110,9 @@ class Ticket:
 class Pipeline:
     """The state that callers, the writer and the sender share. One lock guards all of it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, refused: Refused) -> None:
         self.settings = settings
+        self.refused = refused
         lock = threading.RLock()  # with Lock, record in a handler of a signal could hang for ever
         self.to_write = threading.Condition(lock)  # the writer waits for it
         self.changed = threading.Condition(lock)  # the sender and flush wait for it
@@ -151,8 +137,8 @@ class Pipeline:
 
     def due(self) -> bool:
         """Report whether the next batch of the own queue is sent now, whatever its age. The caller holds the lock."""
-        s = self.settings
-        return bool(self.flushing or self.own.waiting >= s.max_events or self.own.waiting_bytes >= s.max_bytes)
+        s, own = self.settings, self.own
+        return own is not None and bool(self.flushing or own.waiting >= s.max_events or own.waiting_bytes >= s.max_bytes)
 
     def submit(self, events: list[bytes]) -> Ticket:
         """Give events to the writer."""
@@ -170,8 +156,8 @@ class Pipeline:
         self.changed.notify_all()
 
     def give_up(self, ticket: Ticket) -> MeterplexError | None:
-        """Return the error of a caller whose deadline is over; None: the events are durable. A write in progress has another second."""
-        patience = time.monotonic() + 1
+        """Return the error of a caller whose deadline is over; None: the events are durable. A write in progress has a little longer."""
+        patience = time.monotonic() + PATIENCE_SECONDS
         while True:
             with self.changed:
                 if ticket.future.done():
@@ -186,8 +172,10 @@ class Pipeline:
     def _refusal(self) -> MeterplexError:
         error = self.write_error
         if error is None:
-            return QueueFull("queue_full", f"the queue held {self.waiting_bytes} bytes until the deadline; the event was not stored")
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            kept = self.refused.memory_bytes
+            rest = f", and {kept} of rejected events that are not acknowledged" if kept else ""
+            return QueueFull("queue_full", f"the queue held {self.waiting_bytes} bytes{rest} until the deadline; the event was not stored")
+        if isinstance(error, OSError) and error.errno in _owner.DISK_FULL:
             return QueueFull("queue_full", f"{error}; the event was not stored")
         return MeterplexError("queue_failed", f"{error}; the event was not stored")
 

@@ -144,6 +144,7 @@ class DiskQueue:
         self.end = end
         self.added = self.finished = self.waiting_bytes = 0
         self.position = self._cursor()
+        self.saved = True  # the cursor on the disk is the position
 
     @property
     def token(self) -> str:
@@ -220,16 +221,24 @@ class DiskQueue:
                 return None
             position = batch.after
 
-    def advance(self, position: Position, events: int, size: int) -> None:
-        """Move the cursor, behind events of so many bytes, and delete the segments before it. The caller's lock guards the numbers."""
+    def advance(self, position: Position, events: int) -> None:
+        """Move the cursor behind events that have a final verdict, and delete the segments before it."""
+        try:
+            self.save(position)
+        finally:  # also on a full disk: this makes space
+            for number in self.segments():
+                if number < position[0]:
+                    os.unlink(self.segment(number))
+
+    def save(self, position: Position) -> None:
+        """Write the cursor. With an older one the events behind it are sent again after a crash, and count once."""
+        self.saved = False
         text = json.dumps({"segment": position[0], "offset": position[1]}, separators=(",", ":"))
         cursor = os.path.join(self.path, "cursor")
         with open(os.open(cursor + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(text)
         os.replace(cursor + ".tmp", cursor)
-        for number in self.segments():
-            if number < position[0]:
-                os.unlink(self.segment(number))
+        self.saved = True
 
     def remove(self) -> None:
         """Delete the queue, which holds no event."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ._calls import Row, Rows, call, path_of, waiting, with_query
@@ -11,10 +12,13 @@ from ._http import Http
 class Reads:
     """Lists are iterated page by page; limit is the size of a page.
 
-    min_position: a position of an answer; the read is true at it, and waits for that for at most `wait` seconds (30 at most).
+    min_position: a position of an answer or a verdict; the read is true at it, or the error is projection_behind
+    wait: seconds for which the service waits for min_position (30 at most); without it there is no wait
+    timeout: seconds until there is an answer, besides wait
     """
 
     _http: Http
+    _attempt: float
 
     def aggregates(
         self, *, feature: str | None = None, period: str | None = None, as_of: str | None = None, as_of_position: str | None = None,
@@ -43,7 +47,7 @@ class Reads:
     def receipt(self, event_id: str, *, min_position: str | None = None, wait: int | None = None, timeout: float = 30.0) -> Row:
         """Return what happened to an event, each step with its time."""
         path = with_query(path_of("usage", "events", event_id), {"minPosition": min_position})
-        return call(self._http, "GET", path, lambda row: row.get("eventId") == event_id, headers=waiting(wait), timeout=timeout, attempt=30.0 + (wait or 0))
+        return self._read(path, lambda row: row.get("eventId") == event_id, wait, timeout)
 
     def entitlements(self, *, min_position: str | None = None, wait: int | None = None, limit: int | None = None, timeout: float = 30.0) -> Rows:
         """Return a check of each feature of the subscription."""
@@ -56,7 +60,11 @@ class Reads:
     def _rows(self, path: str, query: dict[str, Any], wait: int | None, timeout: float) -> Rows:
         def read(cursor: str | None) -> tuple[list[Row], str | None]:
             page = with_query(path, {**query, "cursor": cursor})
-            found = call(self._http, "GET", page, lambda row: isinstance(row.get("data"), list), headers=waiting(wait), timeout=timeout, attempt=30.0 + (wait or 0))
+            found = self._read(page, lambda row: isinstance(row.get("data"), list), wait, timeout)
             return found["data"], found.get("nextCursor")
 
         return Rows(read)
+
+    def _read(self, path: str, is_about: Callable[[Row], bool], wait: int | None, timeout: float) -> Row:
+        more = wait or 0
+        return call(self._http, "GET", path, is_about, headers=waiting(wait), timeout=timeout + more, attempt=self._attempt + more)

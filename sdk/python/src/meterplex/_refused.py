@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
 from . import _owner
-from ._events import format_time
-from ._pipeline import Verdict
+from ._events import Verdict, format_time
 from ._queue import Damage
 
 
@@ -28,20 +28,17 @@ class Rejected:
 
 
 class Refused:
-    """The folders rejected and damaged of a client's directory, or their content in memory."""
+    """The folders rejected and damaged of a client's directory; without one, rejected events in memory."""
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
-        self._memory: dict[str, bytes] = {}
+        self._guard = threading.RLock()  # of the memory
+        self._memory: dict[str, bytes] = {}  # the content of rejected/
+        self.memory_bytes = 0  # they count for the bound of the queue
 
     def _write(self, kind: str, files: dict[str, bytes]) -> None:
-        if self._folder is None:
-            self._memory.update({f"{kind}/{name}": content for name, content in files.items()})
-            return
-        folder = os.path.join(self._folder, kind)
-        if not os.path.isdir(folder):
-            os.makedirs(folder, 0o700, exist_ok=True)
-            _owner.sync_folder(self._folder)
+        folder = os.path.join(str(self._folder), kind)
+        _owner.make_folder(folder)
         for name, content in files.items():
             _owner.write_synced(os.path.join(folder, name), content)
         _owner.sync_folder(folder)
@@ -52,12 +49,27 @@ class Refused:
         for event, v in refused:
             rest = {"status": v.status, "code": v.code, "reason": v.reason, "remedy": v.remedy, "at": _now()}
             files[_name(v.event_id, event)] = b'{"event":' + event + b"," + json.dumps(rest, separators=(",", ":")).encode()[1:]
-        self._write("rejected", files)
+        if self._folder is not None:
+            self._write("rejected", files)
+            return
+        with self._guard:
+            for name, content in files.items():
+                self._forget(name)
+                self._memory[name] = content
+                self.memory_bytes += len(content)
+
+    def _forget(self, name: str) -> None:
+        with self._guard:
+            self.memory_bytes -= len(self._memory.pop(name, b""))
 
     def damage_event(self, event: bytes, event_id: str, problem: dict[str, Any]) -> None:
-        """Keep an event that the service cannot read, with its problem."""
+        """Keep an event that the service cannot read, with its problem; one that is no JSON as a text."""
         rest = json.dumps({"problem": problem, "at": _now()}, separators=(",", ":")).encode()
-        shown = event if event_id else json.dumps(event.decode(errors="replace")).encode()
+        try:
+            json.loads(event.decode())
+            shown = event
+        except ValueError:
+            shown = json.dumps(event.decode(errors="replace")).encode()
         self._write("damaged", {"event-" + _name(event_id, event): b'{"event":' + shown + b"," + rest[1:]})
 
     def damage(self, token: str, damage: Damage) -> None:
@@ -79,7 +91,7 @@ class Refused:
         """Remove the entries of an event."""
         for name in self._rejected_files(_hash(event_id.encode(), 32) + "-"):
             if self._folder is None:
-                del self._memory["rejected/" + name]
+                self._forget(name)
                 continue
             try:
                 os.unlink(os.path.join(self._folder, "rejected", name))
@@ -88,8 +100,8 @@ class Refused:
 
     def _rejected_files(self, prefix: str) -> dict[str, bytes]:
         if self._folder is None:
-            names = {name.removeprefix("rejected/"): content for name, content in self._memory.items() if name.startswith("rejected/")}
-            return {name: content for name, content in names.items() if name.startswith(prefix)}
+            with self._guard:
+                return {name: content for name, content in self._memory.items() if name.startswith(prefix)}
         folder, found = os.path.join(self._folder, "rejected"), {}
         try:
             for name in sorted(os.listdir(folder)):

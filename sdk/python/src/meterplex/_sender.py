@@ -6,16 +6,17 @@ import gzip
 import json
 import random
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 from . import _owner
 from ._codes import REMEDIES
-from ._events import parse_time
+from ._events import Verdict, parse_time
 from ._http import Answer, Http, NoAnswer
-from ._pipeline import Pipeline, Verdict, log
-from ._queue import HEADER, Batch, DiskQueue
-from ._refused import Refused
+from ._pipeline import Pipeline, log
+from ._queue import HEADER, Batch, DiskQueue, Position
 
 FIRST_WAIT = 0.5  # seconds, doubled after each attempt
 WARN_EVERY = 3600.0  # seconds between warnings of old events
@@ -24,12 +25,13 @@ WARN_EVERY = 3600.0  # seconds between warnings of old events
 class Sender:
     """Sends batches until the pipeline stops."""
 
-    def __init__(self, pipeline: Pipeline, http: Http, refused: Refused) -> None:
-        self._p, self._http, self._refused = pipeline, http, refused
+    def __init__(self, pipeline: Pipeline, http: Http) -> None:
+        self._p, self._http, self._refused = pipeline, http, pipeline.refused
         self._looked = -_owner.LOOK_SECONDS
         self._failing = 0.0  # when the present outage began; 0: none
         self._attempt = 0  # in the present outage
         self._reported = False  # the present outage
+        self._told = False  # that the disk fails
         self._warned = -WARN_EVERY
         self.key_changed = False
 
@@ -43,6 +45,8 @@ class Sender:
             except Exception as e:  # a disk that fails; the events stay where they are
                 log.debug("sender", exc_info=True)
                 self._fail(f"{type(e).__name__}: {e}", None)
+        for queue in self._p.taken:
+            _owner.release(queue, remove=False)
 
     def _look(self) -> None:
         """Take over the queues of dead processes."""
@@ -50,10 +54,14 @@ class Sender:
         if time.monotonic() - self._looked < _owner.LOOK_SECONDS and p.looked:
             return
         taken: list[DiskQueue] = []
-        try:
-            taken = _owner.take_over(s.dir, s.tenant) if s.dir is not None else []
-        except OSError as e:
-            s.report("queue_failed", f"{s.dir} cannot be read: {e}")
+        if s.dir is not None:
+            try:
+                taken = _owner.take_over(s.dir, s.tenant, s.report)
+            except OSError as e:
+                s.report("queue_failed", f"{s.dir} cannot be read: {e}")
+            for queue in p.queues:
+                if not queue.saved:
+                    self._move(queue, queue.position)
         self._looked = time.monotonic()
         with p.changed:
             p.taken += taken
@@ -95,7 +103,8 @@ class Sender:
             with p.changed:
                 if queue is p.own and len(batch.events) < waiting:
                     p.first_waiting = since
-            self._keep_damages(queue, batch)
+            if not self._keep_damages(queue, batch):
+                return
             if batch.events:
                 self._send(queue, batch)
             else:
@@ -120,15 +129,37 @@ class Sender:
             queue.remove()
             p.drop(queue)
 
-    def _keep_damages(self, queue: Any, batch: Batch) -> None:
+    def _keep_damages(self, queue: Any, batch: Batch) -> bool:
+        """Keep and report the bytes that are no records. False: the pipeline stops."""
         for damage in batch.damages:
             if damage.bytes:
-                self._refused.damage(queue.token, damage)
+                if not self._keep(partial(self._refused.damage, queue.token, damage)):
+                    return False
                 self._p.stats.damaged += 1
                 detail = f"{len(damage.bytes)} bytes at {damage.offset} of segment {damage.segment} of queue {queue.token} are no record; moved to damaged/"
             else:
                 detail = f"segment {damage.segment} of queue {queue.token} is missing"
             self._p.settings.report("damaged", detail)
+        return True
+
+    def _keep(self, write: Callable[[], None]) -> bool:
+        """Write what must be kept before the cursor moves behind it, until the disk takes it. False: the pipeline stops."""
+        while not self._p.stopping:
+            try:
+                write()
+                self._told, self._attempt = False, 0
+                return True
+            except OSError as e:
+                self._tell(f"what was not counted cannot be kept, so that sending waits: {e}")
+                self._back_off()
+        return False
+
+    def _tell(self, detail: str) -> None:
+        """Report once that the disk fails."""
+        self._p.stats.last_error = "queue_failed: " + detail
+        if not self._told:
+            self._told = True
+            self._p.settings.report("queue_failed", detail)
 
     def _send(self, queue: Any, batch: Batch) -> bool:
         """Send events until each has a final verdict. False: the pipeline stops."""
@@ -142,8 +173,7 @@ class Sender:
             verdicts = _verdicts(answer, ids) if answer is not None else None
             if verdicts is not None:
                 self._recover()
-                self._finish(queue, batch, events, verdicts)
-                return True
+                return self._finish(queue, batch, events, verdicts)
             if answer is not None and answer.status in (401, 403):
                 self._refuse_key(answer)
                 continue
@@ -154,8 +184,7 @@ class Sender:
                 problem = answer.problem()
                 if problem is not None and answer.status not in (404, 405):
                     self._recover()
-                    self._damage(queue, batch, ids[0], problem)
-                    return True
+                    return self._damage(queue, batch, ids[0], problem)
             self._fail(reason, answer)
         return False
 
@@ -181,8 +210,11 @@ class Sender:
         if now - self._failing >= s.longest_wait and not self._reported:
             self._reported = True
             s.report("unavailable", f"no event could be sent for {now - self._failing:.0f} s; events wait in the queue: {reason}")
-        least = answer.retry_after() if answer is not None else 0.0
-        most = min(s.longest_wait, FIRST_WAIT * 2 ** min(self._attempt, 30))
+        self._back_off(answer.retry_after() if answer is not None else 0.0)
+
+    def _back_off(self, least: float = 0.0) -> None:
+        """Wait before the next attempt, longer after each; a flush ends the wait, but not the least one."""
+        most = min(self._p.settings.longest_wait, FIRST_WAIT * 2 ** min(self._attempt, 30))
         self._attempt += 1
         self._pause(least, flush=False)
         self._pause(random.uniform(0, most) - least)
@@ -213,29 +245,45 @@ class Sender:
             self._warned = time.monotonic()
             self._p.settings.report("too_old", f"the oldest event is {oldest / 86400:.1f} days old; the service refuses events that are more than 7 days old")
 
-    def _finish(self, queue: Any, batch: Batch, events: list[dict[str, Any]], verdicts: list[Verdict]) -> None:
-        """Keep what was not counted, then call the handler, then move the cursor."""
+    def _finish(self, queue: Any, batch: Batch, events: list[dict[str, Any]], verdicts: list[Verdict]) -> bool:
+        """Keep what was not counted, then call the handler, then move the cursor. False: the pipeline stops."""
         refused = [(event, v) for event, v in zip(batch.events, verdicts) if not v.counted]
-        if refused:
-            self._refused.reject(refused)
+        if refused and not self._keep(lambda: self._refused.reject(refused)):
+            return False
         for event, verdict in zip(events, verdicts):
             try:
                 self._p.settings.on_verdict(event, verdict)
             except Exception:
                 log.exception("on_verdict failed")
         self._advance(queue, batch, verdicts)
+        return True
 
-    def _damage(self, queue: Any, batch: Batch, event_id: Any, problem: dict[str, Any]) -> None:
-        """Keep an event that the service cannot read even alone."""
-        event_id = event_id if isinstance(event_id, str) else ""
-        self._refused.damage_event(batch.events[0], event_id, problem)
+    def _damage(self, queue: Any, batch: Batch, event_id: Any, problem: dict[str, Any]) -> bool:
+        """Keep an event that the service cannot read even alone; without files report it. False: the pipeline stops."""
+        event, event_id = batch.events[0], event_id if isinstance(event_id, str) else ""
+        where = "moved to damaged/"
+        if self._p.settings.dir is None:
+            where = "which has no file: " + event.decode(errors="replace")
+        elif not self._keep(lambda: self._refused.damage_event(event, event_id, problem)):
+            return False
         self._p.stats.damaged += 1
-        self._p.settings.report("damaged", f"the service cannot read the event {event_id!r}, moved to damaged/: {problem['code']}: {problem.get('detail', '')}")
+        self._p.settings.report("damaged", f"the service cannot read the event {event_id!r}, {where}: {problem['code']}: {problem.get('detail', '')}")
         self._advance(queue, batch, [])
+        return True
+
+    def _move(self, queue: Any, position: Position, events: int = 0) -> None:
+        """Move the cursor. If the disk does not take it, sending goes on: a crash repeats events, which count once."""
+        try:
+            queue.advance(position, events)
+            self._told = False
+        except FileNotFoundError:
+            raise  # another client has the queue
+        except OSError as e:
+            self._tell(f"the cursor of {queue.path} cannot be written; sending goes on, and events are sent again after a crash: {e}")
 
     def _advance(self, queue: Any, batch: Batch, verdicts: list[Verdict]) -> None:
         size = sum(HEADER + len(event) for event in batch.events)
-        queue.advance(batch.after, len(batch.events), size)
+        self._move(queue, batch.after, len(batch.events))
         stats = self._p.stats
         with self._p.changed:
             queue.position = batch.after
@@ -255,7 +303,7 @@ class Sender:
 
 def _decode(event: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(event)
+        found = json.loads(event.decode())
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {}
@@ -277,9 +325,11 @@ def _verdicts(answer: Answer, ids: list[Any]) -> list[Verdict] | None:
     if not isinstance(entries, list) or len(entries) != len(ids):
         return None
     verdicts = []
-    for entry, sent in zip(entries, ids):
-        if not isinstance(entry, dict) or entry.get("eventId") != sent or not isinstance(entry.get("status"), str) or not entry["status"]:
+    for index, (entry, sent) in enumerate(zip(entries, ids)):
+        if not isinstance(entry, dict) or entry.get("eventId") != sent or entry.get("index", index) != index:
+            return None
+        if not isinstance(entry.get("status"), str) or not entry["status"]:
             return None
         code, reason, position, pointer = (str(entry.get(name) or "") for name in ("code", "reason", "position", "pointer"))
-        verdicts.append(Verdict(sent or "", entry["status"], code, reason, REMEDIES.get(code, ""), position, pointer))
+        verdicts.append(Verdict(sent if isinstance(sent, str) else "", entry["status"], code, reason, REMEDIES.get(code, ""), position, pointer))
     return verdicts

@@ -25,13 +25,15 @@ class Writer:
         self._renewed = 0.0
 
     def run(self) -> None:
-        """Run until the pipeline stops."""
+        """Run until the pipeline stops. Then only give the queue up: while an event is being written, nobody else may remove its queue."""
         while (group := self._next()) is not None:
             self._renew()
             if group:
                 self._write(group)
         self._close()
         self._p.stop()  # events that are pending again
+        if self._p.settings.dir is not None and self._p.own is not None:
+            _owner.release(self._p.own, remove=True)
 
     def _next(self) -> list[Ticket] | None:
         """Wait for events, or for the time to renew the owners. None: the pipeline stops."""
@@ -49,7 +51,7 @@ class Writer:
     def _fitting(self) -> list[Ticket]:
         """Take the pending events that the bound of the queue allows, in order."""
         p, group, size = self._p, [], 0
-        room = p.settings.queue_bytes - p.waiting_bytes
+        room = p.settings.queue_bytes - p.waiting_bytes - p.refused.memory_bytes
         while p.pending and size < GROUP_BYTES:
             if p.pending[0].future.cancelled():
                 p.pending.popleft()
