@@ -25,7 +25,7 @@ class Requests(unittest.TestCase):
         self.fake = Fake()
         self.fake.then = lambda r: answer({"path": r.path})
         self.addCleanup(self.fake.close)
-        self.http = Http(self.fake.url + "/prefix/", "k", None)
+        self.http = Http(self.fake.url + "/prefix/api/v1/", "k", None)
         self.addCleanup(self.http.close)
 
     def get(self, http=None, timeout=10.0):

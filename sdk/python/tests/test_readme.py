@@ -15,7 +15,7 @@ README = os.path.join(os.path.dirname(__file__), "..", "README.md")
 class Readme(ClientTest):
     def reply(self, request):
         if request.path == "/api/v1/usage/events":
-            return verdicts(request, **{"upload-4711": {"status": "rejected", "code": "feature_not_found", "reason": "x"}})
+            return verdicts(request, **{id: {"status": "rejected", "code": "feature_not_found", "reason": "x"} for e in request.events() if e["feature"] == "emails" for id in [e["eventId"]]})
         return about(request, {**HELD, "allowed": True, "status": "AGGREGATED", "data": [{"feature": "api_calls", "amount": 1}], "nextCursor": None})
 
     def test_blocks(self):
@@ -27,7 +27,7 @@ class Readme(ClientTest):
         openai = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=lambda **k: OPENAI)))
         space = {"print": lambda *a: printed.append(" ".join(map(str, a))), "openai": openai, "app": lambda environ, start: [start("200 OK", [])]}
         for block in blocks:
-            block = block.replace("https://meterplex.example.com", self.fake.url).replace("/var/lib/app/usage", self.dir)
+            block = block.replace("https://meterplex.example.com", self.fake.url).replace("usage-queue", self.dir)
             if "client.rejected()" in block:
                 with self.assertLogs("meterplex", "WARNING"):
                     space["client"].flush(20)
@@ -38,5 +38,5 @@ class Readme(ClientTest):
         client.close()
         self.assertEqual(len([line for line in printed if "feature_not_found" in line]), 1)
         sent = sorted((e["feature"], e["amount"]) for r in self.fake.requests if r.path == "/api/v1/usage/events" for e in r.events())
-        self.assertEqual(sent, [("api_calls", 1), ("api_calls", 1), ("api_calls", 1), ("api_calls", 3), ("emails", 1), ("input_tokens", 11), ("output_tokens", 22),
-                                ("storage_bytes", 52428800), ("traffic_mb", 1500)])
+        self.assertEqual(sent, [("api_calls", 1), ("api_calls", 1), ("api_calls", 1), ("api_calls", 3), ("emails", 1), ("input_tokens", 11), ("input_tokens", 2000),
+                                ("output_tokens", 22), ("output_tokens", 1500)])

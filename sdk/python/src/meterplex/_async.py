@@ -186,4 +186,4 @@ class AsyncClient:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.close()
+        await _beside(functools.partial(self._client.__exit__, kind, error, trace))

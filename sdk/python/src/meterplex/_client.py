@@ -61,7 +61,7 @@ def log_error(code: str, detail: str) -> None:
 class Client(Limits, Reads):
     """Sends usage of one tenant, and asks its limits. It reads no environment, and its threads keep no process alive.
 
-    url: of the service, e.g. https://meterplex.example.com
+    url: of the service, e.g. https://meterplex.example.com; a path in front of /api/v1 stays
     key: a key of the tenant, mp_live_…
     dir: the folder of the queue, one for each tenant; None only with memory=True
     tenant: names the owner of the queue; a client of another tenant does not send its events
@@ -75,6 +75,8 @@ class Client(Limits, Reads):
     timeout: seconds for one attempt of a request
     on_verdict(event, verdict): called by the sender's thread for each verdict, at least once; the default logs those not counted
     on_error(code, detail): called for errors of the sender; the default logs them
+
+    A program that ends without close waits for at most 1 s (without files 5 s) for what is not sent.
     """
 
     def __init__(
@@ -265,7 +267,18 @@ class Client(Limits, Reads):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        with self._guard:
+            run = self._run
+        left = self.close()
+        if run is not None:
+            self._unsent(left, run.pipeline)
+
+    def _unsent(self, left: Remaining, pipeline: Pipeline) -> None:
+        """Report what a program leaves that does not ask."""
+        if left.events:
+            folder, reason = self._settings.dir, pipeline.stats.last_error or "there was no time"
+            then = f"the next client of {folder} sends them" if folder else "they end with this process"
+            self._settings.report("unsent", f"{left.events} events are not sent; {then}: {reason}")
 
     def _forked(self) -> None:
         """Begin again in a child of fork: the queue, the threads and the connections are its parent's."""
@@ -317,3 +330,4 @@ def _at_exit() -> None:
         run = client._run
         if run is not None:
             run.pipeline.flush(begun + (AT_EXIT_MEMORY if client._settings.dir is None else AT_EXIT))
+            client._unsent(client._remaining(run.pipeline), run.pipeline)

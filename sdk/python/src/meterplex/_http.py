@@ -104,7 +104,7 @@ class Http:
             raise MeterplexError("invalid_argument", f"url is {url!r}: expected e.g. https://meterplex.example.com")
         self._tls, self._host = parts.scheme == "https", parts.hostname
         self._port = parts.port or (443 if self._tls else 80)
-        self._path, self._ca = parts.path.rstrip("/"), ca
+        self._path, self._ca = parts.path.rstrip("/").removesuffix("/api/v1"), ca
         self._context: ssl.SSLContext | None = None
         self._guard = threading.RLock()
         self._idle: list[http.client.HTTPConnection] = []
