@@ -3,12 +3,14 @@
 # One set of compiler flags: run, build and test, and each clone, share what is compiled. Without paths and debugging information.
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath -gcflags=all=-dwarf=false)
 # The compiler needs a quarter less processor time if it collects garbage later.
-VET = GOGC=400 go vet $(PKG)
-PKG = ./...
+test lint: export GOGC = 400
+# The modules of go.work.
+ALL = ./... ./test/... ./sdk/go/... ./examples/llm-budget
+PKG = $(ALL)
 COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 TEST = go test -vet=off $(TESTFLAGS)
 LONG = -count=1 -timeout 0 -v
-RACED = ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
+RACED = ./sdk/go/... ./domain/... ./events/... ./commands/... ./infra/postgres/... ./http/body
 
 .PHONY: help run build test test-all lint vulnerabilities release torture planted mutants fuzz bench generate
 
@@ -22,21 +24,18 @@ build: ## Build bin/meterplex
 	@go build -ldflags "-X main.commit=$(COMMIT)" -o bin/meterplex ./cmd/meterplex
 
 test: ## Run each promise end to end and the short form of all other tests (PKG=./infra/relay TESTFLAGS='-run TestP2_': a part)
-	$(VET)
-	GOGC=400 $(TEST) -short -p 3 -timeout 8m $(PKG)
-	$(if $(filter ./...,$(PKG)),cd sdk/go && go vet ./... && $(TEST) ./... && cd ../../examples/llm-budget && go vet)
+	go vet $(PKG)
+	$(TEST) -short -p 3 -timeout 8m $(PKG)
 
 test-all: lint ## Run every test in full, before a release (an hour; Chromium, npm and Python are used if installed)
-	$(VET)
-	$(TEST) -p 2 -timeout 2h ./...
+	go vet $(ALL)
+	$(TEST) -p 2 -timeout 2h $(ALL)
 	$(TEST) -race -p 2 -timeout 2h $(RACED)
-	cd deploy/check && $(TEST) -count=1 ./...
-	cd sdk/go && go vet ./... && $(TEST) -race -count=1 ./...
+	cd deploy/check && GOWORK=off $(TEST) -count=1 ./...
 
 lint: ## Check form, known faults, the rules of imports, links: gofmt, staticcheck, the tests of the root folder
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt -w the files above"; exit 1; }
-	GOGC=400 go tool staticcheck ./...
-	cd sdk/go && go tool -modfile=../../go.mod staticcheck ./... && cd ../../examples/llm-budget && go tool -modfile=../../go.mod staticcheck
+	go tool staticcheck $(ALL)
 	$(TEST) -short -timeout 8m .
 	@$(MAKE) --no-print-directory vulnerabilities
 
@@ -57,27 +56,27 @@ release: ## Build dist/: the programs of each platform, their SBOM and checksums
 	cd dist && sha256sum * > SHA256SUMS
 
 torture: ## Apply random faults to real instances for METERPLEX_TEST_DURATION (20m) from METERPLEX_TEST_SEED (random)
-	METERPLEX_TEST_DURATION=$${METERPLEX_TEST_DURATION:-20m} $(TEST) $(LONG) ./cmd/meterplex/e2e -run '^TestTorture$$' $(ARGS)
+	METERPLEX_TEST_DURATION=$${METERPLEX_TEST_DURATION:-20m} $(TEST) $(LONG) ./test/e2e -run '^TestTorture$$' $(ARGS)
 
 planted: ## Plant each known bug, require that its test fails, and write docs/reliability/planted.md (20 minutes; ARGS=name)
-	cmd/planted/planted.sh $(ARGS)
+	test/planted/planted.sh $(ARGS)
 
 mutants: ## Change single operators of domain, events and commands, and list those that no test notices (ARGS='--diff main~5 domain')
-	cmd/planted/mutants.sh $(ARGS)
+	test/planted/mutants.sh $(ARGS)
 
 fuzz: ## Run each fuzz target for FUZZTIME (20s)
-	@for p in $$(go list ./...); do for f in $$(go test $$p -list '^Fuzz' | grep ^Fuzz); do \
+	@for p in $$(go list $(ALL)); do for f in $$(go test $$p -list '^Fuzz' | grep ^Fuzz); do \
 	  echo "$$p $$f"; go test $$p -run XXX -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-20s} -fuzzminimizetime 1x -parallel 1 || exit 1; done; done
 
-bench: build ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md (ARGS=--quick: some minutes, table only)
-	./bin/meterplex bench $(or $(ARGS),--out docs/benchmarks)
-	$(if $(ARGS),,go run ./cmd/scaling)
+bench: ## Measure the service beside its raw limits, into docs/benchmarks/ and docs/scaling.md (ARGS=--quick: some minutes, table only)
+	go build -o bin/bench ./test/bench && ./bin/bench all $(or $(ARGS),--out docs/benchmarks)
+	$(if $(ARGS),,go run ./test/scaling)
 
 UPDATE = $(TEST) -count=1
 generate: ## Write every generated file: vocabulary, rules and dashboards, codes of errors, examples, golden files
 	$(UPDATE) ./events -run '^TestEveryVocabularyIsEmbedded$$' -update
-	$(UPDATE) ./deploy/observe -run '^TestTheFilesHoldTheTable$$' -update
+	$(UPDATE) ./test/observe -run '^TestTheFilesHoldTheTable$$' -update
 	$(UPDATE) ./domain/codes -run '^(TestTheDocumentHoldsTheTable|TestTheSDKsHoldTheRemedies)$$' -update
 	$(UPDATE) ./http -run '^TestEveryExampleIsSent$$' -update
 	$(UPDATE) ./http -run '^TestTheSDKsKnowTheDocument$$' -update-sdk
-	cd deploy/check && $(UPDATE) -run '^TestTheChartRenders$$' . -update
+	cd deploy/check && GOWORK=off $(UPDATE) -run '^TestTheChartRenders$$' . -update

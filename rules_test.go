@@ -63,9 +63,7 @@ var layers = map[string]layer{
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
 
-	"deploy":      {}, // generates files: the standard library only
-	"cmd/scaling": {}, // no part of the service
-	"infra":       {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"infra": {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
@@ -74,7 +72,6 @@ var layers = map[string]layer{
 	"infra/postgres/store": {ours: []string{"commands", "domain", "domain/seats", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/simulation":    {}, // tests only
 
 	// The local PostgreSQL, its tests' databases, and the words that it shares with the local Kafka need no client of Kafka.
 	"infra/local":                     {ours: []string{"infra/local"}, others: []string{"github.com/jackc/pgx/v5"}},
@@ -103,7 +100,6 @@ var layers = map[string]layer{
 	"sdk":                  {},                                        // runs the tests of the SDKs
 	"examples":             {},                                        // clients of the HTTP API: the standard library only
 	"sdk/conformance":      {ours: []string{"infra/local/localtest"}}, // for tests only: a client of the HTTP API and of the SDKs' programs
-	"cmd/bench":            {ours: []string{"events", "infra", "infra/local", "infra/local/localkafka"}, anyOther: true},
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {ours: []string{"domain/csvtext"}},
 	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output", "domain/codes"}},
@@ -120,7 +116,7 @@ var layers = map[string]layer{
 	"cmd/meterplex/verify": {ours: []string{"events", "domain/strictjson"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
 	"cmd/meterplex/doctor": {ours: []string{"events", "projections", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "cmd/bench", "commands", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
+		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "commands", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
 		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }
 

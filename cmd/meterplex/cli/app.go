@@ -1,6 +1,6 @@
 // Package cli is the command line: each noun has its own file.
 //
-// All commands except serve, migrate, demo, tour, verify and bench use only the service's
+// All commands except serve, migrate, demo, tour and verify use only the service's
 // HTTP API, as any other client does. The package holds no metering rules.
 package cli
 
@@ -75,9 +75,6 @@ type grammar struct {
 	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
 
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
-	Bench      BenchCmd      `cmd:"" help:"Measure the service beside the raw limits of its servers."`
-	BenchServe BenchServeCmd `cmd:"" name:"bench-serve" hidden:"" help:"Run the service under a profiler, for bench."`
-	BenchEmpty BenchEmptyCmd `cmd:"" name:"bench-empty" hidden:"" help:"Run an empty HTTP server, for bench."`
 	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
 	Help       HelpCmd       `cmd:"" help:"Show the help of a command, as --help does."`
 	Completion CompletionCmd `cmd:"" help:"Write a completion script for a shell."`

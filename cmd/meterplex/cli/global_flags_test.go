@@ -69,7 +69,7 @@ func TestKeysFollowNoRedirect(t *testing.T) {
 		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
 	}))
 	t.Cleanup(service.Close)
-	for _, args := range []string{"tenants list", "webhooks create https://c.example --tenant t --event period.closed", "events tail", "usage send a 1", "bench ingest"} {
+	for _, args := range []string{"tenants list", "webhooks create https://c.example --tenant t --event period.closed", "events tail", "usage send a 1"} {
 		code, _, errs := newConsole(t, nil).run(append(strings.Fields(args), "--server", service.URL, "--key", "mp_op_secret", "--retry-for", "0s")...)
 		if code == exitYes || followed.Load() != 0 {
 			t.Errorf("%s: exit code %d, %d requests followed\n%s", args, code, followed.Load(), errs)
