@@ -238,6 +238,22 @@ class FullDisk(QueueTest):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.005)
 
+    def test_a_queue_that_is_lost_with_its_cursor_holds_nothing_up(self):
+        with self.client() as client:
+            with mock.patch.object(_queue.DiskQueue, "save", full_disk):
+                client.record_many([event("a")])
+                client.flush(20)
+            shutil.rmtree(os.path.join(self.dir, self.queues()[0]))
+            self.make_queue("b")
+            run = client._running()
+            run.sender._looked = -100.0
+            with run.pipeline.changed:
+                run.pipeline.changed.notify_all()
+                self.assertTrue(run.pipeline.changed.wait_for(lambda: len(self.verdicts) == 2, 20))
+            client.record_many([event("c")])
+            client.flush(20)
+        self.assertEqual([e["eventId"] for e, _ in self.verdicts], ["a", "b", "c"])
+
     def test_what_was_not_counted_is_kept_before_the_cursor_moves(self):
         self.fake.then = lambda r: problem(400, "malformed_json") if "c" in r.ids() else verdicts(r, b={"status": "rejected", "code": "x"})
         real, fails = _owner.write_synced, [FULL, FULL, FULL]
@@ -703,6 +719,15 @@ class Closing(QueueTest):
                 with self.client(dir=self.dir) as client:
                     self.assertEqual(client.flush(20).events, 0)
                 self.assertIn(recorded[0], [e["eventId"] for e, _ in self.verdicts], "and the next client sends it at once")
+
+    def test_a_late_caller_learns_that_its_event_is_not_stored(self):
+        client = self.offline(queue_bytes=1)
+        _, tickets = client.submit([event("a")])
+        client.close(0)
+        with self.assertRaises(MeterplexError) as caught:
+            client.give_up([], tickets)
+        self.assertEqual(caught.exception.code, "closed")
+        self.assertEqual(self.stored(), [])
 
     def test_queues_that_are_taken_over_during_close_are_given_up(self):
         self.make_queue("a")

@@ -188,8 +188,7 @@ class Client(Limits, Reads):
 
     def give_up(self, made: list[Recorded], tickets: list[Ticket]) -> None:
         """Raise the error of a caller that waits no longer, unless its events are durable. What is not written yet will not be."""
-        pipeline = self._running().pipeline
-        errors = [error for ticket in tickets if (error := pipeline.give_up(ticket)) is not None]
+        errors = [error for ticket in tickets if (error := ticket.pipeline.give_up(ticket)) is not None]
         if errors:
             if isinstance(errors[0], UnknownOutcome):
                 errors[0].id = made[0].event_id

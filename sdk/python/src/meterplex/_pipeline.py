@@ -92,6 +92,7 @@ class Queue(Protocol):
 class Ticket:
     """Events that a caller of record waits for: they are written together."""
 
+    pipeline: Pipeline
     events: list[bytes]
     size: int  # bytes of the records
     future: Future[None] = field(default_factory=Future)
@@ -142,7 +143,7 @@ class Pipeline:
 
     def submit(self, events: list[bytes]) -> Ticket:
         """Give events to the writer."""
-        ticket = Ticket(events, sum(HEADER + len(event) for event in events))
+        ticket = Ticket(self, events, sum(HEADER + len(event) for event in events))
         with self.to_write:
             if self.stopping:
                 raise MeterplexError("closed", "the client is closed")
@@ -155,13 +156,13 @@ class Pipeline:
         self.to_write.notify()
         self.changed.notify_all()
 
-    def give_up(self, ticket: Ticket) -> MeterplexError | None:
+    def give_up(self, ticket: Ticket) -> BaseException | None:
         """Return the error of a caller whose deadline is over; None: the events are durable. A write in progress has a little longer."""
         patience = time.monotonic() + PATIENCE_SECONDS
         while True:
             with self.changed:
                 if ticket.future.done():
-                    return None
+                    return None if ticket.future.cancelled() else ticket.future.exception()
                 if ticket in self.pending:
                     self.pending.remove(ticket)
                     return self._refusal()

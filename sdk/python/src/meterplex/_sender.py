@@ -60,8 +60,11 @@ class Sender:
             except OSError as e:
                 s.report("queue_failed", f"{s.dir} cannot be read: {e}")
             for queue in p.queues:
-                if not queue.saved:
-                    self._move(queue, queue.position)
+                try:
+                    if not queue.saved:
+                        self._move(queue, queue.position)
+                except FileNotFoundError:
+                    p.drop(queue)  # another client has it
         self._looked = time.monotonic()
         with p.changed:
             p.taken += taken
