@@ -19,7 +19,7 @@ from meterplex import Client, MeterplexError, QueueFull, UnknownOutcome, _client
 
 from .base import KEY, ClientTest, event
 from .fake import problem, verdicts
-from .test_vectors import DATA
+from .test_vectors import copy_queue
 
 PROGRAM = """
 import sys
@@ -549,7 +549,7 @@ class TakenOver(QueueTest):
 
     def test_damage_is_kept_and_reported(self):
         for name in ("damaged-event", "missing-segment", "torn-tail"):
-            shutil.copytree(os.path.join(DATA, "queues", name), os.path.join(self.dir, name))
+            copy_queue(name, os.path.join(self.dir, name))
             os.rename(os.path.join(self.dir, name, "q-00000000000000aa"), os.path.join(self.dir, "q-" + os.urandom(8).hex()))
         for root, _, files in os.walk(self.dir):
             for name in files:
