@@ -5,7 +5,7 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath -gcflags
 # The compiler needs a quarter less processor time if it collects garbage later.
 test lint: export GOGC = 400
 # The modules of go.work.
-ALL = ./... ./test/... ./sdk/go/... ./examples/llm-budget
+ALL = ./... ./verify/... ./test/... ./sdk/go/... ./examples/llm-budget
 PKG = $(ALL)
 COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 TEST = go test -vet=off $(TESTFLAGS)
@@ -20,8 +20,9 @@ help: ## List the targets
 run: build ## Run the service with a demo tenant and traffic (Ctrl-C stops it)
 	@./bin/meterplex demo $(ARGS)
 
-build: ## Build bin/meterplex
+build: ## Build bin/meterplex, and bin/meterplex-verify for auditors
 	@go build -ldflags "-X main.commit=$(COMMIT)" -o bin/meterplex ./cmd/meterplex
+	@go build -o bin/meterplex-verify ./verify/cmd/meterplex-verify
 
 test: ## Run each promise end to end and the short form of all other tests (PKG=./infra/relay TESTFLAGS='-run TestP2_': a part)
 	go vet $(PKG)
@@ -51,7 +52,8 @@ release: ## Build dist/: the programs of each platform, their SBOM and checksums
 	@$(MAKE) --no-print-directory vulnerabilities RELEASE=1
 	rm -rf dist && mkdir dist
 	for p in linux/amd64 linux/arm64 darwin/arm64; do CGO_ENABLED=0 GOOS=$${p%/*} GOARCH=$${p#*/} \
-	go build -trimpath -ldflags "-s -w" -o dist/meterplex-$${p%/*}-$${p#*/} ./cmd/meterplex || exit 1; done
+	go build -trimpath -ldflags "-s -w" -o dist/meterplex-$${p%/*}-$${p#*/} ./cmd/meterplex && \
+	go build -trimpath -ldflags "-s -w" -o dist/meterplex-verify-$${p%/*}-$${p#*/} ./verify/cmd/meterplex-verify || exit 1; done
 	go run $(SBOM) app -json -main cmd/meterplex -output dist/meterplex.cdx.json .
 	cd dist && sha256sum * > SHA256SUMS
 

@@ -96,7 +96,7 @@ var layers = map[string]layer{
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 
 	// The program: cli holds the nouns, node the wiring. Only node and doctor reach infra, except for the list
-	// of the dangers that a setting allows. verify shares no code with the service.
+	// of the dangers that a setting allows.
 	"sdk":                  {},                                        // runs the tests of the SDKs
 	"examples":             {},                                        // clients of the HTTP API: the standard library only
 	"sdk/conformance":      {ours: []string{"infra/local/localtest"}}, // for tests only: a client of the HTTP API and of the SDKs' programs
@@ -113,10 +113,10 @@ var layers = map[string]layer{
 		"cmd/meterplex/output", "events"}},
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
 		"events", "projections", "projections/usage"}},
-	"cmd/meterplex/verify": {ours: []string{"events", "domain/strictjson"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
+	"verify":               {}, // a module of its own that imports nothing of the service
 	"cmd/meterplex/doctor": {ours: []string{"events", "projections", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "cmd/meterplex/tour", "cmd/meterplex/verify", "commands", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
+		"cmd/meterplex/output", "cmd/meterplex/tour", "verify", "commands", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
 		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }
 

@@ -62,7 +62,7 @@ var numbered = regexp.MustCompile(`\b(topic|subject) *(=|<>|<|>|<=|>=|IN|NOT IN)
 // service, and so has its own numbers.
 func TestStatementsNameTopicsAndSubjects(t *testing.T) {
 	eachText(t, func(path, text string) {
-		if found := numbered.FindString(text); found != "" && !strings.HasPrefix(path, "cmd/meterplex/verify/") {
+		if found := numbered.FindString(text); found != "" && !strings.HasPrefix(path, "verify/") {
 			t.Errorf("%s: %q: write the name in braces, and the statement as events.SQL(…)", path, found)
 		}
 	})
@@ -76,7 +76,7 @@ func TestProjectionsAreNamedInTheirFoldersOnly(t *testing.T) {
 	eachText(t, func(path, text string) {
 		for name, folder := range folders {
 			named := text == name || strings.Contains(text, "'"+name+"'")
-			if named && !strings.HasPrefix(path, folder) && !strings.HasPrefix(path, "cmd/meterplex/verify/") && path != "projections/projection.go" {
+			if named && !strings.HasPrefix(path, folder) && !strings.HasPrefix(path, "verify/") && path != "projections/projection.go" {
 				t.Errorf("%s names %s in %.80q", path, name, text)
 			}
 		}

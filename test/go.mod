@@ -50,6 +50,7 @@ require (
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/gowebpki/jcs v1.0.1 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
 	github.com/hashicorp/errwrap v1.1.0 // indirect
 	github.com/hashicorp/go-multierror v1.1.1 // indirect
@@ -101,3 +102,7 @@ require (
 )
 
 replace github.com/meterplex/meterplex => ../
+
+require github.com/meterplex/meterplex/verify v0.0.0
+
+replace github.com/meterplex/meterplex/verify => ../verify

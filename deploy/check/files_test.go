@@ -122,7 +122,7 @@ func TestTheDockerfile(t *testing.T) {
 			kept = append(kept, name)
 		}
 	}
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,EmbedFiles,Module", "./cmd/meterplex")
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-json=ImportPath,Dir,EmbedFiles", "./cmd/meterplex")
 	list.Dir = "../.."
 	out, err := list.Output()
 	if err != nil {
@@ -137,12 +137,11 @@ func TestTheDockerfile(t *testing.T) {
 		var p struct {
 			ImportPath, Dir string
 			EmbedFiles      []string
-			Module          *struct{ Main bool }
 		}
 		if err := decoder.Decode(&p); err != nil {
 			t.Fatal(err)
 		}
-		if p.Module == nil || !p.Module.Main {
+		if !strings.HasPrefix(p.ImportPath, "github.com/meterplex/meterplex/") {
 			continue
 		}
 		found++

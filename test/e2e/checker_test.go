@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/meterplex/meterplex/cmd/meterplex/verify"
+	"github.com/meterplex/meterplex/verify"
 	"github.com/meterplex/meterplex/internal/must"
 )
 

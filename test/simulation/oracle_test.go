@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/meterplex/meterplex/cmd/meterplex/verify"
+	"github.com/meterplex/meterplex/verify"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -22,10 +22,10 @@ func (m *model) checkLimits() {
 			if events.PartitionOf(tenant) != p {
 				continue
 			}
-			o.Before(tenant, events.SubscriptionCreated, mustJSON(subscriptionOf(tenant, firstLimits, false).Payload()))
+			o.Before(tenant, int16(events.SubscriptionCreated), mustJSON(subscriptionOf(tenant, firstLimits, false).Payload()))
 			for _, t := range thresholdsOf(tenant) {
 				changed := events.Threshold{ThresholdID: t.ID, Feature: t.Feature, Percent: t.Percent, Amount: t.Amount}
-				o.Before(tenant, events.ThresholdChanged, mustJSON(changed))
+				o.Before(tenant, int16(events.ThresholdChanged), mustJSON(changed))
 			}
 		}
 		m.findDenials(o, p, 0)

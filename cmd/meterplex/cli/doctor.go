@@ -11,6 +11,9 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
+// errUndetermined ends a command of which a check could not look.
+var errUndetermined = errors.New("a check is undetermined")
+
 // DoctorCmd checks the surroundings of a service.
 type DoctorCmd struct {
 	Strict bool `help:"Exit code 1 for warnings, too."`

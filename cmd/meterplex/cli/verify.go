@@ -9,15 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
-
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
-	"github.com/meterplex/meterplex/cmd/meterplex/verify"
+	"github.com/meterplex/meterplex/verify"
 )
 
 // VerifyCmd verifies a running service from outside.
@@ -57,9 +52,6 @@ topics reads the topics directly, from their first record to their last, and com
 
 Checks without access are listed as not checked, with the missing setting. Exit code 0: every check that ran holds; 1: a check does not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing; docs/verify.md explains the proof, the cost and the next step of each line.`
 }
-
-// errUndetermined ends a command that could not complete all requested checks.
-var errUndetermined = errors.New("a check is undetermined")
 
 // Run prints each check with its figures.
 func (c *VerifyCmd) Run(a *app) error {
@@ -104,23 +96,12 @@ func (c *VerifyCmd) wants(what string) bool { return len(c.Only) == 0 || slices.
 
 // outcome returns the command's error: a failed check outweighs an unknown one.
 func (c *VerifyCmd) outcome(a *app, checks []verify.Check) error {
-	var outcome error
-	skipped := 0
-	for _, one := range checks {
-		switch {
-		case !one.Looked:
-			skipped++
-		case one.Holds != nil && !*one.Holds:
-			outcome = errNo
-		case one.Holds == nil && outcome == nil:
-			outcome = fmt.Errorf("%w: %s: %s", errUndetermined, one.Name, one.Figures)
-		}
-	}
+	skipped, outcome := verify.Judge(checks, c.All || len(c.Only) > 0)
 	if skipped > 0 {
 		a.report("%d of %d checks were skipped", skipped, len(checks))
-		if outcome == nil && (c.All || len(c.Only) > 0) {
-			outcome = fmt.Errorf("%w: %d checks were skipped", errUndetermined, skipped)
-		}
+	}
+	if errors.Is(outcome, verify.ErrDoesNotHold) {
+		return errNo
 	}
 	return outcome
 }
@@ -147,9 +128,11 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 	case len(cfg.Kafka.Brokers) == 0:
 		options.NoTopics = "set KAFKA_BROKERS"
 	default:
-		if options.Kafka, err = kafkaOptions(cfg.Kafka); err != nil {
+		secure, err := cfg.Kafka.TLSConfig(slog.New(slog.DiscardHandler))
+		if err != nil {
 			return nil, err
 		}
+		options.Kafka = verify.Brokers(cfg.Kafka.Brokers, secure, cfg.Kafka.SASLMechanism, cfg.Kafka.SASLUsername, cfg.Kafka.SASLPassword)
 	}
 	checks, err := verify.Run(a.ctx, options)
 	checks = slices.DeleteFunc(checks, func(one verify.Check) bool {
@@ -159,31 +142,6 @@ func (c *VerifyCmd) runChecks(a *app) ([]verify.Check, error) {
 		err = errors.New("no check to run")
 	}
 	return checks, err
-}
-
-// kafkaOptions returns the options of the verifier's own Kafka client.
-func kafkaOptions(k config.Kafka) ([]kgo.Opt, error) {
-	opts := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
-		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
-	tlsConfig, err := k.TLSConfig(slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
-	if tlsConfig != nil {
-		opts = append(opts, kgo.DialTLSConfig(tlsConfig))
-	}
-	var mechanism sasl.Mechanism
-	switch k.SASLMechanism {
-	case "PLAIN":
-		mechanism = plain.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsMechanism()
-	case "SCRAM-SHA-256":
-		mechanism = scram.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsSha256Mechanism()
-	case "SCRAM-SHA-512":
-		mechanism = scram.Auth{User: k.SASLUsername, Pass: k.SASLPassword}.AsSha512Mechanism()
-	default:
-		return opts, nil
-	}
-	return append(opts, kgo.SASL(mechanism)), nil
 }
 
 // serviceChecks returns the checks that the service runs itself.

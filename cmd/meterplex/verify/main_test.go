@@ -1,9 +1,0 @@
-package verify
-
-import (
-	"testing"
-
-	"github.com/meterplex/meterplex/infra/local/localtest"
-)
-
-func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
