@@ -392,23 +392,13 @@ class Full(QueueTest):
         self.assertEqual(client._refused.memory_bytes, 0)
 
     def test_memory_is_read_while_it_is_written(self):
-        queue, done = _memory.MemoryQueue(), threading.Event()
-
-        def write():
-            while not done.is_set():
-                queue.append(b"{}")
-
-        old = sys.getswitchinterval()
-        self.addCleanup(sys.setswitchinterval, old)
+        queue = _memory.MemoryQueue()
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(1e-6)
-        writer = threading.Thread(target=write)
+        writer = threading.Thread(target=lambda: [queue.append(b"{}") for _ in range(10_000)])
         writer.start()
-        try:
-            for _ in range(300):
-                queue.read((0, 0), 1000, 1 << 20)
-        finally:
-            done.set()
-            writer.join()
+        while writer.is_alive():
+            queue.read((0, 0), 1000, 1 << 20)
 
 
 class TakenOver(QueueTest):
