@@ -13,7 +13,8 @@ import (
 type CheckRequest struct {
 	Feature string
 	Amount  int64 // 0: 1
-	// MinPosition asks for an answer that contains the event at this position, e.g. of a Verdict. The service waits for it up to Wait.
+	// MinPosition asks for an answer that contains the event at this position, e.g. of a Verdict. The service waits for it up to Wait (at most 30 s; 0: not at all);
+	// then the error has the code projection_behind.
 	MinPosition string
 	Wait        time.Duration
 }
@@ -61,7 +62,7 @@ func (c *Client) Check(ctx context.Context, r CheckRequest) (*Check, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if refusal := refusalOf(a, err); refusal.JSON != nil && !isTemporary(refusal) {
+	if refusal := refusalOf(a, err); isFinal(refusal) {
 		return nil, refusal
 	}
 	if cached := c.cache.get(r.Feature, r.Amount, c.options.MaxStale); cached != nil {

@@ -31,11 +31,12 @@ func TestVectors(t *testing.T) {
 			Scale   int
 			Amount  int64
 		}
+		UsageIDs []struct{ ReservationID, EventID string }
 	}
 	text, err := os.ReadFile("../testdata/vectors.json")
 	ok(t, err)
 	ok(t, json.Unmarshal(text, &v))
-	if len(v.EventIDs) < 6 || len(v.EventIDsRefused) < 6 || len(v.Canonical) < 11 || len(v.Refused) < 18 || len(v.Amounts) < 6 || len(v.AmountsRefused) < 10 {
+	if len(v.EventIDs) < 6 || len(v.EventIDsRefused) < 6 || len(v.Canonical) < 11 || len(v.Refused) < 18 || len(v.Amounts) < 9 || len(v.AmountsRefused) < 13 || len(v.UsageIDs) < 5 {
 		t.Fatal("vectors are missing")
 	}
 	for _, c := range append(v.EventIDs, v.EventIDsRefused...) {
@@ -66,6 +67,11 @@ func TestVectors(t *testing.T) {
 	for _, c := range append(v.Amounts, v.AmountsRefused...) {
 		if n, err := Amount(c.Decimal, "kg", c.Scale); n != c.Amount || (err == nil) != (c.Amount != 0) || err != nil && !strings.Contains(err.Error(), "kg") {
 			t.Errorf("%+v: %d %v", c, n, err)
+		}
+	}
+	for _, c := range v.UsageIDs {
+		if id := usageOf(c.ReservationID); id != c.EventID {
+			t.Errorf("%s: %s, want %s", c.ReservationID, id, c.EventID)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -113,15 +112,6 @@ func TestAReservationThatFails(t *testing.T) {
 	_, err = c.WithReservation(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job"}, func(context.Context) (int64, error) { return -1, nil })
 	if last := (*calls)[len(*calls)-1]; code(err) != "amount_invalid" || last.method != "DELETE" {
 		t.Errorf("%v %+v", err, last)
-	}
-}
-
-// Long ids of reservations give different ids of usage.
-func TestIDsOfUsage(t *testing.T) {
-	long := strings.Repeat("x", 254)
-	a, b := usageOf("f", long+"a"), usageOf("f", long+"|")
-	if a == b || len(a) != 32 || len(b) != 32 || usageOf("f", "job") != "job-usage" {
-		t.Error(a, b)
 	}
 }
 

@@ -123,6 +123,11 @@ func isTemporary(e *Error) bool {
 	return e.Status == 0 || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests || e.Status >= 500
 }
 
+// isFinal reports whether the service itself refuses a request. projection_behind is final, too: the service has waited as long as the caller asked.
+func isFinal(e *Error) bool {
+	return e.JSON != nil && (!isTemporary(e) || e.Code == "projection_behind")
+}
+
 func retryAfter(text string) time.Duration {
 	wait := time.Duration(0)
 	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
@@ -175,8 +180,8 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 			return nil
 		}
 		refusal := refusalOf(a, err)
-		if refusal.JSON != nil && (!isTemporary(refusal) || refusal.Code == "projection_behind") {
-			return refusal // of the service, and final
+		if isFinal(refusal) {
+			return refusal
 		}
 		const first, most, doublings = 100 * time.Millisecond, 5 * time.Second, 10
 		wait := time.NewTimer(max(refusal.retryAfter, rand.N(min(most, first<<min(n, doublings)))))

@@ -2,11 +2,12 @@ package meterplex
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -174,7 +175,7 @@ type CommitRequest struct {
 	Feature       string
 	ReservationID string
 	Amount        int64  // used
-	EventID       string // of the usage; default: the ReservationID and "-usage"
+	EventID       string // of the usage; default: the ReservationID (above 249 characters: the first 32 hex digits of its SHA-256) and "-usage"
 	// Overage records an Amount above the held one, because it has been used.
 	Overage bool
 }
@@ -196,7 +197,7 @@ type Commitment struct {
 // Commit records the used amount and releases the rest.
 func (c *Client) Commit(ctx context.Context, r CommitRequest) (*Commitment, error) {
 	if r.EventID == "" {
-		r.EventID = usageOf(r.Feature, r.ReservationID)
+		r.EventID = usageOf(r.ReservationID)
 	}
 	body := struct {
 		EventID string `json:"eventId"`
@@ -210,15 +211,14 @@ func (c *Client) Commit(ctx context.Context, r CommitRequest) (*Commitment, erro
 	return write[Commitment](ctx, c, request{method: http.MethodPost, path: path, id: r.EventID, member: "eventId", body: body})
 }
 
-// usageOf returns the id of a reservation's usage: the same for each attempt to commit it.
-func usageOf(feature, reservationID string) string {
+// usageOf returns the id of a reservation's usage: the same for each attempt to commit it, in every language.
+func usageOf(reservationID string) string {
 	const suffix, most = "-usage", 255
 	if len(reservationID)+len(suffix) <= most {
 		return reservationID + suffix
 	}
-	escaped := strings.NewReplacer("%21", "!", "%27", "'", "%28", "(", "%29", ")", "%2A", "*").Replace(url.QueryEscape(reservationID)) // as encodeURIComponent
-	id, _ := EventID("reservation", feature, escaped, time.Unix(0, 0))
-	return id
+	sum := sha256.Sum256([]byte(reservationID))
+	return hex.EncodeToString(sum[:])[:32] + suffix
 }
 
 // Extend holds an amount for ttl from now, or as long as before if that is longer.

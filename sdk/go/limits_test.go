@@ -2,7 +2,6 @@ package meterplex
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -333,13 +332,13 @@ func first[T any](all func(func(T, error) bool)) (one T, err error) {
 	return one, errors.New("there is none")
 }
 
-// A read that waited for its position in vain ends with the service's answer.
+// A read that waited for its position in vain ends with the service's answer. Without Wait it does not wait.
 func TestProjectionBehind(t *testing.T) {
 	c, calls := scripted(t, func(int, call) (int, string) { return 503, `{"code":"projection_behind"}` })
 	if _, err := first(c.Events(t.Context(), Query{MinPosition: "1-1", Wait: time.Second})); code(err) != "projection_behind" || len(*calls) != 1 {
 		t.Error(err, len(*calls))
 	}
-	if _, err := json.Marshal(Query{}); err != nil {
-		t.Error(err)
+	if _, err := c.Check(t.Context(), CheckRequest{Feature: "f", MinPosition: "1-1"}); code(err) != "projection_behind" || len(*calls) != 2 || (*calls)[1].prefer != "" {
+		t.Error(err, *calls)
 	}
 }

@@ -25,7 +25,7 @@ type Query struct {
 	TenantID     string    // with an operator's key
 	PageSize     int       // rows in one answer, 1 to 1000; default 100
 
-	// MinPosition asks for an answer that contains the event at this position. The read waits for it up to Wait (at most 30 s), and then fails with projection_behind.
+	// MinPosition asks for an answer that contains the event at this position. The read waits for it up to Wait (at most 30 s; 0: not at all), and then fails with projection_behind.
 	MinPosition string
 	Wait        time.Duration
 }

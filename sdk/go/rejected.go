@@ -27,17 +27,16 @@ type rejectedFile struct {
 	At     time.Time       `json:"at"`
 }
 
+// damagedFile returns the content of damaged/event-<name>.json. An event that is no JSON is a text there.
 func damagedFile(event []byte, refusal *Error) []byte {
-	content := struct {
-		Event   json.RawMessage `json:"event,omitempty"`
-		Bytes   []byte          `json:"bytes,omitempty"` // of an event that is no JSON
+	if !json.Valid(event) {
+		event, _ = json.Marshal(string(event))
+	}
+	b, _ := json.Marshal(struct {
+		Event   json.RawMessage `json:"event"`
 		Problem json.RawMessage `json:"problem"`
 		At      time.Time       `json:"at"`
-	}{Problem: refusal.JSON, At: cut(time.Now())}
-	if content.Event = event; !json.Valid(event) {
-		content.Event, content.Bytes = nil, event
-	}
-	b, _ := json.Marshal(content)
+	}{event, refusal.JSON, cut(time.Now())})
 	return b
 }
 

@@ -254,7 +254,7 @@ func verdictsOf(a *answer, sent []head) []Verdict {
 	verdicts := make([]Verdict, len(sent))
 	for i, raw := range body.Events {
 		v, index := &verdicts[i], struct{ Index *int }{}
-		if json.Unmarshal(raw, v) != nil || json.Unmarshal(raw, &index) != nil || index.Index != nil && *index.Index != i || v.Status == "" || v.EventID == "" || v.EventID != sent[i].EventID {
+		if json.Unmarshal(raw, v) != nil || json.Unmarshal(raw, &index) != nil || index.Index != nil && *index.Index != i || v.Status == "" || v.EventID != sent[i].EventID {
 			return nil
 		}
 		v.Remedy, v.JSON = remedies[v.Code], raw

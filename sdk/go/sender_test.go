@@ -152,14 +152,30 @@ func TestABatchIsHalved(t *testing.T) {
 		t.Errorf("%v %v", s.order, got.codes())
 	}
 	files, _ := filepath.Glob(filepath.Join(dir, "damaged", "event-*.json"))
-	var kept struct {
-		Event   struct{ EventID string }
-		Problem struct{ Code string }
-	}
 	text, _ := os.ReadFile(strings.Join(files, ""))
-	ok(t, json.Unmarshal(text, &kept))
-	if kept.Event.EventID != "bad" || kept.Problem.Code != "malformed_json" {
+	if !strings.HasPrefix(string(text), `{"event":{"amount":1,"eventId":"bad",`) || !strings.Contains(string(text), `},"problem":{"code":"malformed_json","detail":"d"},"at":"`) {
 		t.Errorf("%s", text)
+	}
+	if text := string(damagedFile([]byte("no JSON"), &Error{JSON: []byte("{}")})); !strings.HasPrefix(text, `{"event":"no JSON","problem":{},"at":"`) {
+		t.Error(text)
+	}
+}
+
+// An event without an eventId, which no SDK writes, gets its verdict by its place, and does not stop the queue.
+func TestAnEventWithoutAnID(t *testing.T) {
+	s := newService(t)
+	s.answer = func(w http.ResponseWriter, _ *http.Request, _ []json.RawMessage) bool {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(202)
+		_, _ = io.WriteString(w, `{"events":[{"index":0,"status":"rejected","code":"member_missing","reason":"eventId is missing"}]}`)
+		return true
+	}
+	c, _ := newClient(t, s, "", func(o *Options) { o.Memory = true })
+	_, err := c.own.Append([][]byte{[]byte("{}")})
+	ok(t, err)
+	flush(t, c)
+	if s := c.Stats(); s.Rejected != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 
