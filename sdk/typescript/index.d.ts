@@ -151,9 +151,9 @@ export interface Options {
 
 /** How a read waits for usage that was just recorded. */
 export interface Fresh extends Waiting {
-  /** A position of a verdict or an answer: the read includes it. */
+  /** A position of a verdict or an answer: the read includes it, or fails with `projection_behind`. */
   minPosition?: string
-  /** How many seconds one request waits for it, at most 30. Default: as long as the deadline. */
+  /** How many seconds the service waits for it, at most 30. Default: it does not wait. */
   wait?: number
 }
 
@@ -328,14 +328,18 @@ export class Meterplex {
   consume (feature: string, amount: Amount, options?: Waiting & { eventId?: string, metadata?: Record<string, unknown> }): Promise<Consumed>
   /** Holds an amount for `ttlSeconds` (60) if the limit allows it. @throws MeterplexError `quota_exceeded`, `reservation_ended`, `unknown_outcome` */
   reserve (feature: string, amount: Amount, options?: Waiting & { reservationId?: string, ttlSeconds?: number }): Promise<Reserved>
-  /** Records the amount that was used, and releases the rest. `eventId` is `<reservationId>-usage` if absent. `overage: 'record'` records more than the hold. */
+  /**
+   * Records the amount that was used, and releases the rest. `overage: 'record'` records more than the hold. `eventId` is `<reservationId>-usage` if absent;
+   * for a reservationId above 249 characters `<first 32 hex digits of its SHA-256>-usage`.
+   */
   commit (feature: string, reservationId: string, amount: Amount, options?: Waiting & { eventId?: string, overage?: 'deny' | 'record' }): Promise<Committed>
   /** Holds for so many seconds from now, or as long as before if that is longer. */
   extend (feature: string, reservationId: string, ttlSeconds: number, options?: Waiting): Promise<Reserved>
   /** Ends a hold without usage. */
   release (feature: string, reservationId: string, options?: Waiting): Promise<Reserved>
   /**
-   * Holds an amount (for 600 s), calls `fn`, and commits the amount that it returns, even above the hold; 0 releases the hold. If `fn` fails, the hold is released, and its error is thrown.
+   * Holds an amount (for 600 s, extended while `fn` runs), calls `fn`, and commits the amount that it returns, even above the hold; 0 releases the hold.
+   * If `fn` fails, the hold is released, and its error is thrown.
    *
    *     const { value } = await meterplex.withReservation('tokens', 4000, async () => {
    *       const answer = await model.create(request)
@@ -383,8 +387,9 @@ export interface CountOptions<Request, Response> {
   count?: (request: Request, response: Response) => boolean | Promise<boolean>
 }
 
-/** Middleware `(req, res, next)` of Express, Connect and node:http: records each request once its answer is sent. */
-export function countRequests<Req = any, Res extends { once (event: 'finish', listener: () => void): unknown } = any> (client: Meterplex, options: CountOptions<Req, Res>): (request: Req, response: Res, next?: (err?: any) => void) => void
+/** Middleware `(req, res, next)` of Express, Connect and node:http: records each request once, when its answer is sent or its client has left. */
+export function countRequests<Req = any, Res extends { once (event: 'finish' | 'close', listener: () => void): unknown } = any> (
+  client: Meterplex, options: CountOptions<Req, Res>): (request: Req, response: Res, next?: (err?: any) => void) => void
 
 /** Wraps a handler of fetch, `(request) => response`: records each request before its response is returned. */
 export function countFetch<Req, Res extends { status: number }, More extends any[]> (client: Meterplex, options: CountOptions<Req, Res>, handler: (request: Req, ...more: More) => Res | Promise<Res>): (request: Req, ...more: More) => Promise<Res>

@@ -39,12 +39,13 @@ function prepare (event) {
   return { eventId, timestamp, text }
 }
 
-/** readEvent returns an event of a queue as the application knows it. @param {string} text */
+/** readEvent returns an event of a queue as the application knows it. No SDK writes one without an eventId: that is "" then. @param {string} text */
 function readEvent (text) {
   try {
-    return withAmount(JSON.parse(text))
+    const event = withAmount(JSON.parse(text))
+    return typeof event.eventId === 'string' ? event : { ...event, eventId: '' }
   } catch {
-    return { eventId: '' } // no SDK writes it: the service refuses it alone
+    return { eventId: '' }
   }
 }
 
@@ -161,4 +162,4 @@ function amount (decimal, unit, scale) {
   return n
 }
 
-module.exports = { prepare, readEvent, withAmount, toAmount, canonicalMetadata, checkFeature, newId, eventId, amount, idForm }
+module.exports = { prepare, readEvent, withAmount, toAmount, canonicalMetadata, checkFeature, newId, eventId, amount, idForm, utf8Length }

@@ -5,7 +5,11 @@ const { MeterplexError } = require('./errors.cjs')
 const { timerMs } = require('./time.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
-/** id: the request changes something, and is known by it. isAnswer: whether a body is the service's. @typedef {{method: string, path: string, isAnswer: (body: any) => boolean, query?: Record<string, any>, body?: object, headers?: Record<string, string>, id?: string, deadlineMs: number, signal?: AbortSignal}} Call */
+/**
+ * id: the request changes something, and is known by it. isAnswer: whether a body is the service's. wait: seconds that the service may wait for minPosition.
+ * @typedef {{method: string, path: string, isAnswer: (body: any) => boolean, query?: Record<string, any>, body?: object, wait?: number, id?: string,
+ *   deadlineMs: number, signal?: AbortSignal}} Call
+ */
 
 const FIRST_WAIT = 200
 const LONGEST_WAIT = 5_000
@@ -44,6 +48,14 @@ class Answer {
     return new MeterplexError(body.code, body.detail ?? body.title ?? '', { status: this.status, traceId: body.traceId, errors: body.errors, problem: body })
   }
 
+  /** refusal returns the service's refusal if the same request gets it again. projection_behind: the service has waited as long as the caller asked. */
+  refusal () {
+    const problem = this.problem()
+    return this.isTemporary && problem?.code !== 'projection_behind' ? undefined : problem
+  }
+
+  get isTemporary () { return this.status === 408 || this.status === 429 || this.status >= 500 }
+
   /** retryAfterMs returns the wait that the answer asks for, at most an hour. */
   retryAfterMs () {
     const text = this.headers['retry-after'] ?? ''
@@ -61,13 +73,15 @@ function decode (value) {
 }
 
 /** attempt sends a request once. @param {Client} client @param {Omit<Call, 'isAnswer' | 'deadlineMs'>} call @param {number} timeoutMs */
-async function attempt (client, { method, path, query = {}, body, headers, signal }, timeoutMs) {
+async function attempt (client, { method, path, query = {}, body, wait, signal }, timeoutMs) {
   const pairs = Object.entries(query).flatMap(([name, value]) => value === undefined ? [] : [value].flat().map((one) => [name, one instanceof Date ? one.toISOString() : String(one)]))
   const search = pairs.length > 0 ? '?' + new URLSearchParams(pairs) : ''
   /** @type {Record<string, string>} */
-  const content = body === undefined ? {} : { 'content-type': 'application/json' }
+  const headers = client.headers()
+  if (body !== undefined) headers['content-type'] = 'application/json'
+  if (wait !== undefined) headers.prefer = `wait=${Math.ceil(wait)}`
   const text = body === undefined ? undefined : JSON.stringify(body, (_, value) => typeof value === 'bigint' ? Number(value) : value)
-  return new Answer(await request({ ...client.transport, url: client.address(path) + search, method, headers: { ...client.headers(), ...content, ...headers }, body: text, timeoutMs, signal }))
+  return new Answer(await request({ ...client.transport, url: client.address(path) + search, method, headers, body: text, timeoutMs, signal }))
 }
 
 /**
@@ -76,7 +90,7 @@ async function attempt (client, { method, path, query = {}, body, headers, signa
  * @param {Client} client @param {Call} call
  */
 async function call (client, call) {
-  const { signal, id, deadlineMs } = call
+  const { signal, id, deadlineMs, wait: behind = 0 } = call
   signal?.throwIfAborted()
   const deadline = Date.now() + deadlineMs
   /** @type {MeterplexError | undefined} */
@@ -84,13 +98,12 @@ async function call (client, call) {
   for (let wait = FIRST_WAIT, unsure = false; ; wait = Math.min(2 * wait, LONGEST_WAIT)) {
     let waitMs = 0
     try {
-      const answer = await attempt(client, call, Math.max(1, Math.min(client.options.timeoutMs, deadline - Date.now())))
-      const problem = answer.problem()
+      const answer = await attempt(client, call, Math.max(1, Math.min(client.options.timeoutMs + behind * 1000, deadline - Date.now())))
+      const refusal = answer.refusal()
       const body = answer.status >= 200 && answer.status < 300 && answer.isJSON ? answer.json() : undefined
       if (body && call.isAnswer(body)) return body
-      // projection_behind: the service has waited for minPosition already.
-      const again = answer.status === 408 || answer.status === 429 || answer.status >= 500 && problem?.code !== 'projection_behind'
-      if (problem && !again) throw problem
+      if (refusal) throw refusal
+      const problem = answer.problem()
       last = problem ?? new MeterplexError('unavailable', `the answer ${answer.status} is not the service's`, { status: answer.status })
       waitMs = answer.retryAfterMs()
       unsure ||= problem?.status !== 429

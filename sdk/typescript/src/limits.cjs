@@ -4,12 +4,11 @@ const { sha256 } = require('#platform')
 const { MeterplexError, invalid } = require('./errors.cjs')
 const { canonicalMetadata, checkFeature, idForm, newId, toAmount } = require('./event.cjs')
 const { attempt, call } = require('./http.cjs')
+const { timerMs } = require('./time.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
 
 const COMMIT_SUFFIX = '-usage'
-/** The longest wait for a position, in seconds. */
-const MAX_WAIT = 30
 
 /** Cache holds the last answer of each feature, for checks that the service does not answer. */
 class Cache {
@@ -36,33 +35,24 @@ class Cache {
 }
 
 /** check: see index.d.ts. @param {Client} client @param {string} feature @param {any} [amount] @param {any} [options] */
-async function check (client, feature, amount = 1n, { minPosition, wait, deadlineMs = client.options.checkMs, policy = client.options.policy, signal } = {}) {
+async function check (client, feature, amount = 1n, { minPosition, wait, deadlineMs = client.options.checkMs + (wait ?? 0) * 1000, policy = client.options.policy, signal } = {}) {
   checkFeature(feature)
   const n = toAmount(amount, 0n)
   signal?.throwIfAborted()
   try {
-    const answer = await attempt(client, { method: 'GET', path: `/entitlements/${feature}/check`, query: { amount: n, minPosition }, headers: prefer(minPosition, wait, deadlineMs), signal }, deadlineMs)
+    const answer = await attempt(client, { method: 'GET', path: `/entitlements/${feature}/check`, query: { amount: n, minPosition }, wait, signal }, deadlineMs)
     const body = answer.status === 200 && answer.isJSON ? answer.json() : undefined
     if (typeof body?.allowed === 'boolean') {
       client.cache.put(feature, body)
       return { ...body, source: 'service' }
     }
-    const problem = answer.problem()
-    if (problem && answer.status < 500 && answer.status !== 408 && answer.status !== 429) throw problem
+    const refusal = answer.refusal()
+    if (refusal) throw refusal
   } catch (err) {
     if (err instanceof MeterplexError) throw err
     if (signal?.aborted) throw signal.reason
   }
   return client.cache.get(feature, n, client.options.maxStaleMs) ?? { allowed: policy === 'allow', feature, source: 'policy' }
-}
-
-/**
- * prefer returns the header with which a read waits for a position: so many seconds, or as long as the caller waits.
- * @param {string} [minPosition] @param {number} [wait] @param {number} [deadlineMs] @returns {Record<string, string>}
- */
-function prefer (minPosition, wait, deadlineMs = 0) {
-  if (wait === undefined && minPosition === undefined) return {}
-  return { prefer: `wait=${wait ?? Math.min(MAX_WAIT, Math.floor(deadlineMs / 1000))}` }
 }
 
 /** @param {any} id @param {string} member @returns {string} */
@@ -124,18 +114,18 @@ async function release (client, feature, reservationId, options = {}) {
 
 /** withReservation: see index.d.ts. @param {Client} client @param {string} feature @param {any} amount @param {(hold: any) => any} fn @param {any} [options] */
 async function withReservation (client, feature, amount, fn, options = {}) {
-  const reservationId = options.reservationId ?? newId()
+  const { reservationId = newId(), ttlSeconds = 600 } = options
   const settle = { deadlineMs: options.deadlineMs } // also after an abort: the hold must end
   let hold
   try {
-    hold = await reserve(client, feature, amount, { ttlSeconds: 600, ...options, reservationId })
+    hold = await reserve(client, feature, amount, { ...options, ttlSeconds, reservationId })
   } catch (err) {
     if (err instanceof MeterplexError && err.code === 'unknown_outcome') await release(client, feature, reservationId, settle).catch(() => {})
     throw err
   }
   let value, used
   try {
-    const reported = await fn(hold)
+    const reported = await extended(client, feature, reservationId, ttlSeconds, () => fn(hold))
     ;({ amount: used, value } = typeof reported === 'object' && reported !== null ? reported : { amount: reported, value: undefined })
     used = toAmount(used, 0n)
   } catch (err) {
@@ -146,4 +136,18 @@ async function withReservation (client, feature, amount, fn, options = {}) {
   return { settled, value }
 }
 
-module.exports = { Cache, check, consume, reserve, commit, extend, release, withReservation, prefer }
+/** extended calls fn, and extends a hold until it ends. @param {Client} client @param {string} feature @param {string} reservationId @param {number} ttlSeconds @param {() => any} fn */
+async function extended (client, feature, reservationId, ttlSeconds, fn) {
+  const ended = new AbortController()
+  const again = () => { extend(client, feature, reservationId, ttlSeconds, { signal: ended.signal }).catch(() => {}) } // commit reports a hold that has ended
+  const extending = setInterval(again, timerMs(ttlSeconds * 1000 / 3))
+  extending.unref?.()
+  try {
+    return await fn()
+  } finally {
+    clearInterval(extending)
+    ended.abort()
+  }
+}
+
+module.exports = { Cache, check, consume, reserve, commit, extend, release, withReservation }

@@ -1,5 +1,6 @@
 'use strict'
 const { MeterplexError } = require('./errors.cjs')
+const { utf8Length } = require('./event.cjs')
 const { timerMs } = require('./time.cjs')
 
 /** @typedef {{text: string, bytes: number, end: undefined, time: number}} Kept */
@@ -31,7 +32,7 @@ class MemoryQueue {
 
   /** @param {string} text @param {number} time @param {string} _ @param {number} deadlineMs @param {AbortSignal} [signal] @returns {Promise<void>} */
   append (text, time, _, deadlineMs, signal) {
-    const bytes = 8 + text.length
+    const bytes = 8 + utf8Length(text)
     const store = () => {
       if (this.bytes + this.keptBytes + bytes > this.maxBytes) return false
       this.events.push({ text, bytes, end: undefined, time })
@@ -50,7 +51,8 @@ class MemoryQueue {
       }
       const retry = () => { if (store()) end(undefined) }
       const aborted = () => end(signal?.reason)
-      const timer = setTimeout(() => end(new MeterplexError('queue_full', `${this.bytes} bytes wait in memory, and ${this.keptBytes} of rejected events; both may have ${this.maxBytes}`)), timerMs(deadlineMs))
+      const full = () => end(new MeterplexError('queue_full', `${this.bytes} bytes wait in memory, and ${this.keptBytes} of rejected events; both may have ${this.maxBytes}`))
+      const timer = setTimeout(full, timerMs(deadlineMs))
       signal?.addEventListener('abort', aborted)
       this.callers.set(retry, end)
     })
@@ -61,7 +63,7 @@ class MemoryQueue {
   /** @param {number} most @param {number} mostBytes */
   async next (most, mostBytes) {
     let n = 0
-    for (let room = mostBytes; n < this.events.length && n < most && ((room -= this.events[n].text.length) >= 0 || n === 0);) n++
+    for (let room = mostBytes; n < this.events.length && n < most && ((room -= this.events[n].bytes) >= 0 || n === 0);) n++
     return n > 0 ? { events: this.events.slice(0, n), folder: undefined } : undefined
   }
 
@@ -91,7 +93,7 @@ class MemoryQueue {
     this.admit()
   }
 
-  countKept () { this.keptBytes = this.kept.reduce((sum, { text }) => sum + text.length, 0) }
+  countKept () { this.keptBytes = this.kept.reduce((sum, { text }) => sum + utf8Length(text), 0) }
 
   async close () {
     for (const end of [...this.callers.values()]) end(new MeterplexError('closed', 'the client was closed before there was room for the event'))

@@ -20,7 +20,13 @@ const isServed = (_, response) => (response.statusCode ?? response.status) < 500
 /** countRequests: see index.d.ts. @param {Client} client @param {any} options */
 function countRequests (client, options) {
   return (/** @type {any} */ request, /** @type {any} */ response, /** @type {any} */ next) => {
-    response.once('finish', () => count(client, options, request, response))
+    let ended = false
+    for (const event of ['finish', 'close']) { // close alone: its client left before the end
+      response.once(event, () => {
+        if (!ended) count(client, options, request, response)
+        ended = true
+      })
+    }
     next?.()
   }
 }

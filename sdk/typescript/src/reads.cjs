@@ -2,7 +2,6 @@
 // Reads: lists are iterators over all pages.
 const { checkFeature } = require('./event.cjs')
 const { call } = require('./http.cjs')
-const { prefer } = require('./limits.cjs')
 
 /** @typedef {import('./client.cjs').Client} Client */
 
@@ -33,9 +32,9 @@ class Rows {
   }
 }
 
-/** read reads once, with minPosition and wait. @param {Client} client @param {string} path @param {any} options @param {(body: any) => boolean} isAnswer @param {string} [cursor] */
-function read (client, path, { wait, signal, deadlineMs = client.options.readMs, ...query } = {}, isAnswer, cursor) {
-  return call(client, { method: 'GET', path, query: { ...query, cursor }, headers: prefer(query.minPosition, wait, deadlineMs), signal, deadlineMs, isAnswer })
+/** read reads once. @param {Client} client @param {string} path @param {any} options @param {(body: any) => boolean} isAnswer @param {string} [cursor] */
+function read (client, path, { wait, signal, deadlineMs = client.options.readMs + (wait ?? 0) * 1000, ...query } = {}, isAnswer, cursor) {
+  return call(client, { method: 'GET', path, query: { ...query, cursor }, wait, signal, deadlineMs, isAnswer })
 }
 
 /** receipt: see index.d.ts. @param {Client} client @param {string} eventId @param {any} [options] */

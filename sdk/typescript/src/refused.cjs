@@ -19,16 +19,16 @@ class Refused {
 
   /** reject keeps events that the service did not count, durably. @param {Refusal[]} refusals */
   async reject (refusals) {
-    const files = [...new Map(refusals.map(({ event, text, ...more }) => [nameOf(event.eventId, text), contentOf(event.eventId, text, more)]))] // one event may be in a batch twice
+    const files = [...new Map(refusals.map(({ event, text, ...more }) => [nameOf(event.eventId, text), contentOf(text, more)]))] // one event may be in a batch twice
     for (let i = 0; i < files.length; i += AT_ONCE) {
       await Promise.all(files.slice(i, i + AT_ONCE).map(([name, content]) => this.save(this.rejected, name, content)))
     }
     if (files.length > 0) await syncFolder(this.rejected)
   }
 
-  /** damage keeps an event that the service cannot read, durably. @param {string} eventId "" if the text is no JSON @param {string} text @param {object} more */
+  /** damage keeps an event that the service cannot read, durably. @param {string} eventId @param {string} text @param {object} more */
   async damage (eventId, text, more) {
-    await this.save(this.damaged, 'event-' + nameOf(eventId, text), contentOf(eventId, text, more))
+    await this.save(this.damaged, 'event-' + nameOf(eventId, text), contentOf(text, more))
     await syncFolder(this.damaged)
   }
 
@@ -81,7 +81,17 @@ class Refused {
 const hash = (text, digits) => createHash('sha256').update(text).digest('hex').slice(0, digits)
 /** @param {string} eventId @param {string} text */
 const nameOf = (eventId, text) => `${hash(eventId, 32)}-${hash(text, 16)}.json`
-/** @param {string} eventId "" if the text is no JSON @param {string} text @param {object} more */
-const contentOf = (eventId, text, more) => `{"event":${eventId ? text : JSON.stringify(text)},${JSON.stringify(more, (_, value) => typeof value === 'bigint' ? String(value) : value).slice(1)}`
+/** An event that is no JSON is a text there. @param {string} text @param {object} more */
+const contentOf = (text, more) => `{"event":${isJSON(text) ? text : JSON.stringify(text)},${JSON.stringify(more, (_, value) => typeof value === 'bigint' ? String(value) : value).slice(1)}`
+
+/** @param {string} text */
+function isJSON (text) {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
 
 module.exports = { Refused }

@@ -233,14 +233,14 @@ function judge (answer, ids) {
   const { status } = answer
   if (status === 202 && answer.isJSON) {
     const verdicts = answer.json()?.events
-    const matches = Array.isArray(verdicts) && verdicts.length === ids.length && verdicts.every((v, i) => v?.eventId === ids[i] && typeof v.status === 'string')
+    const matches = Array.isArray(verdicts) && verdicts.length === ids.length && verdicts.every((v, i) => v?.status && typeof v.status === 'string' && (v.eventId ?? '') === ids[i])
     if (matches) return { is: 'verdicts', verdicts }
   }
   const problem = answer.problem()
   const detail = problem?.detail ?? `the answer ${status} is not the service's`
   if (status === 401 || status === 403) return { is: 'key', code: problem?.code ?? (status === 401 ? 'unauthenticated' : 'forbidden'), detail }
   const code = problem?.code ?? 'unavailable'
-  if (status === 408 || status === 429 || status >= 500) return { is: 'again', code, detail, waitMs: answer.retryAfterMs() }
+  if (answer.isTemporary) return { is: 'again', code, detail, waitMs: answer.retryAfterMs() }
   // 404 and 405 refuse the address, not an event.
   return { is: 'whole', byService: problem !== undefined && status >= 400 && status !== 404 && status !== 405, problem: problem?.problem, code, detail }
 }

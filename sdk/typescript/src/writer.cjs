@@ -53,7 +53,7 @@ class Writer {
       }, timerMs(deadlineMs))
       signal?.addEventListener('abort', aborted)
       this.waiting.push(entry)
-      this.running ??= this.run().finally(() => { this.running = undefined })
+      this.running ??= this.run()
     })
   }
 
@@ -77,6 +77,7 @@ class Writer {
         await this.failed(group, /** @type {NodeJS.ErrnoException} */ (err))
       }
     }
+    this.running = undefined // at once: an entry that comes now begins the next run
   }
 
   /** group takes the next entries to write, as far as the queue has room. */

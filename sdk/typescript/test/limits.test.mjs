@@ -1,7 +1,9 @@
 import test from 'node:test'
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { newClient, newEvent, problem, startService, until } from './service.mjs'
 
+const vectors = JSON.parse(readFileSync(new URL('../../testdata/vectors.json', import.meta.url), 'utf8'))
 const json = (body, status = 200) => ({ status, headers: { 'content-type': 'application/json' }, body })
 const page = { status: 200, headers: { 'content-type': 'text/html' }, body: '<html>Sign in</html>' }
 const month = '2999-12-01T00:00:00Z'
@@ -60,6 +62,13 @@ test('a cached answer has its bounds', async (t) => {
     const got = await client.check('tokens')
     assert.deepEqual([got.source, got.allowed], [source, allowed])
   }
+})
+
+test('the time that the service waits is added to the time limits', async (t) => {
+  const slow = async (answer) => { await new Promise((resolve) => setTimeout(resolve, 60)); return json(answer) }
+  const [client] = await open(t, [({ url }) => slow(url.includes('/check') ? { allowed: true } : { data: [] })], { checkMs: 20, readMs: 20, timeoutMs: 20 })
+  assert.equal((await client.check('tokens', 1, { minPosition: '17-1', wait: 30 })).source, 'service')
+  assert.deepEqual(await client.entitlements({ minPosition: '17-1', wait: 30 }).toArray(), [])
 })
 
 test('check has a time limit, and a refusal of the request is an error', async (t) => {
@@ -121,10 +130,12 @@ test('reservations are held, extended, committed and released', async (t) => {
   assert.equal((await client.commit('tokens', reservationId, 8)).released, 2n)
   await client.commit('tokens', 'a/b', 8, { eventId: 'e', overage: 'record' })
   await client.release('tokens', 'x'.repeat(255))
-  await client.commit('tokens', 'x'.repeat(255), 1)
   assert.deepEqual(service.seen.slice(0, 4), [['POST', '', { reservationId, amount: 10, ttlSeconds: 60 }], ['POST', `/${reservationId}/extend`, { ttlSeconds: 120 }],
     ['POST', `/${reservationId}/commit`, { eventId: `${reservationId}-usage`, amount: 8 }], ['POST', '/a%2Fb/commit', { eventId: 'e', amount: 8, overage: 'record' }]])
-  assert.match(service.seen[5][2].eventId, /^[0-9a-f]{32}-usage$/)
+  for (const { reservationId, eventId } of vectors.usageIds) {
+    await client.commit('tokens', reservationId, 1)
+    assert.equal(service.seen.at(-1)[2].eventId, eventId)
+  }
   await assert.rejects(client.release('tokens', 'has space'), { code: 'invalid_argument' })
 })
 
@@ -144,6 +155,14 @@ test('withReservation commits what the function reports, or releases', async (t)
   assert.deepEqual(service.seen.at(-1), ['DELETE', '/r2', {}])
   await assert.rejects(client.withReservation('tokens', 100, () => 'many'), { code: 'amount_invalid' })
   assert.equal(service.seen.at(-1)[0], 'DELETE')
+})
+
+test('a hold is extended while the function runs', async (t) => {
+  const service = accounts()
+  const [client] = await open(t, [service])
+  await client.withReservation('tokens', 100, async () => { await until(() => service.seen.length > 1); return 1 }, { reservationId: 'r1', ttlSeconds: 0.03 })
+  assert.deepEqual(service.seen[1], ['POST', '/r1/extend', { ttlSeconds: 0.03 }])
+  assert.equal(service.seen.at(-1)[1], '/r1/commit')
 })
 
 test('a hold whose outcome is unknown is released', async (t) => {
@@ -177,10 +196,11 @@ test('reads are repeated until the service answers, and keep members that they d
   const [client, service] = await open(t, ['cut', page, json({}), problem(503, 'overloaded'), json(receipt)])
   assert.deepEqual(await client.receipt('a b', { minPosition: '17-1' }), { ...receipt, effectiveAmount: 3n })
   assert.equal(service.requests[0].url, '/api/v1/usage/events/a%20b?minPosition=17-1')
-  assert.equal(service.requests[0].headers.prefer, 'wait=30')
+  assert.equal(service.requests[0].headers.prefer, undefined)
   const [behind, asked] = await open(t, [problem(503, 'projection_behind')])
-  await assert.rejects(behind.receipt('e', { minPosition: '17-1' }), { code: 'projection_behind', status: 503 })
-  assert.equal(asked.requests.length, 1, 'the service has waited')
+  await assert.rejects(behind.receipt('e', { minPosition: '17-1', wait: 1.5 }), { code: 'projection_behind', status: 503 })
+  await assert.rejects(behind.check('tokens', 1, { minPosition: '17-1' }), { code: 'projection_behind', status: 503 })
+  assert.deepEqual(asked.requests.map((r) => r.headers.prefer), ['wait=2', undefined], 'the service has waited as long as it was asked')
   const [busy] = await open(t, [problem(503, 'overloaded', { headers: { 'retry-after': '60' } })])
   await assert.rejects(busy.receipt('e'), { code: 'overloaded', status: 503 })
   const [gone] = await open(t, [problem(404, 'event_not_found')])

@@ -28,6 +28,23 @@ test('countRequests counts the requests of an application', async (t) => {
   assert.equal(client.seen.errors[0].code, 'amount_invalid', 'a fault of the application is reported, and its answer is sent')
 })
 
+test('countRequests counts a request once, also if its client leaves', async (t) => {
+  const [client, service] = await open(t)
+  let left
+  const count = countRequests(client, { feature: 'api_calls' })
+  const app = createServer((req, res) => count(req, res, () => req.url === '/stream' ? res.write('a part', () => left()) : res.end('ok')))
+  await new Promise((resolve) => app.listen(0, '127.0.0.1', resolve))
+  t.after(() => app.close())
+  const url = `http://127.0.0.1:${app.address().port}`
+  await (await fetch(url, { headers: { connection: 'close' } })).text()
+  const leaving = new AbortController()
+  left = () => leaving.abort()
+  await assert.rejects(async () => (await fetch(url + '/stream', { signal: leaving.signal })).text())
+  await until(() => service.counted.size === 2)
+  await client.flush()
+  assert.equal(client.stats().accepted, 2)
+})
+
 test('countFetch counts the requests of a handler of fetch', async (t) => {
   const [client, service] = await open(t)
   const handler = countFetch(client, { feature: 'api_calls' }, async (request, status) => new Response('ok', { status }))

@@ -158,6 +158,31 @@ test('a batch that is refused whole is halved, and an event that is refused alon
   assert.equal(client.seen.verdicts.length, 11)
 })
 
+test('an event that no SDK writes does not stop the queue', async (t) => {
+  const service = await startService(t, ({ events }) => events.some(Array.isArray) ? problem(400, 'event_invalid') : { status: 202, body: { events: events.map((e, index) => e.eventId ? { eventId: e.eventId, status: 'accepted' } : { index, status: 'rejected', code: 'member_missing' }) } })
+  const client = newClient(t, service, { maxAgeMs: 3_600_000 })
+  for (const text of ['{}', '[]', JSON.stringify({ eventId: 'e1' })]) await client.queue.append(text, Date.now(), '', Infinity)
+  assert.equal((await client.flush()).remaining, 0)
+  const { accepted, rejected, damaged } = client.stats()
+  assert.deepEqual([accepted, rejected, damaged], [1, 1, 1])
+  assert.deepEqual((await client.rejected()).map((r) => [r.event, r.code]), [[{}, 'member_missing']])
+  assert.match(readFileSync(join(client.options.dir, 'damaged', files(client, 'damaged')[0]), 'utf8'), /^{"event":\[\],"problem":{.*"code":"event_invalid".*},"at":"[^"]*"}$/)
+  await client.queue.damage('', 'no JSON', { problem: {}, at: 'now' })
+  assert.ok(files(client, 'damaged').some((name) => readFileSync(join(client.options.dir, 'damaged', name), 'utf8') === '{"event":"no JSON","problem":{},"at":"now"}'))
+})
+
+test('rejected events in memory count for the size of the queue', async (t) => {
+  const service = await startService(t, ({ events }) => ({ status: 202, body: { events: events.map((e) => ({ eventId: e.eventId, status: e.feature === 'unknown' ? 'rejected' : 'accepted' })) } }))
+  const client = newClient(t, service, { memory: true, queueBytes: 250 })
+  await client.record(newEvent({ eventId: 'r', feature: 'unknown', metadata: { text: 'é'.repeat(40) } }))
+  const { waitingBytes } = client.stats()
+  await client.flush()
+  assert.equal(waitingBytes, 8 + Buffer.byteLength(service.requests[0].text) - '{"events":[]}'.length)
+  await assert.rejects(client.record(newEvent(), { deadlineMs: 20 }), { code: 'queue_full' })
+  await client.acknowledge('r')
+  await client.record(newEvent())
+})
+
 test('events that are not counted are kept until they are acknowledged', async (t) => {
   for (const memory of [false, true]) {
     const service = await startService(t, ({ events }) => ({ status: 202, body: { events: events.map((e, i) => ({ eventId: e.eventId, ...[{ status: 'accepted' }, { status: 'duplicate' },
