@@ -75,7 +75,7 @@ func checkCases() []Case {
 		}},
 		{Name: "check-foreign", Promise: "a proxy's 200 is no answer to check", run: func(x *trial) {
 			c := x.open(object{"policy": "deny", "checkMs": 5000})
-			for i, f := range []fault{says(200, "text/html", page), says(200, "application/json", "{}"), says(200, "application/json", `{"allowed":"true"}`), says(302, "", "", "Location", "/"), refuses(503, "unavailable")} {
+			for i, f := range []fault{says(200, "text/html", page), says(200, "application/json", "{}"), says(200, "application/json", `{"allowed":"true"}`), says(200, "application/json", `{"allowed":null}`), says(302, "", "", "Location", "/"), refuses(503, "unavailable")} {
 				x.proxy.failsAlways(f)
 				if got := c.check("sdk_tokens", 1); got.Allowed || got.Source != "policy" {
 					x.Errorf("%d: %+v", i, got)

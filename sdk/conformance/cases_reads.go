@@ -61,6 +61,20 @@ func readCases() []Case {
 				}
 			}
 		}},
+		{Name: "projection-behind", Promise: "a read or check that is behind its minPosition is an error at once, and waits in the service only as long as the caller asks", run: func(x *trial) {
+			c := x.open(object{"checkMs": patience.Milliseconds(), "policy": "allow"})
+			x.proxy.failsAlways(refuses(503, "projection_behind"))
+			c.refused("projection_behind", "check", object{"feature": "sdk_tokens", "amount": "1", "minPosition": "1-1"})
+			c.refused("projection_behind", "receipt", object{"eventId": "e", "minPosition": "1-1", "wait": 2})
+			c.refused("projection_behind", "aggregates", object{"query": object{"minPosition": "1-1"}})
+			var waits []string
+			for _, r := range x.proxy.seen() {
+				waits = append(waits, r.header.Get("Prefer"))
+			}
+			if got := strings.Join(waits, ","); got != ",wait=2," {
+				x.Errorf("the requests prefer %q, want wait=2 for the second of three", got)
+			}
+		}},
 		{Name: "large-amounts", Promise: "amounts and sums above 2^53 are exact", Essential: true, run: func(x *trial) {
 			c := x.open()
 			for _, id := range []string{"a", "b", "c"} {

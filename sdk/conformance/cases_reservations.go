@@ -39,6 +39,16 @@ func reservationCases() []Case {
 				x.Errorf("%+v", list)
 			}
 		}},
+		{Name: "usage-ids", Promise: "the usage of a reservation has the same id in each language, also for a long reservationId", run: func(x *trial) {
+			c := x.open()
+			for _, v := range x.vectors().UsageIDs {
+				var got account
+				c.must("reserve", with(v.ReservationID, object{"amount": "1"}), nil)
+				if c.must("commit", with(v.ReservationID, object{"amount": "1"}), &got); got.EventID != v.EventID {
+					x.Errorf("%s: %s, want %s", v.ReservationID, got.EventID, v.EventID)
+				}
+			}
+		}},
 		{Name: "release", Promise: "release ends a hold without usage, once although its answer is lost", run: func(x *trial) {
 			c := x.open()
 			var got account

@@ -25,6 +25,7 @@ type vectors struct {
 		Code  string
 	}
 	Amounts, AmountsRefused []json.RawMessage
+	UsageIDs                []struct{ ReservationID, EventID string }
 }
 
 func (x *trial) vectors() (v vectors) {
