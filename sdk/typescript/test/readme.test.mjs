@@ -30,7 +30,7 @@ test('every block of the README runs', async (t) => {
   symlinkSync(here, join(folder, 'node_modules', 'meterplex'))
   const said = []
   t.mock.method(console, 'log', (...args) => { said.push(args) })
-  process.chdir(folder) // each file of tests is a process
+  process.chdir(folder)
   t.after(() => process.chdir(here))
   Object.assign(process.env, { METERPLEX_URL: service.url, METERPLEX_KEY: key })
   const preamble = `import { Meterplex } from 'meterplex'
