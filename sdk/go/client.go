@@ -39,7 +39,8 @@ type Options struct {
 	// Tenant names the owner of the queue: a client with another Tenant does not send its events. Set it if several tenants share a directory.
 	Tenant     string
 	Durability Durability
-	// Memory keeps events in memory instead of dir; those that are not sent are lost at the end of the process.
+	// Memory keeps events in memory instead of dir; those that are not sent are lost at the end of the process. Rejected ones count for QueueBytes until they
+	// are acknowledged.
 	Memory bool
 
 	BatchEvents int           // events in a batch, at most; default and maximum 1,000

@@ -110,7 +110,7 @@ export interface Options {
   key: string
   /** The directory of the queue, one for each tenant. Several processes may share it. Required unless `memory` is true. */
   dir?: string
-  /** Keep events in memory only: those that are not sent are lost with the process. For runtimes without files. */
+  /** Keep events in memory only: those that are not sent are lost with the process. Rejected ones count for queueBytes until they are acknowledged. For runtimes without files. */
   memory?: boolean
   /** Names the owner of the queue: a client takes over no queue that names another tenant. */
   tenant?: string
