@@ -38,7 +38,7 @@ func checkCases() []Case {
 			}
 		}},
 		{Name: "check-cache", Promise: "without an answer check uses the last one of the feature, for at most its rest, less what was checked since", run: func(x *trial) {
-			c := x.open(object{"policy": "deny", "checkMs": 5000})
+			c := x.open(object{"policy": "deny"})
 			if got := c.check("sdk_tokens", 100); !got.Allowed || got.Source != "service" {
 				x.Fatalf("%+v", got)
 			}
@@ -54,7 +54,7 @@ func checkCases() []Case {
 			}
 		}},
 		{Name: "check-cached-no", Promise: "a cached refusal refuses without an answer, too, whatever the policy is", run: func(x *trial) {
-			c := x.open(object{"policy": "deny", "checkMs": 5000})
+			c := x.open(object{"policy": "deny"})
 			c.check("sdk_absent", 1)
 			x.proxy.failsAlways(cutsBefore)
 			if got := c.check("sdk_absent", 1); got.Allowed {
@@ -74,8 +74,9 @@ func checkCases() []Case {
 			}
 		}},
 		{Name: "check-foreign", Promise: "a proxy's 200 is no answer to check", run: func(x *trial) {
-			c := x.open(object{"policy": "deny", "checkMs": 5000})
-			for i, f := range []fault{says(200, "text/html", page), says(200, "application/json", "{}"), says(200, "application/json", `{"allowed":"true"}`), says(200, "application/json", `{"allowed":null}`), says(302, "", "", "Location", "/"), refuses(503, "unavailable")} {
+			c := x.open(object{"policy": "deny"})
+			for i, f := range []fault{says(200, "text/html", page), says(200, "application/json", "{}"), says(200, "application/json", `{"allowed":"true"}`),
+				says(200, "application/json", `{"allowed":null}`), says(302, "", "", "Location", "/"), refuses(503, "unavailable")} {
 				x.proxy.failsAlways(f)
 				if got := c.check("sdk_tokens", 1); got.Allowed || got.Source != "policy" {
 					x.Errorf("%d: %+v", i, got)
@@ -83,7 +84,7 @@ func checkCases() []Case {
 			}
 		}},
 		{Name: "check-min-position", Promise: "check with minPosition waits until the usage up to there is in the answer", run: func(x *trial) {
-			c := x.open(object{"checkMs": patience.Milliseconds()})
+			c := x.open()
 			c.record(usageOf("used", "sdk_tokens", 400))
 			c.sent()
 			var got checked
@@ -97,7 +98,7 @@ func checkCases() []Case {
 
 func policy(name string, allowed bool) Case {
 	return Case{Name: "check-policy-" + name, Promise: "without an answer and a cached one check follows the policy: " + name, run: func(x *trial) {
-		c := x.openAt(settings{url: closedPort(x)}, object{"policy": name, "checkMs": 5000})
+		c := x.openAt(settings{url: closedPort(x)}, object{"policy": name})
 		if got := c.check("sdk_tokens", 1); got.Allowed != allowed || got.Source != "policy" {
 			x.Errorf("%+v", got)
 		}

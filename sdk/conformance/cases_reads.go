@@ -62,7 +62,7 @@ func readCases() []Case {
 			}
 		}},
 		{Name: "projection-behind", Promise: "a read or check that is behind its minPosition is an error at once, and waits in the service only as long as the caller asks", run: func(x *trial) {
-			c := x.open(object{"checkMs": patience.Milliseconds(), "policy": "allow"})
+			c := x.open(object{"policy": "allow"})
 			x.proxy.failsAlways(refuses(503, "projection_behind"))
 			c.refused("projection_behind", "check", object{"feature": "sdk_tokens", "amount": "1", "minPosition": "1-1"})
 			c.refused("projection_behind", "receipt", object{"eventId": "e", "minPosition": "1-1", "wait": 2})

@@ -50,7 +50,7 @@ func (x *trial) open(options ...object) *client {
 	return x.openAt(settings{}, options...)
 }
 
-// openAt is open with other settings. Retries are fast unless the options say otherwise.
+// openAt is open with other settings. Unless the options say otherwise, retries are fast and checks patient.
 func (x *trial) openAt(s settings, options ...object) *client {
 	x.Helper()
 	if s.url == "" {
@@ -62,7 +62,7 @@ func (x *trial) openAt(s settings, options ...object) *client {
 	if s.dir == "" {
 		s.dir = x.dir
 	}
-	s.options = object{"retryMs": 200, "maxAgeMs": 50}
+	s.options = object{"retryMs": 200, "maxAgeMs": 50, "checkMs": patience.Milliseconds()}
 	for _, more := range options {
 		maps.Copy(s.options, more)
 	}
@@ -120,7 +120,7 @@ func (c *client) recordN(prefix string, n int) (ids []string) {
 func (c *client) recordAll(list []object) (ids []string) {
 	c.t.Helper()
 	var recorded struct{ EventIDs []string }
-	c.must("recordMany", object{"events": list}, &recorded)
+	c.must("recordMany", object{"events": list, "deadlineMs": patience.Milliseconds()}, &recorded)
 	if len(recorded.EventIDs) != len(list) {
 		c.t.Fatalf("%d events are recorded, want %d", len(recorded.EventIDs), len(list))
 	}
