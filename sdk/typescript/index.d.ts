@@ -398,6 +398,6 @@ export function countFetch<Req, Res extends { status: number }, More extends any
  * Wraps a call of a model: records the input and output tokens that its answer reports (`usage` of OpenAI and Anthropic, also at the end of a stream), as two features. A fault goes
  * to `onError`; the caller keeps the answer. Event ids follow from the id of the answer.
  *
- *     const create = withTokens(meterplex, { input: 'llm_input', output: 'llm_output' }, (request) => openai.chat.completions.create(request))
+ *     const create = withTokens(meterplex, { input: 'input_tokens', output: 'output_tokens' }, (request) => openai.chat.completions.create(request))
  */
 export function withTokens<Args extends any[], Answer> (client: Meterplex, options: { input?: string, output?: string, metadata?: (...args: Args) => Record<string, unknown> | undefined }, call: (...args: Args) => Answer): (...args: Args) => Promise<Awaited<Answer>>

@@ -46,7 +46,7 @@ test('every block of the README runs', async (t) => {
   assert.deepEqual(said[0], [{ remaining: 0, oldestMs: 0 }])
   assert.ok(said.some((line) => line.join(' ') === 'api_calls 2026-11 9007199254740993') && said.some((line) => line[1] === 7n))
   assert.equal(service.committed, 46)
-  assert.deepEqual([...service.counted.values()].map((e) => [e.feature, e.amount]), [['api_calls', 1], ['storage_mb', 1500], ['api_calls', 1], ['llm_input', 12], ['llm_output', 34]])
+  assert.deepEqual([...service.counted.values()].map((e) => [e.feature, e.amount]), [['api_calls', 1], ['storage_mb', 1500], ['api_calls', 1], ['input_tokens', 12], ['output_tokens', 34]])
 })
 
 test('the README is short', () => { assert.ok(text.split('\n').length <= 121) })

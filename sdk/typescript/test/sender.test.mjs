@@ -2,9 +2,11 @@ import test from 'node:test'
 import assert from 'node:assert/strict'
 import { readdirSync, readFileSync, existsSync, mkdirSync, writeFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
+import { createRequire } from 'node:module'
 import { inspect } from 'node:util'
 import { key, newClient, newEvent, problem, startService, until } from './service.mjs'
 
+const { Answer } = createRequire(import.meta.url)('../src/http.cjs')
 const jsonType = { 'content-type': 'application/json' }
 const page = { status: 200, headers: { 'content-type': 'text/html' }, body: '<html>Sign in</html>' }
 const files = (client, folder) => existsSync(join(client.options.dir, folder)) ? readdirSync(join(client.options.dir, folder)).sort() : []
@@ -104,11 +106,15 @@ test('a retry sends the same bytes, and after a while the header of replays', as
 })
 
 test('Retry-After is the least wait, also while a caller flushes', async (t) => {
+  const { retryAfterMs } = Answer.prototype
+  t.mock.method(Answer.prototype, 'retryAfterMs', function () { return retryAfterMs.call(this) / 10 })
   const service = await startService(t, (_, n) => n === 1 ? problem(429, 'rate_limited', { headers: { 'retry-after': '1' } }) : undefined)
   const client = newClient(t, service)
+  const sleep = t.mock.method(client.sender, 'sleep')
   await client.record(newEvent())
   await client.flush()
-  assert.ok(service.requests[1].at - service.requests[0].at >= 990)
+  assert.ok(service.requests[1].at - service.requests[0].at >= 90)
+  assert.ok(sleep.mock.calls.some(({ arguments: [ms] }) => ms > 50 && ms <= 100), 'the random waits are shorter')
 })
 
 test('401 and 403 keep all events, are reported, and end with a new key', async (t) => {
