@@ -12,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // withNextVocabulary gives the faulty binary one more member in some schemas and a changed
@@ -134,6 +136,7 @@ func countContaining(records map[topicPosition]string, text string) (n int) {
 // release before it did. The older release does the same with events of the newer one,
 // whose vocabulary it reads from the database.
 func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
+	tier.AtSize(t)
 	t.Parallel()
 	if _, err := faulty(); err != nil {
 		t.Fatal(err)
