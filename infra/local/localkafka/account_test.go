@@ -66,26 +66,6 @@ func requireOwner(t *testing.T, path string, user account.Account, mode os.FileM
 
 const secret = "canary-secret-of-the-service"
 
-// A broker that root starts runs as the user of the database, also on the data of an earlier release, whose brokers ran as root.
-func TestKafkaOfRootRunsAsAnotherUser(t *testing.T) {
-	user := asRoot(t)
-	t.Setenv("METERPLEX_BOOTSTRAP_OPERATOR_KEY", secret)
-	dir := localtest.Folder(t)
-	k := startKafka(t, Config{DataDir: dir, Locked: true})
-	requireUser(t, k, user)
-	_, err := kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "kept")
-	must.OK(t, err)
-	produce(t, k, "kept", "value")
-	must.OK(t, k.Stop(t.Context()))
-
-	asOfRoot(t, k.dir)
-	k = startKafka(t, Config{DataDir: dir, Locked: true})
-	requireUser(t, k, user)
-	if got := consume(t, k, "kept", 1); got[0] != "value" {
-		t.Errorf("%v", got)
-	}
-}
-
 // asOfRoot gives a folder to root, as releases before left it.
 func asOfRoot(t *testing.T, dir string) {
 	t.Helper()

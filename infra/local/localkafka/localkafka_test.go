@@ -68,12 +68,18 @@ func consume(t *testing.T, k *Broker, topic string, n int) (values []string) {
 	return values
 }
 
+// A broker that root starts runs as the user of the database, also on the data of an earlier release, whose brokers ran as root.
 func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
+	root := os.Geteuid() == 0
+	t.Setenv("METERPLEX_BOOTSTRAP_OPERATOR_KEY", secret)
 	// Properties files and path lists would give this name another meaning.
 	dir := filepath.Join(localtest.Folder(t), `a b,c\d=é%20`)
 	must.OK(t, os.MkdirAll(filepath.Join(dir, "kafka"), 0o755)) // of an earlier release
 	k := startKafka(t, Config{DataDir: dir, Locked: true})
 	requireLock(t, k)
+	if root {
+		requireUser(t, k, account.OfServers())
+	}
 	brokers := k.Brokers()[0]
 	_, err := kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "kept")
 	must.OK(t, err)
@@ -93,7 +99,13 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	}
 	must.OK(t, k.Stop(t.Context()))
 	must.OK(t, k.Stop(t.Context()))
+	if root {
+		asOfRoot(t, k.dir)
+	}
 	k = startKafka(t, Config{DataDir: dir, Locked: true})
+	if root {
+		requireUser(t, k, account.OfServers())
+	}
 	if got := consume(t, k, "kept", kills); len(got) != kills {
 		t.Errorf("after the stop: %v", got)
 	}
