@@ -59,14 +59,14 @@ func newSDKSuite(t *testing.T) (*deployment, *instance, *conformance.Suite) {
 }
 
 // Each SDK keeps the promises of the table, over failures between it and the service and of its own process; a queue of one language is
-// emptied by the others; and an application that is killed at random moments loses nothing that was recorded. The short form runs the quick cases
-// for Go, and the essential ones for the others.
+// emptied by the others; and an application that is killed at random moments loses nothing that was recorded. The short form runs the
+// essential cases.
 func TestSDKs(t *testing.T) {
 	t.Parallel()
 	_, _, suite := newSDKSuite(t)
 	t.Run("cases", func(t *testing.T) {
-		suite.Run(t, func(c conformance.Case, language string) bool {
-			return !testing.Short() || c.Essential || language == "go" && !c.Slow
+		suite.Run(t, func(c conformance.Case, _ string) bool {
+			return !testing.Short() || c.Essential
 		})
 	})
 	t.Run("crossings", func(t *testing.T) { suite.Crossings(t, testing.Short()) })
