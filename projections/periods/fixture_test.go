@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/verify"
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -20,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/periods"
 	"github.com/meterplex/meterplex/projections/usage"
+	"github.com/meterplex/meterplex/verify"
 )
 
 // closeFixture is a tenant whose periods are closed, on a fixture that rebuilds, and decides over dead letters.

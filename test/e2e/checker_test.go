@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/meterplex/meterplex/verify"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/verify"
 )
 
 // behindSQL returns the lag of the relay, in positions, and the consumers behind the log. Topics are

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/meterplex/meterplex/verify"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/verify"
 )
 
 // checkLimits passes the log to the checks of meterplex verify, and compares accounts, reservations and denials with them. Plans and
