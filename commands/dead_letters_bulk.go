@@ -136,14 +136,13 @@ type bulk struct {
 func (b *bulk) begun() string { return b.req.key() + "\nbegun" }
 
 // begunBulk is the answer that is stored while a bulk is in progress. Selected holds its dead letters by their tenants: a bulk that continues
-// after an interruption changes the same ones, also if its filter no longer matches those that it changed before. Bulks of earlier
-// releases without an expected number have none.
+// after an interruption changes the same ones, also if its filter no longer matches those that it changed before.
 type begunBulk struct {
 	BulkResult
 	Selected map[uuid.UUID]letterIDs `json:"selected"`
 }
 
-// letterIDs is stored as the base64 of its ids: 10,000 of them take 213 kB, as texts 390 kB. Earlier releases stored texts.
+// letterIDs is stored as the base64 of its ids: 10,000 of them take 213 kB, as texts 390 kB.
 type letterIDs []uuid.UUID
 
 func (ids letterIDs) MarshalJSON() ([]byte, error) {
@@ -155,9 +154,6 @@ func (ids letterIDs) MarshalJSON() ([]byte, error) {
 }
 
 func (ids *letterIDs) UnmarshalJSON(stored []byte) error {
-	if len(stored) > 0 && stored[0] == '[' {
-		return json.Unmarshal(stored, (*[]uuid.UUID)(ids))
-	}
 	var all []byte
 	if err := json.Unmarshal(stored, &all); err != nil {
 		return err
@@ -199,9 +195,7 @@ func (b *bulk) begin(ctx context.Context, found []domain.DeadLetterRef) (answere
 		}
 		var before begunBulk
 		if begun, err := repeat(tx, b.begun(), &b.req.Idempotency, &before); begun || err != nil {
-			if b.result = before.BulkResult; before.Selected != nil {
-				refs = refsOf(before.Selected)
-			}
+			b.result, refs = before.BulkResult, refsOf(before.Selected)
 			return err
 		}
 		if refusal := b.wanted.refuses(refs); refusal != nil {

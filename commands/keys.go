@@ -153,18 +153,10 @@ func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uu
 		if err := refuseOffboarding(tx, tenant); err != nil {
 			return CreatedKey{}, err
 		}
-		mode := old.Mode
-		if tenant != events.Platform { // a key of an earlier release may have another mode than its tenant
-			t, err := loadTenant(tx, tenant)
-			if err != nil {
-				return CreatedKey{}, err
-			}
-			mode = t.Mode
-		}
 		if !old.Usable(c.now()) {
 			return CreatedKey{}, refuse("key_not_usable", "", "the key is revoked or expired; create a new one")
 		}
-		k, err := c.newKey(tx, tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: mode, ExpiresAt: old.ExpiresAt})
+		k, err := c.newKey(tx, tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: old.Mode, ExpiresAt: old.ExpiresAt})
 		if err != nil {
 			return k, err
 		}

@@ -178,18 +178,8 @@ func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason st
 		if refusal := p.Retry(reason, actor, now); refusal != nil {
 			return refusal
 		}
-		return c.split(tx, p, pushes, now)
+		return nil
 	})
-}
-
-// split splits a push that is sent again, if the provider surely has not counted it.
-func (c *Pushes) split(tx PushTx, p *domain.Push, pushes []domain.Push, now time.Time) error {
-	for _, rest := range p.Split(c.NewID, pushes, now) {
-		if err := tx.AddPush(rest); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // readdressNeverSent lets pushes that were never sent follow the tenant's customer: first the charges, since a credit stays if the other charges cover it.
@@ -231,15 +221,11 @@ func readdress(tx PushTx, p *domain.Push, t *domain.Tenant, pushes []domain.Push
 
 // Resolve ends the doubt about a push by an operator's knowledge.
 func (c *Pushes) Resolve(ctx context.Context, req Request, id uuid.UUID, delivered bool, reason string) (domain.Push, error) {
-	return c.operate(ctx, req, id, reason, "resolved", func(tx PushTx, p *domain.Push, actor string, now time.Time) error {
+	return c.operate(ctx, req, id, reason, "resolved", func(_ PushTx, p *domain.Push, actor string, now time.Time) error {
 		if refusal := p.Resolve(delivered, reason, actor, now); refusal != nil {
 			return refusal
 		}
-		pushes, err := tx.PushesOf(p.TenantID, p.Feature, p.PeriodKey)
-		if err != nil {
-			return err
-		}
-		return c.split(tx, p, pushes, now)
+		return nil
 	})
 }
 

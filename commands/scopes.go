@@ -17,8 +17,7 @@ const (
 	ScopeAudit   = "audit"
 )
 
-// TenantScopes lists the scopes that new tenant keys may hold. Existing keys may hold others, which were
-// offered by earlier releases.
+// TenantScopes lists the scopes that tenant keys may hold.
 func TenantScopes() []string { return domain.Usable(domain.OfferedScope, namedScopes()...) }
 
 func namedScopes() []string {

@@ -152,7 +152,7 @@ func movePrices(tx SubscriptionTx, grants []domain.Grant) (moved bool, err error
 		if p == nil {
 			return false, refuse("price_not_found", "/plan", "the plan names the price %s, which is not defined", g.Price)
 		}
-		moved = moved || p.Version != g.Version()
+		moved = moved || p.Version != g.PriceVersion
 		g.PriceVersion = p.Version
 	}
 	return moved, nil

@@ -205,9 +205,6 @@ type Grant struct {
 	PriceVersion int64  `json:"priceVersion,omitempty" doc:"Version of the price that was current when the plan was applied, or the prices were last moved on."`
 }
 
-// Version returns the version of the price that the grant names. Grants of earlier releases name the first.
-func (g *Grant) Version() int64 { return max(1, g.PriceVersion) }
-
 // Subscription is a tenant's plan with a snapshot of it.
 type Subscription struct {
 	ID           uuid.UUID `json:"id"`
@@ -221,7 +218,7 @@ type Subscription struct {
 
 // Payload returns the subscription as events store it.
 func (s *Subscription) Payload() events.Subscription {
-	e := events.Subscription{ID: s.ID, TenantID: s.TenantID, Plan: s.Plan, Status: s.Status, CreatedAt: s.CreatedAt, StartsAt: &s.StartsAt,
+	e := events.Subscription{ID: s.ID, TenantID: s.TenantID, Plan: s.Plan, Status: s.Status, CreatedAt: s.CreatedAt, StartsAt: s.StartsAt,
 		Entitlements: make([]events.Grant, len(s.Entitlements))}
 	for i := range s.Entitlements {
 		g := &s.Entitlements[i]
@@ -232,11 +229,8 @@ func (s *Subscription) Payload() events.Subscription {
 
 // SubscriptionOf returns the subscription that an event stored.
 func SubscriptionOf(e *events.Subscription) Subscription {
-	s := Subscription{ID: e.ID, TenantID: e.TenantID, Plan: e.Plan, Status: e.Status, StartsAt: e.CreatedAt, CreatedAt: e.CreatedAt,
+	s := Subscription{ID: e.ID, TenantID: e.TenantID, Plan: e.Plan, Status: e.Status, StartsAt: e.StartsAt, CreatedAt: e.CreatedAt,
 		Entitlements: make([]Grant, len(e.Entitlements))}
-	if e.StartsAt != nil {
-		s.StartsAt = *e.StartsAt
-	}
 	for i := range e.Entitlements {
 		g := &e.Entitlements[i]
 		s.Entitlements[i] = Grant{Entitlement: Entitlement(g.Entitlement), Type: g.Type, Unit: g.Unit, PriceVersion: g.PriceVersion}

@@ -132,7 +132,7 @@ func (h History) Terms(number, position int64, subscription uuid.UUID, feature, 
 	}
 	g := e.Subscription.Grant(feature)
 	if g != nil && g.Price != "" {
-		t.Price, t.PriceVersion = g.Price, g.Version()
+		t.Price, t.PriceVersion = g.Price, g.PriceVersion
 	}
 	t.Free = t.Status == StatusBefore || t.Status == SubscriptionTrialing && (g == nil || !g.ChargeTrial)
 	if start, end, ok := PeriodBounds(periodKey); ok {

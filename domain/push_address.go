@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"math/big"
 	"slices"
-	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
 )
@@ -83,27 +80,6 @@ func inDigits(parts []PushCharge) (fit []PushCharge) {
 		fit = append(fit, p)
 	}
 	return fit
-}
-
-// Split reduces a push that the provider surely has not counted to an amount that it accepts, and returns the pushes of the rest: releases before PlanPushes split
-// amounts stored it whole. Known are the pushes of its feature and period, whose keys the rest does not use. The sum stays the same, so that nothing else is due.
-func (p *Push) Split(newID func() uuid.UUID, known []Push, now time.Time) (rest []Push) {
-	if p.State == PushStateDelivered || p.UnknownSince != nil {
-		return nil
-	}
-	n := p.N
-	for i := range known {
-		if known[i].Snapshot == p.Snapshot {
-			n = max(n, known[i].N)
-		}
-	}
-	parts := inDigits([]PushCharge{{p.PushAddress, p.Amount}})
-	for _, part := range parts[1:] {
-		n++
-		rest = append(rest, p.Closing().push(newID(), p.Feature, n, part, p.Timestamp, now))
-	}
-	p.Amount = parts[0].Amount
-	return rest
 }
 
 // Follows reports whether the tenant's customer and the feature's meter may replace those of the push: the provider surely has not counted it, and it waits for its first

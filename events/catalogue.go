@@ -15,13 +15,13 @@ type Tenant struct {
 	Name          string    `json:"name"`
 	Class         string    `json:"class"`          // small, medium or large
 	Status        string    `json:"status"`         // ACTIVE, SUSPENDED or ARCHIVED
-	Mode          string    `json:"mode,omitempty"` // live or test; "" in events of earlier releases, as live
+	Mode          string    `json:"mode,omitempty"` // live or test
 	DataResidency string    `json:"dataResidency"`  // of the events from here on
 	CreatedAt     time.Time `json:"createdAt"`
-	// ExternalIDs are sorted. Events of releases without ExternalIDs and Metadata lack them.
+	// ExternalIDs are sorted.
 	ExternalIDs []string          `json:"externalIds,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
-	// LateUsage is LateUsageReject or LateUsageAdjust; "" in events of earlier releases, as LateUsageReject.
+	// LateUsage is LateUsageReject or LateUsageAdjust.
 	LateUsage       string `json:"lateUsage,omitempty"`
 	CloseAfterHours *int   `json:"closeAfterHours,omitempty"` // after the end of a period; nil: by request only
 	// Billing is the tenant's customer at the billing provider; nil: amounts are not pushed.
@@ -65,12 +65,10 @@ type Feature struct {
 	Name      string `json:"name"`
 	Type      string `json:"type"` // BOOLEAN, QUOTA or METERED
 	Unit      string `json:"unit,omitempty"`
-	// GroupBy are the metadata keys by which the usage series groups, at most two. Events of releases
-	// without it have none.
+	// GroupBy are the metadata keys by which the usage series groups, at most two.
 	GroupBy []string `json:"groupBy,omitempty"`
 	// GroupBySince is set if the event changes the keys of a feature: they apply to usage recorded then or later. The
-	// keys of the event that defines a new feature apply to all its usage. Events of releases without the member that
-	// change keys do not record it: about a minute after OccurredAt.
+	// keys of the event that defines a new feature apply to all its usage.
 	GroupBySince *time.Time `json:"groupBySince,omitempty"`
 	// BillingEvent is the event name of the meter that counts the feature at the billing provider; "": the lookup key.
 	BillingEvent string `json:"billingEvent,omitempty"`
@@ -97,10 +95,9 @@ type Plan struct {
 // Grant is an entitlement in a subscription's snapshot, with its feature's type and unit.
 type Grant struct {
 	Entitlement
-	Type string `json:"type"`
-	Unit string `json:"unit,omitempty"`
-	// PriceVersion is the version of Price. Events of earlier releases lack it: the first.
-	PriceVersion int64 `json:"priceVersion,omitempty"`
+	Type         string `json:"type"`
+	Unit         string `json:"unit,omitempty"`
+	PriceVersion int64  `json:"priceVersion,omitempty"` // of Price
 }
 
 // Subscription is the payload of SubscriptionCreated and SubscriptionChanged, with the
@@ -112,14 +109,13 @@ type Subscription struct {
 	Status       string    `json:"status"` // ACTIVE, TRIALING, PAST_DUE, CANCELLED or EXPIRED
 	Entitlements []Grant   `json:"entitlements"`
 	CreatedAt    time.Time `json:"createdAt"`
-	// StartsAt is the start of the subscription. Events of earlier releases lack it: CreatedAt.
-	StartsAt *time.Time `json:"startsAt,omitempty"`
+	StartsAt     time.Time `json:"startsAt"`
 }
 
 // Price is the payload of PriceDefined: the price of an amount of a feature in a period. Its members in micro-units are texts: integers of any size.
 type Price struct {
 	Key         string      `json:"key"`
-	Version     int64       `json:"version,omitempty"` // from 1; events of earlier releases lack it
+	Version     int64       `json:"version,omitempty"` // from 1
 	Name        string      `json:"name"`
 	Currency    string      `json:"currency"`              // ISO 4217, e.g. EUR
 	Model       string      `json:"model"`                 // flat, per_unit, package, graduated or volume

@@ -47,13 +47,12 @@ type Retry struct {
 	Reason       string    `json:"reason,omitempty"`
 }
 
-// RetryDone is the payload of DeadLetterRetried. Earlier releases recorded it without RetryEventID,
-// and with the position 0-0.
+// RetryDone is the payload of DeadLetterRetried.
 type RetryDone struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Attempt      int       `json:"attempt"`
-	RetryEventID uuid.UUID `json:"retryEventId,omitzero"` // the appended event
-	Position     Position  `json:"position"`              // of the appended event
+	RetryEventID uuid.UUID `json:"retryEventId"` // the appended event
+	Position     Position  `json:"position"`     // of the appended event
 }
 
 // Closed is the payload of DeadLetterClosed.

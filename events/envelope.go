@@ -12,7 +12,7 @@ import (
 type Actor struct {
 	Type string `json:"type"` // user, system, service or api_key
 	ID   string `json:"id"`
-	Via  string `json:"via,omitempty"` // ViaConsole; "": the API, and every event of earlier releases
+	Via  string `json:"via,omitempty"` // ViaConsole; "": the API
 }
 
 // ViaConsole is the Via of actions of the console.

@@ -51,7 +51,7 @@ type Frozen struct {
 	Part      int          `json:"part"` // from 1
 	Parts     int          `json:"parts"`
 	Lines     []FrozenLine `json:"lines"`
-	// Charges are a part of the charges, in the order of feature, start and number of the grant. Events of earlier releases lack them.
+	// Charges are a part of the charges, in the order of feature, start and number of the grant.
 	Charges []FrozenCharge `json:"charges,omitempty"`
 }
 
@@ -65,7 +65,7 @@ type ClosedPeriod struct {
 	FiguresHash string   `json:"figuresHash"` // hex SHA-256 of the figures in the form of RFC 8785
 	Lines       int      `json:"lines"`
 	Despite     []string `json:"despite"`
-	// ChargesHash is the hex SHA-256 of the charges in the form of RFC 8785, Charges their number. Events of earlier releases lack them.
+	// ChargesHash is the hex SHA-256 of the charges in the form of RFC 8785, Charges their number.
 	ChargesHash string `json:"chargesHash,omitempty"`
 	Charges     int    `json:"charges,omitempty"`
 }

@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// The folder earlier holds the documents that were replaced by one with more optional
-// members, by subject and hash: envelopes that were recorded under them name them.
+// A document that was replaced by one with more optional members stays as SUBJECT.SHA256.json: envelopes that were recorded
+// under it name it.
 //
-//go:embed schemas/*.json schemas/earlier/*.json
+//go:embed schemas/*.json
 var schemaFiles embed.FS
 
 // Schema returns the embedded JSON Schema of a subject's payload.
@@ -108,13 +108,13 @@ func (t *Term) schemaVersion() SchemaVersion {
 	}
 	v := SchemaVersion{Type: info.Type, Version: info.Version, Topic: info.Topic.Name(), Retention: info.Retention, Trigger: info.Trigger,
 		Newest: readDocument("schemas/" + info.Name() + ".json")}
-	files, err := schemaFiles.ReadDir("schemas/earlier")
+	files, err := schemaFiles.ReadDir("schemas")
 	if err != nil {
 		panic(err.Error()) // the folder is embedded
 	}
 	for _, file := range files {
-		if strings.HasPrefix(file.Name(), info.Name()+".") {
-			v.Earlier = append(v.Earlier, readDocument("schemas/earlier/"+file.Name()))
+		if strings.HasPrefix(file.Name(), info.Name()+".") && file.Name() != info.Name()+".json" {
+			v.Earlier = append(v.Earlier, readDocument("schemas/"+file.Name()))
 		}
 	}
 	return v

@@ -94,7 +94,7 @@ type Retried struct {
 	RawPosition  int64     `json:"rawPosition"` // number of the UsageRecorded event
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Attempt      int       `json:"attempt"` // 1 for the first retry
-	// Rejected is true if the event was ever rejected, false if it was only parked. Earlier releases recorded no Rejected.
+	// Rejected is true if the event was ever rejected, false if it was only parked.
 	Rejected bool            `json:"rejected,omitempty"`
 	Usage    json.RawMessage `json:"usage"` // the recorded payload
 }

@@ -13,13 +13,8 @@ import (
 	"sync"
 )
 
-// FirstVocabulary is the hash of the vocabulary of the events that were recorded
-// before the log stored vocabularies.
-const FirstVocabulary = "2e01159dcbb8aeb818984ffa27cfc44828cd6c663dc299f299ba6b9476ffdf38"
-
 // Vocabulary defines how the records of each subject are rendered: type, version,
-// topic, schema and retention class, and whether they have a traceparent. An event keeps the vocabulary of the binary that
-// recorded it, so every later release renders the same bytes. The SHA-256 of its
+// topic, schema and retention class. An event keeps the vocabulary of the binary that recorded it, so every later release renders the same bytes. The SHA-256 of its
 // document identifies a vocabulary.
 type Vocabulary struct {
 	hash     string
@@ -32,7 +27,6 @@ type Term struct {
 	SubjectInfo
 	SchemaURI  string
 	Head, Tail string // the members of the envelope that depend only on the subject
-	Traced     bool   // records have a traceparent
 }
 
 // Entry is the form of a term in the document.
@@ -70,11 +64,10 @@ var CurrentVocabulary = sync.OnceValue(func() *Vocabulary {
 	return v
 })
 
-// writeDocument returns the text of a vocabulary, with one line for each subject. Vocabularies without the member
-// traceparent are from releases whose records had no such header.
+// writeDocument returns the text of a vocabulary, with one line for each subject.
 func writeDocument(entries []Entry) string {
 	var b bytes.Buffer
-	b.WriteString(`{"traceparent":true,"subjects":[`)
+	b.WriteString(`{"subjects":[`)
 	for i := range entries {
 		if i > 0 {
 			b.WriteByte(',')
@@ -137,8 +130,7 @@ func newVocabulary(document string) (*Vocabulary, error) {
 	sum := sha256.Sum256([]byte(document))
 	v := &Vocabulary{hash: hex.EncodeToString(sum[:]), document: document}
 	var content struct {
-		TraceParent bool    `json:"traceparent"`
-		Subjects    []Entry `json:"subjects"`
+		Subjects []Entry `json:"subjects"`
 	}
 	// An unknown member could change how envelopes are rendered.
 	d := json.NewDecoder(strings.NewReader(document))
@@ -158,7 +150,6 @@ func newVocabulary(document string) (*Vocabulary, error) {
 			return nil, fmt.Errorf("events: the vocabulary %s has subject %d twice", v.hash, e.Subject)
 		}
 		v.terms[e.Subject] = e.term()
-		v.terms[e.Subject].Traced = content.TraceParent
 	}
 	return v, nil
 }

@@ -101,7 +101,7 @@ func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 func (m *isolationFixture) definerFunctions(t *testing.T) {
 	known := []string{"broker_place", "caused_positions", "consumer_standing", "erase_answers", "erase_events", "expire_answers", "expire_rebuild_units", "expire_replays",
 		"expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
-		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_positions", "usage_stream", "usage_walk",
+		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_stream", "usage_walk",
 		"verdict_positions"}
 	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
   || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
@@ -238,7 +238,6 @@ func (m *isolationFixture) shownByFunctions() []string {
 	}))
 	at := fmt.Sprintf("%d::smallint, '%s'", events.PartitionOf(tenant), tenant)
 	return []string{
-		fmt.Sprintf(`SELECT count(*) FROM usage_positions(%s, 1000000, 0, '', NULL, NULL, 100)`, at),
 		fmt.Sprintf(`SELECT cardinality(positions) FROM usage_walk(%s, 1000000, 0, '', NULL, NULL, 100, 100000)`, at),
 		fmt.Sprintf(`SELECT count(*) FROM usage_stream(%s, 'secret-of-A', 0, NULL, 0, 1000000, NULL, NULL, false, 10)`, at),
 		fmt.Sprintf(`SELECT count(*) FROM usage_stream(%s, 'rejected-of-A', 0, NULL, 0, 1000000, '{3}', NULL, true, 10)`, at),

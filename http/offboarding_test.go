@@ -356,7 +356,7 @@ func TestP8_OffboardingLooksAgainBeforeTheEnd(t *testing.T) {
 	w.same("status", w.status(), "SUSPENDED")
 	w.exec(`UPDATE pushes SET state = 'DELIVERED', delivered_at = now(), next_at = NULL WHERE id = $1`, push)
 	w.until("archive", false)
-	// An earlier release could have reopened the period: the next run closes it again.
+	// A period that is reopened meanwhile is closed again by the next run.
 	period := periodsOf(w.a) + "/" + last
 	w.exec(`UPDATE offboardings SET state = 'CANCELLED', ended_at = now()`)
 	w.want(200, call{"POST", period + "/reopen", bootstrap, nil, `{"reason":"r"}`})

@@ -298,48 +298,6 @@ func TestP8_ADeliveryOfAMomentAgoIsNotCompared(t *testing.T) {
 	w.same("once the total has it", compare(), "[DELIVERED DELIVERED]")
 }
 
-// A push of more digits than the provider accepts, which an earlier release stored, is split when an operator sends it again. Another retry splits
-// nothing.
-func TestP8_ARetrySplitsARefusedPushAbove15Digits(t *testing.T) {
-	t.Run("refused", func(t *testing.T) { testSplit(t, "NULL", "retry", `{"reason":"r"}`) })
-	t.Run("in doubt", func(t *testing.T) { testSplit(t, "now()", "resolve", `{"delivered":false,"reason":"r"}`) })
-}
-
-// testSplit tests the first request that sends a push again, which was unknown since a time.
-func testSplit(t *testing.T, unknown, first, body string) {
-	w, a := newServiceWithAccount(t)
-	w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`})
-	w.accept(a, old("one", 10))
-	w.closed(a)
-	p := &countingProvider{w: w, counts: map[string]*big.Int{}, result: domain.PushResult{Outcome: domain.PushRefused, Code: "parameter_invalid_string"}}
-	w.runPushes(p)
-	w.exec(`UPDATE pushes SET amount = 2000000000000001, unknown_since = ` + unknown)
-	id := w.listedPushes("", "id")[0]
-	again := func(by, body string) {
-		w.want(200, call{"POST", "/api/v1/pushes/" + id + "/" + by, bootstrap, nil, body})
-		w.due()
-		w.runPushes(p)
-	}
-	again(first, body)
-	var key string
-	w.must(w.pool.QueryRow(t.Context(), `SELECT key FROM pushes WHERE n = 0`).Scan(&key))
-	pushes := []string{key + ":a2 3 ", key + ":a1 999999999999999 ", key + " 999999999999999 "}
-	in := func(states ...string) (want []string) {
-		for i, state := range states {
-			want = append(want, pushes[i]+state)
-		}
-		return want
-	}
-	w.same("refused again", w.listedPushes("", "key", "amount", "state"), in("FAILED", "FAILED", "FAILED"))
-	p.result.Outcome = ""
-	again("retry", `{"reason":"r"}`)
-	w.same("retried again", w.listedPushes("", "key", "amount", "state"), in("FAILED", "FAILED", "DELIVERED"))
-	for _, id = range w.listedPushes("?state=FAILED", "id") {
-		again("retry", `{"reason":"r"}`)
-	}
-	w.same("the provider's sum", p.sum(), 2000000000000001)
-}
-
 // approved sends an event about a closed period, and approves its adjustment.
 func (w *testService) approved(a *account, sent map[string]any) {
 	w.Helper()

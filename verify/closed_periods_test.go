@@ -46,10 +46,13 @@ func closedLog() []*row {
 	letter := idOf(6)
 	closing := func(at int64, snapshot int, amount string, count int) []*row {
 		key := fmt.Sprintf("p/2000-01/%d/", snapshot)
+		charged := frozenSnapshot{periodKey: periodKey{period: "2000-01"}, number: snapshot, charges: []frozenCharge{{Feature: "f", Grant: -1, Status: "BEFORE", Amount: amount, EventCount: int64(count)}}}
+		charges, _ := json.Marshal(charged.charges)
+		chargesHash, _ := charged.chargesHash(fmt.Sprintf("0-%d", at))
 		return []*row{
 			event(at, periodRequested, billing, key+"close", fmt.Sprintf(`{"periodKey":"2000-01","snapshot":%d}`, snapshot)),
-			event(at+1, periodFrozen, billing, key+"frozen/1", fmt.Sprintf(`{"periodKey":"2000-01","snapshot":%d,"part":1,"parts":1,"lines":[{"feature":"f","subscriptionId":%q,"amount":%q,"eventCount":%d}]}`, snapshot, nilText, amount, count)),
-			event(at+2, periodClosed, billing, key+"closed", fmt.Sprintf(`{"periodKey":"2000-01","snapshot":%d,"cut":"0-%d","logic":"usage_aggregates/v1","figuresHash":%q,"lines":1}`, snapshot, at, figuresHashOf(int(at), snapshot, amount, count))),
+			event(at+1, periodFrozen, billing, key+"frozen/1", fmt.Sprintf(`{"periodKey":"2000-01","snapshot":%d,"part":1,"parts":1,"lines":[{"feature":"f","subscriptionId":%q,"amount":%q,"eventCount":%d}],"charges":%s}`, snapshot, nilText, amount, count, charges)),
+			event(at+2, periodClosed, billing, key+"closed", fmt.Sprintf(`{"periodKey":"2000-01","snapshot":%d,"cut":"0-%d","logic":"usage_aggregates/v1","figuresHash":%q,"lines":1,"chargesHash":%q,"charges":1}`, snapshot, at, figuresHashOf(int(at), snapshot, amount, count), chargesHash)),
 		}
 	}
 	log := []*row{
@@ -123,7 +126,7 @@ func sumOf(amount string, events int64) *sum {
 
 func TestP8_ClosedPeriodsFollowFromTheLog(t *testing.T) {
 	x := readClosed(closedLog())
-	for _, c := range []*tally{x.frozenFigures, x.frozenSums, x.adjustments, x.adjustmentStates, x.closedPeriods} {
+	for _, c := range []*tally{x.frozenFigures, x.frozenSums, x.frozenCharges, x.adjustments, x.adjustmentStates, x.closedPeriods} {
 		if r := c.result(); r.Holds == nil || !*r.Holds || c.n == 0 && c != x.adjustments && c != x.adjustmentStates {
 			t.Errorf("%s: %s", r.Name, r.Figures)
 		}
@@ -178,7 +181,8 @@ func TestP8_FaultsInClosedPeriodsAreReported(t *testing.T) {
 		{11, `"lines":1`, `"lines":2`, frozenFiguresOf, "the events before it 1"},
 		{22, `"snapshot":2`, `"snapshot":3`, frozenFiguresOf, "follows subject 73 of snapshot 1"},
 		{10, `"part":1`, `"part":2`, frozenFiguresOf, "part 2 of 1"},
-		{10, `}]}`, `},{"feature":"f","subscriptionId":"` + nilText + `","amount":"5","eventCount":1}]}`, frozenFiguresOf, "or one is there twice"},
+		{10, `}],`, `},{"feature":"f","subscriptionId":"` + nilText + `","amount":"5","eventCount":1}],`, frozenFiguresOf, "or one is there twice"},
+		{11, `"chargesHash"`, `"hash"`, chargesOf, "has the hash , its charges have"},
 		{3, `"amount":5`, `"amount":4`, frozenSumsOf, "snapshot 1 has 5 in 1 events for"},
 		{16, `"amount":7`, `"amount":8`, frozenSumsOf, "the verdicts up to 0-22 are 24 in 4"},
 		{6, `"sourcePosition":5`, `"sourcePosition":4`, frozenSumsOf, "the verdicts up to 0-9 are 12 in 2"},
@@ -209,6 +213,7 @@ func TestP8_FaultsInClosedPeriodsAreReported(t *testing.T) {
 
 func frozenFiguresOf(x *pass) *tally { return x.frozenFigures }
 func frozenSumsOf(x *pass) *tally    { return x.frozenSums }
+func chargesOf(x *pass) *tally       { return x.frozenCharges }
 func adjustmentsOf(x *pass) *tally   { return x.adjustments }
 func statesOf(x *pass) *tally        { return x.adjustmentStates }
 func closedOf(x *pass) *tally        { return x.closedPeriods }

@@ -13,36 +13,9 @@ const usedSQL = `SELECT tenant_id, feature, period_key, used::text, held::text F
  WHERE generation = $1 AND CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0
   ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $2`
 
-// usedLessDiscarded is the fold that subtracts verdicts in discarded dead letters; the first one keeps them.
-const usedLessDiscarded = "entitlement_reads/v2"
-
-// usedWhenAdmitted is the fold that counts admitted usage when it is recorded, leaves it in discarded dead letters, and sums the held
+// entitlementsV1 is the fold that counts admitted usage when it is recorded, leaves it in discarded dead letters, and sums the held
 // amounts.
-const usedWhenAdmitted = "entitlement_reads/v3"
-
-// usedBy returns the sums that a generation by a version of the fold must have.
-func (m *figureSums) usedBy(version string) map[figure]*sum {
-	all := make(map[figure]*sum, len(m.used))
-	for f, s := range m.used {
-		add(all, f, &s.amount, s.events)
-	}
-	var more []map[figure]*sum
-	switch version {
-	case usedLessDiscarded:
-		more = append(more, m.discarded, m.discardedAdmitted)
-	case usedWhenAdmitted:
-		more = append(more, m.discarded, m.admitted, m.lessAdmitted)
-		for f, s := range m.held { // a hold makes a row without usage
-			add(all, f, new(big.Int), s.events)
-		}
-	}
-	for _, sums := range more {
-		for f, s := range sums {
-			add(all, f, &s.amount, s.events)
-		}
-	}
-	return all
-}
+const entitlementsV1 = "entitlement_reads/v1"
 
 // countHeld adds an event about a reservation to the held amounts; a sign of -1 subtracts it. Commits are a step of countAdmitted.
 func (m *figureSums) countHeld(r *row, s *content, err error, sign int64) {
@@ -59,13 +32,19 @@ func (m *figureSums) countHeld(r *row, s *content, err error, sign int64) {
 		return
 	}
 	if r.position <= m.usedUpTo && (sign > 0 || m.failedUsed[r.position]) {
-		add(m.held, figure{tenant: r.tenant, feature: s.Feature, period: s.PeriodKey}, amount, sign)
+		m.hold(figure{tenant: r.tenant, feature: s.Feature, period: s.PeriodKey}, amount, sign)
 	}
 }
 
-// heldBy returns the amount that a row of a generation by a version of the fold must hold.
-func (m *figureSums) heldBy(version string, of figure) string {
-	if s := m.held[of]; s != nil && version == usedWhenAdmitted {
+// hold adds an amount to the held ones. A hold makes a row without usage.
+func (m *figureSums) hold(of figure, amount *big.Int, sign int64) {
+	add(m.held, of, amount, sign)
+	add(m.used, of, new(big.Int), sign)
+}
+
+// heldOf returns the amount that a row must hold.
+func (m *figureSums) heldOf(of figure) string {
+	if s := m.held[of]; s != nil {
 		return s.amount.String()
 	}
 	return "0"
@@ -79,18 +58,17 @@ func (x *pass) compareUsed(ctx context.Context, tx pgx.Tx) error {
 	for _, g := range all {
 		var f figure
 		var amount, held string
-		used := x.figures.usedBy(g.version)
 		err := each(ctx, tx, usedSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &amount, &held}, func() error {
 			x.entitlementUsage.n++
-			x.compareFigure(x.entitlementUsage, used, &g, f, amount, -1)
-			want := x.figures.heldBy(g.version, f)
+			x.compareFigure(x.entitlementUsage, x.figures.used, &g, f, amount, -1)
+			want := x.figures.heldOf(f)
 			x.entitlementUsage.expect(held == want || g.replacedBy(f) != 0, "generation %d has %s held for %s, the log has %s", g.number, held, f, want)
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("read entitlement_usage: %w", err)
 		}
-		x.missing(x.entitlementUsage, used, &g)
+		x.missing(x.entitlementUsage, x.figures.used, &g)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// The second version of the entitlements' fold leaves out verdicts whose dead letter is discarded: those that the aggregator could not
+// The entitlements' fold leaves out verdicts whose dead letter is discarded: those that the aggregator could not
 // fold and those that were withheld; not those that another read model could not fold, and not beyond the checkpoint.
 func TestDiscardedVerdictsAreNotUsed(t *testing.T) {
 	const head = 40
@@ -40,9 +40,7 @@ func TestDiscardedVerdictsAreNotUsed(t *testing.T) {
 		x.figures.count(x, validated, position, tenant, &content{Feature: "calls", Amount: json.Number(strconv.Itoa(amount)), Count: 1, PeriodKey: "2026-05"}, -1)
 	}
 	of := figure{tenant: tenant, feature: "calls", period: "2026-05"}
-	for version, want := range map[string]string{"entitlement_reads/v1": "11111", usedLessDiscarded: "11001"} {
-		if got := x.figures.usedBy(version)[of].amount.String(); got != want {
-			t.Errorf("%s: %s used, want %s", version, got, want)
-		}
+	if got := x.figures.used[of].amount.String(); got != "11001" {
+		t.Errorf("%s used, want 11001", got)
 	}
 }

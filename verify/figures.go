@@ -14,21 +14,16 @@ type figureSums struct {
 	upTo, usedUpTo int64 // checkpoints of the aggregates and of the entitlements
 	sums           map[figure]*sum
 	byGrant        map[grantFigure]*sum // of the verdicts that name a grant; events counts the verdicts
-	used           map[figure]*sum
+	used           map[figure]*sum      // admitted usage and other verdicts, less those in discarded dead letters
 	hours          hourSums
-	discarded      map[figure]*sum // of used: verdicts in discarded dead letters, negative
-	admitted       map[figure]*sum // admitted usage up to usedUpTo
-	held           map[figure]*sum // held amounts, up to usedUpTo
-	lessAdmitted   map[figure]*sum // of used: the verdicts on admitted usage, negative
-	// discardedAdmitted are those of lessAdmitted in discarded dead letters.
-	discardedAdmitted map[figure]*sum
-	parked            map[uuid.UUID]int64 // verdicts in dead letters
-	closed            map[int64]bool      // those that are discarded
-	consumed          int64               // verdicts up to the checkpoint
-	failed            map[int64]bool      // verdicts that the aggregator could not fold
-	failedUsed        map[int64]bool      // verdicts that the entitlement reads could not fold
-	unread            map[int64]bool      // verdicts with an unreadable body: allowed only if they failed to fold
-	redone            map[uuid.UUID][]int64
+	held           map[figure]*sum     // held amounts, up to usedUpTo
+	parked         map[uuid.UUID]int64 // verdicts in dead letters
+	closed         map[int64]bool      // those that are discarded
+	consumed       int64               // verdicts up to the checkpoint
+	failed         map[int64]bool      // verdicts that the aggregator could not fold
+	failedUsed     map[int64]bool      // verdicts that the entitlement reads could not fold
+	unread         map[int64]bool      // verdicts with an unreadable body: allowed only if they failed to fold
+	redone         map[uuid.UUID][]int64
 }
 
 // figure is the key of an aggregate. The use of an entitlement has no subscription.
@@ -44,7 +39,7 @@ type sum struct {
 }
 
 func newFigureSums(upTo, usedUpTo, hoursUpTo int64) figureSums {
-	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, byGrant: map[grantFigure]*sum{}, used: map[figure]*sum{}, discarded: map[figure]*sum{}, admitted: map[figure]*sum{}, held: map[figure]*sum{}, lessAdmitted: map[figure]*sum{}, discardedAdmitted: map[figure]*sum{},
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, byGrant: map[grantFigure]*sum{}, used: map[figure]*sum{}, held: map[figure]*sum{},
 		parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
@@ -107,9 +102,9 @@ func (m *figureSums) countAdmitted(x *pass, r *row, s *content, sign int64) {
 	}
 	if r.position <= m.usedUpTo && (sign > 0 || m.failedUsed[r.position]) {
 		of := figure{tenant: r.tenant, feature: s.Feature, period: a.PeriodKey}
-		add(m.admitted, of, amount, sign)
+		add(m.used, of, amount, sign)
 		if a.FeatureType == "QUOTA" {
-			add(m.held, of, big.NewInt(-sign*a.HeldAmount), sign)
+			m.hold(of, big.NewInt(-sign*a.HeldAmount), sign)
 		}
 	}
 }
@@ -145,19 +140,14 @@ func (m *figureSums) count(x *pass, subject int16, position int64, tenant uuid.U
 	}
 	m.hours.count(position, tenant, s, amount, sign)
 	of := figure{tenant: tenant, feature: s.Feature, period: s.PeriodKey}
-	isAdmitted := string(s.Admitted) == "true"
-	if subject == validated && position <= m.usedUpTo && (sign > 0 || m.failedUsed[position]) {
-		add(m.used, of, amount, sign*s.Count)
-		if isAdmitted {
-			add(m.lessAdmitted, of, new(big.Int).Neg(amount), -sign*s.Count)
-		}
+	if subject != validated || string(s.Admitted) == "true" { // admitted usage counts when it is recorded, and stays
+		return
 	}
-	if subject == validated && sign < 0 && m.closed[position] {
-		to := m.discarded
-		if isAdmitted {
-			to = m.discardedAdmitted
-		}
-		add(to, of, amount, sign*s.Count)
+	if position <= m.usedUpTo && (sign > 0 || m.failedUsed[position]) {
+		add(m.used, of, amount, sign*s.Count)
+	}
+	if sign < 0 && m.closed[position] {
+		add(m.used, of, amount, sign*s.Count)
 	}
 }
 

@@ -44,11 +44,8 @@ func (x *pass) addCharges(n *frozenSnapshot, r *row, c *periodContent) {
 	n.charges = append(n.charges, list...)
 }
 
-// checkCharges compares the hash and the number of the event that closes a period with the charges before it. Events of earlier releases have none.
+// checkCharges compares the hash and the number of the event that closes a period with the charges before it.
 func (x *pass) checkCharges(n *frozenSnapshot, r *row, c *periodContent) {
-	if c.ChargesHash == "" {
-		return
-	}
 	x.frozenCharges.n++
 	hash, err := n.chargesHash(x.at(n.cut).String())
 	count := string(c.Charges)
@@ -92,7 +89,7 @@ const (
  coalesce(price, ''), coalesce(price_version, 0), coalesce(currency, ''), coalesce(micro_units::text, '') FROM period_charges` + ofPartition
 
 	// The terms of grants: the entitlement of the subscription's snapshot, and the version of its price.
-	grantTermsSQL = `SELECT k.n, coalesce(g.value ->> 'price', ''), coalesce((g.value ->> 'priceVersion')::bigint, 1), coalesce((g.value ->> 'chargeTrial')::boolean, false), h.snapshot ->> 'status'
+	grantTermsSQL = `SELECT k.n, coalesce(g.value ->> 'price', ''), coalesce((g.value ->> 'priceVersion')::bigint, 0), coalesce((g.value ->> 'chargeTrial')::boolean, false), h.snapshot ->> 'status'
  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) WITH ORDINALITY AS k (tenant_id, subscription_id, grant_number, feature, n)
  CROSS JOIN LATERAL (SELECT h.snapshot FROM subscription_history h WHERE h.tenant_id = k.tenant_id AND h.snapshot ->> 'id' = k.subscription_id::text
   AND (h.from_position = k.grant_number OR k.grant_number = -1) ORDER BY h.from_position LIMIT 1) h

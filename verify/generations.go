@@ -94,7 +94,7 @@ func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, 
 				g.repairs = append(g.repairs, r)
 			}
 		}
-		switch known := g.version == projection+"/v1" || g.version == usedLessDiscarded || g.version == usedWhenAdmitted; {
+		switch known := g.version == projection+"/v1"; {
 		case g.replaced():
 			t.note("generation %d is not checked: a repair found that it differs from the log, and replaced it", g.number)
 		case known:

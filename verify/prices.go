@@ -39,7 +39,7 @@ func (p *priceTerms) String() string {
 	return text
 }
 
-// addPrice notes the versions of a price. An event of an earlier release has no number: its price is version 1, as of the upgrade.
+// addPrice notes the versions of a price.
 func (x *pass) addPrice(r *row, _ *content, _ error) {
 	if r.subject != priceDefined {
 		return
@@ -48,9 +48,6 @@ func (x *pass) addPrice(r *row, _ *content, _ error) {
 	if err := json.Unmarshal(r.body, &p); err != nil {
 		x.prices.fault("%s cannot be read: %v", x.at(r.position), err)
 		return
-	}
-	if p.Version == 0 {
-		p.Version = 1
 	}
 	x.priceOf[priceVersion{p.Key, p.Version}] = &p
 }

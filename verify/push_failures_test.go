@@ -73,7 +73,7 @@ func TestP8_FailuresOfPushesFollowFromTheLog(t *testing.T) {
 func TestPricesAreTheirLastVersions(t *testing.T) {
 	read := func(is *priceTerms) *tally {
 		x := newTestPass(stateAt(2))
-		for _, r := range []*row{event(1, priceDefined, 6, "e/1", `{"key":"p","name":"P","currency":"USD","model":"flat","microUnits":"1"}`),
+		for _, r := range []*row{event(1, priceDefined, 6, "e/1", `{"key":"p","version":1,"name":"P","currency":"USD","model":"flat","microUnits":"1"}`),
 			event(2, priceDefined, 6, "e/2", `{"key":"p","version":2,"name":"P","currency":"EUR","model":"graduated","tiers":[{"upTo":5,"microUnits":"3","flatMicroUnits":"1"},{"upTo":null,"microUnits":"2"}]}`)} {
 			x.addPrice(r, nil, nil)
 		}

@@ -44,7 +44,7 @@ func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 
 // traceParent is the header of the event's records: its trace, the last 8 bytes of its id as the span, and no flags.
 func (s *source) traceParent() string {
-	if s.vocabulary == nil || !s.vocabulary.traced || s.correlation == uuid.Nil {
+	if s.correlation == uuid.Nil {
 		return ""
 	}
 	return fmt.Sprintf("00-%x-%x-00", s.correlation[:], s.id[8:])

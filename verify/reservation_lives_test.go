@@ -77,7 +77,7 @@ func TestReservationsThatEndOnceHold(t *testing.T) {
 			}
 		}
 		of := figure{tenant: uuid.UUID{1}, feature: "f", period: "2026-05"}
-		if got, want := y.x.figures.heldBy(usedWhenAdmitted, of), y.x.accounts.sum(of).held.String(); got != want {
+		if got, want := y.x.figures.heldOf(of), y.x.accounts.sum(of).held.String(); got != want {
 			t.Errorf("%s: the checks hold %s, the account %s", name, got, want)
 		}
 	}

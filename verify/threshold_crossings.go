@@ -24,7 +24,6 @@ type crossings struct {
 	metered    bool                            // the crossings of METERED features are compared
 	changes    map[uuid.UUID]map[figure]string // used amounts at the changes of limits and thresholds of tenants with thresholds, by the event
 	upTo       int64
-	raises     map[int32]bool        // origins of releases whose changes cross thresholds below the used amount
 	seen       map[crossingKey]bool  // crossings of the log
 	above      map[crossingKey]place // those that a change owes, with its position
 }
@@ -66,14 +65,12 @@ const (
  JOIN log_origins o ON o.id = f.origin
  JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
  WHERE f.partition = $1 AND f.subject = 11 AND o.actor_id = 'meterplex-entitlement-reads'`
-	// No instance of an earlier release folds beside one whose vocabulary has refusals: those changes may be without crossings.
-	raisingOriginsSQL = `SELECT id FROM log_origins WHERE vocabulary IN (SELECT hash FROM log_vocabularies WHERE document LIKE '%"meterplex.usage.event.refusals_seen"%')`
-	oneVersionSQL     = `SELECT NOT EXISTS (SELECT FROM projection_generations WHERE projection = 'entitlement_reads' AND fold_version <> $1)`
+	oneVersionSQL = `SELECT NOT EXISTS (SELECT FROM projection_generations WHERE projection = 'entitlement_reads' AND fold_version <> $1)`
 )
 
 func newCrossings(upTo int64) crossings {
 	return crossings{used: map[figure]*big.Int{}, thresholds: map[uuid.UUID][]threshold{}, expected: map[crossingKey]*crossing{}, discards: map[int64]discard{}, failed: map[figure]bool{}, changes: map[uuid.UUID]map[figure]string{}, upTo: upTo,
-		raises: map[int32]bool{}, seen: map[crossingKey]bool{}, above: map[crossingKey]place{}}
+		seen: map[crossingKey]bool{}, above: map[crossingKey]place{}}
 }
 
 func readCrossings(ctx context.Context, tx pgx.Tx, p int16, upTo int64) (crossings, error) {
@@ -89,11 +86,7 @@ func readCrossings(ctx context.Context, tx pgx.Tx, p int16, upTo int64) (crossin
 		err = each(ctx, tx, meteredFailedSQL, []any{p}, []any{&f.tenant, &f.feature, &f.period}, func() error { c.failed[f] = true; return nil })
 	}
 	if err == nil {
-		var origin int32
-		err = each(ctx, tx, raisingOriginsSQL, nil, []any{&origin}, func() error { c.raises[origin] = true; return nil })
-	}
-	if err == nil {
-		err = tx.QueryRow(ctx, oneVersionSQL, usedWhenAdmitted).Scan(&c.metered)
+		err = tx.QueryRow(ctx, oneVersionSQL, entitlementsV1).Scan(&c.metered)
 	}
 	if err != nil {
 		return c, fmt.Errorf("read the usage of METERED features: %w", err)
@@ -173,7 +166,7 @@ func (x *pass) addChange(r *row) {
 		}
 	}
 	c.changes[r.id] = used
-	if c.metered && c.raises[r.origin] && r.position <= c.upTo {
+	if c.metered && r.position <= c.upTo {
 		x.expectAbove(r)
 	}
 }

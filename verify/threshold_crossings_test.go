@@ -111,26 +111,22 @@ func TestChangesThatOweACrossingHaveIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit          int    // after the change
 		crossed        string // the reason of its crossing; "": none
-		origin         int32
 		upTo           int64
 		removed, fault string
 	}{
-		"another limit":                     {20, limit, 1, 9, "", ""},
-		"without the crossing":              {20, "", 1, 9, "", owed},
-		"of the limit 0":                    {0, "", 1, 9, "", owed},
-		"not above":                         {90, "", 1, 9, "", ""},
-		"of an earlier release":             {20, "", 2, 9, "", ""},
-		"not folded":                        {20, "", 1, 3, "", ""},
-		"removed meanwhile":                 {20, "", 1, 9, defined, ""},
-		"a definition":                      {0, definition, 1, 9, "-", ""},
-		"a definition without the crossing": {0, "", 1, 9, "-", owed},
+		"another limit":                     {20, limit, 9, "", ""},
+		"without the crossing":              {20, "", 9, "", owed},
+		"of the limit 0":                    {0, "", 9, "", owed},
+		"not above":                         {90, "", 9, "", ""},
+		"not folded":                        {20, "", 3, "", ""},
+		"removed meanwhile":                 {20, "", 9, defined, ""},
+		"a definition":                      {0, definition, 9, "-", ""},
+		"a definition without the crossing": {0, "", 9, "-", owed},
 	} {
 		x := newTestPass(stateAt(9, entitlements))
-		x.crossings.metered, x.crossings.raises[1], x.crossings.upTo = true, true, c.upTo
+		x.crossings.metered, x.crossings.upTo = true, c.upTo
 		add := func(at int64, subject int16, body string) {
-			r := event(at, subject, 5, fmt.Sprintf("e/%d", at), body)
-			r.origin = c.origin
-			x.add(r)
+			x.add(event(at, subject, 5, fmt.Sprintf("e/%d", at), body))
 		}
 		value, percent := c.limit*80/100, 80
 		add(1, subscriptionCreated, subscribed(100))

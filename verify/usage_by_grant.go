@@ -16,7 +16,7 @@ type grantFigure struct {
 const byGrantSQL = `SELECT tenant_id, feature, period_key, subscription_id, grant_number, amount::text, applied_count
  FROM usage_by_grant WHERE generation = $1 AND partition = $2`
 
-// compareGrants compares the sums by grant with those of the verdicts that name a grant. Rebuilds of earlier releases have none.
+// compareGrants compares the sums by grant with those of the verdicts that name a grant.
 func (x *pass) compareGrants(ctx context.Context, tx pgx.Tx) error {
 	all, err := x.candidates(ctx, tx, new(tally), "usage_aggregates", aggregator) // usageAggregates reports generations by unknown folds
 	if err != nil {

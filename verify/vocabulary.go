@@ -13,7 +13,6 @@ import (
 // vocabulary is a row of log_vocabularies. The copies that releases embed are not used here.
 type vocabulary struct {
 	subjects map[int16]term
-	traced   bool  // its records have a traceparent
 	fault    error // why the row cannot be used
 }
 
@@ -42,16 +41,12 @@ func readVocabularies(ctx context.Context, tx pgx.Tx) (map[string]*vocabulary, e
 
 func newVocabulary(hash, document string) *vocabulary {
 	v := &vocabulary{subjects: map[int16]term{}}
-	var content struct {
-		TraceParent bool
-		Subjects    []term
-	}
+	var content struct{ Subjects []term }
 	if sum := sha256.Sum256([]byte(document)); hex.EncodeToString(sum[:]) != hash {
 		v.fault = fmt.Errorf("the document of its vocabulary has the SHA-256 %x, not %.80s", sum, hash)
 	} else if err := json.Unmarshal([]byte(document), &content); err != nil {
 		v.fault = fmt.Errorf("the document of its vocabulary %s cannot be read: %w", hash, err)
 	}
-	v.traced = content.TraceParent
 	for _, t := range content.Subjects {
 		v.subjects[t.Subject] = t
 	}

@@ -151,7 +151,7 @@ func FuzzWholePayload(f *testing.F) {
 	})
 }
 
-// The hash that the database computes itself (migrations/0010) is not stored; all others are.
+// The hash that the database computes itself is not stored; all others are.
 func TestHashesOfTheFirstVersionAreNotKept(t *testing.T) {
 	p := storedEvents()["usage"].p
 	sum := sha256.Sum256(p.Payload)

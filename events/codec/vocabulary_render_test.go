@@ -19,13 +19,8 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// Envelopes from before the introduction of vocabularies are rendered unchanged,
-// although schemas have changed since.
-func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
-	first, ok := events.EmbeddedVocabulary(events.FirstVocabulary)
-	if !ok {
-		t.Fatal("the first vocabulary is not embedded")
-	}
+// The bytes of envelopes are frozen.
+func TestP2_EnvelopesHaveTheirFirstBytes(t *testing.T) {
 	usage := sample()
 	changed := sample()
 	changed.Subject, changed.TenantID, changed.Position.Partition = events.TenantChanged, events.Platform, 0
@@ -33,7 +28,6 @@ func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	for name, e := range map[string]*events.Envelope{"usage": &usage, "tenant changed": &changed} {
 		golden, err := os.ReadFile(filepath.Join("testdata", strings.ReplaceAll(name, " ", "_")+".golden.json"))
 		must.OK(t, err)
-		e.Vocabulary = first
 		r, err := ToRecord(e)
 		if err != nil || string(r.Value)+"\n" != string(golden) {
 			t.Errorf("%s: %v\nrendered %s\n     was %s", name, err, r.Value, golden)
@@ -42,27 +36,17 @@ func TestWireIsAsItWasBeforeVocabularies(t *testing.T) {
 	if r, _ := ToRecord(&changed); string(r.Header(events.HeaderSubject)) != "meterplex.catalogue.tenant.changed.v1" || r.Topic != events.TopicCatalogue {
 		t.Errorf("subject %s of topic %s", r.Header(events.HeaderSubject), r.Topic.Name())
 	}
-	changed.Vocabulary = events.CurrentVocabulary()
-	if r, _ := ToRecord(&changed); strings.Contains(string(r.Value), "a33b89a9dbecd850525d53ee20da9d9e9c2ae14a70187bafc42880bddd2e9d47") {
-		t.Error("the schema that has a new member has the name of the one before")
-	}
 }
 
-// The records of events from before traceparents have none, in every release.
-func TestOnlyVocabulariesWithTraceParentsRenderThem(t *testing.T) {
-	first, ok := events.EmbeddedVocabulary(events.FirstVocabulary)
-	if !ok {
-		t.Fatal("the first vocabulary is not embedded")
-	}
+func TestRecordsHaveATraceParent(t *testing.T) {
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-8000000000000001-00"
 	for name, c := range map[string]struct {
 		change func(*events.Envelope)
 		want   string
 	}{
-		"of this release": {func(*events.Envelope) {}, parent},
+		"published":       {func(*events.Envelope) {}, parent},
 		"withheld":        {func(e *events.Envelope) { e.Withheld = true }, parent},
 		"without a trace": {func(e *events.Envelope) { e.CorrelationID = uuid.Nil }, ""},
-		"earlier":         {func(e *events.Envelope) { e.Vocabulary = first }, ""},
 	} {
 		e := sample()
 		c.change(&e)
@@ -75,7 +59,7 @@ func TestOnlyVocabulariesWithTraceParentsRenderThem(t *testing.T) {
 
 // An envelope is rendered with its own vocabulary, as read from the document, even if
 // the registry of a later release differs.
-func TestAnEnvelopeKeepsItsVocabulary(t *testing.T) {
+func TestP2_AnEnvelopeKeepsItsVocabulary(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	before := slices.Clone(events.Subjects())
@@ -162,7 +146,6 @@ func TestInvalidVocabulariesAreRefused(t *testing.T) {
 	line := `{"subject":1,"type":"a.b","version":1,"topic":"usage.raw","retention":"cold","schemaUri":"/x#sha256=1"}`
 	for name, document := range map[string]string{
 		"not JSON":          `{`,
-		"a traceparent":     `{"traceparent":"00","subjects":[]}`,
 		"a member unknown":  `{"subjects":[],"envelope":2}`,
 		"a subject twice":   `{"subjects":[` + line + `,` + line + `]}`,
 		"no number":         `{"subjects":[` + strings.Replace(line, `"subject":1`, `"subject":0`, 1) + `]}`,
@@ -175,7 +158,7 @@ func TestInvalidVocabulariesAreRefused(t *testing.T) {
 			t.Errorf("%s: %s was taken", name, document)
 		}
 	}
-	if _, err := events.ParseVocabulary(events.FirstVocabulary, events.CurrentVocabulary().Document()); err == nil {
+	if _, err := events.ParseVocabulary(strings.Repeat("0", 64), events.CurrentVocabulary().Document()); err == nil {
 		t.Error("a document was taken for another one's hash")
 	}
 	// An event of a topic that only a later release has can be shown, but not published.

@@ -242,7 +242,7 @@ func (w *RecordWriter) Record(e *events.Envelope) (events.Record, error) {
 	if e.LogID != uuid.Nil {
 		w.add(events.HeaderLog, events.AppendUUID(w.bytes, e.LogID))
 	}
-	if info.Traced && e.CorrelationID != uuid.Nil {
+	if e.CorrelationID != uuid.Nil {
 		w.add(events.HeaderTrace, events.AppendTraceParent(w.bytes, e.CorrelationID, e.EventID))
 	}
 	if e.Withheld {

@@ -267,9 +267,9 @@ func TestRecreatedTopicIsUsedAgain(t *testing.T) {
 	})
 }
 
-// Topics from earlier releases have the publisher's timestamps until Ensure, and refuse records of a
+// Topics that others created have the publisher's timestamps until Ensure, and refuse records of a
 // clock that is days ahead. Afterwards such records are accepted.
-func TestOlderTopicsUseTheBrokersTime(t *testing.T) {
+func TestTopicsOfOthersUseTheBrokersTime(t *testing.T) {
 	cfg := config(t)
 	name := cfg.TopicPrefix + "usage.raw"
 	create(t, client(t), 32, nil, name)

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -20,7 +18,6 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
-	"github.com/meterplex/meterplex/migrations"
 )
 
 // loginCase is how a DBA prepared the logins of a database: $W is the one that works,
@@ -33,7 +30,6 @@ type loginCase struct {
 	after    string   // by the superuser, in the database
 	owner    string   // of the database; "": the login that migrates
 	migrates string   // "": $W
-	older    string   // the login that migrated with an older release before; "": no login
 	refused  string   // by which words it is refused until the printed statements are run; "": it is not
 	from, to int      // the major versions that refuse it; 0: from the oldest, to the newest
 }
@@ -71,8 +67,6 @@ func loginCases() []loginCase {
 		{name: "two logins and a superuser migrates", migrates: "postgres", prepare: []string{works}},
 		{name: "two logins and none may grant", migrates: "$M", prepare: []string{works, migrates, roles},
 			refused: cannotSet + `, and the login "$M" may not grant them`},
-		{name: "an older release migrated", every: true, older: "$W", prepare: []string{creates}},
-		{name: "an older release migrated by another login", migrates: "$M", older: "$M", prepare: []string{works, createsFirst}},
 	}
 }
 
@@ -193,9 +187,6 @@ func (l *loginTrial) run(c loginCase) {
 	if c.after != "" {
 		l.exec(c.after)
 	}
-	if c.older != "" {
-		l.migrateByOlderRelease(c.older)
-	}
 	logins := Logins{Migrates: l.url(c.migrates), Works: l.url("$W")}
 	if c.refused != "" && l.major >= c.from && (c.to == 0 || l.major <= c.to) {
 		l.refused(c, logins)
@@ -204,45 +195,6 @@ func (l *loginTrial) run(c loginCase) {
 		l.Fatal(err)
 	}
 	l.works()
-}
-
-// olderRoles is the statement of migration 0001 in releases that knew PostgreSQL 15 only.
-const olderRoles = `-- +goose StatementBegin
-DO $$
-DECLARE r text;
-BEGIN
-  FOREACH r IN ARRAY ARRAY['meterplex_worker', 'meterplex_tenant'] LOOP
-    BEGIN
-      IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
-        EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOINHERIT', r);
-      END IF;
-    EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL;
-    END;
-    IF NOT pg_has_role(current_user, r, 'MEMBER') THEN
-      EXECUTE format('GRANT %I TO CURRENT_USER', r);
-    END IF;
-  END LOOP;
-END $$;
--- +goose StatementEnd`
-
-// newestOlder is the last migration of these releases.
-const newestOlder = 12
-
-func (l *loginTrial) migrateByOlderRelease(login string) {
-	l.Helper()
-	names, _ := fs.Glob(migrations.FS, "*.sql")
-	older := fstest.MapFS{}
-	for _, name := range names[:newestOlder] {
-		raw, err := migrations.FS.ReadFile(name)
-		must.OK(l, err)
-		if name == "0001_event_log.sql" {
-			raw = regexp.MustCompile(`(?s)-- \+goose StatementBegin.*?-- \+goose StatementEnd`).ReplaceAllLiteral(raw, []byte(olderRoles))
-		}
-		older[name] = &fstest.MapFile{Data: raw}
-	}
-	if n, err := migrateURL(l.Context(), l.url(login), older, slog.Default(), 1); n != newestOlder || err != nil {
-		l.Fatal(n, err)
-	}
 }
 
 var statementLine = regexp.MustCompile(`(?m)^  (.*;)$`)

@@ -87,8 +87,8 @@ func migrate(ctx context.Context, db *migrationSessions, files fs.FS, logger *sl
 	}
 }
 
-// turn lets one instance migrate at a time, by goose's own lock, which older releases
-// take, too. A waiting instance logs that, and waits until its context ends.
+// turn lets one instance migrate at a time, by goose's own lock, which all releases
+// take. A waiting instance logs that, and waits until its context ends.
 type turn struct{ logger *slog.Logger }
 
 func (t turn) SessionLock(ctx context.Context, conn *sql.Conn) error {

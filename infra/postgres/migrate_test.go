@@ -16,7 +16,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/pressly/goose/v3"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/internal/must"
@@ -24,19 +23,13 @@ import (
 	"github.com/meterplex/meterplex/migrations"
 )
 
-// before makes a database with the migrations up to one, and a session that reads a
-// table until the test ends it.
-func before(t *testing.T, version int64, table string) (url string, db *sql.DB, letGo func()) {
+// before makes a migrated database, and a session that reads a table until the test ends it.
+func before(t *testing.T, table string) (url string, db *sql.DB, letGo func()) {
 	t.Helper()
-	url = localtest.Database(t)
+	url = localtest.Migrated(t, Migrate)
 	db, err := OwnerDB(url)
 	must.OK(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{migrations.FS})
-	must.OK(t, err)
-	if _, err := provider.UpTo(t.Context(), version); err != nil {
-		t.Fatal(err)
-	}
 	reader, err := db.BeginTx(context.Background(), nil)
 	must.OK(t, err)
 	if _, err := reader.Exec(`LOCK TABLE ` + table + ` IN ACCESS SHARE MODE`); err != nil {
@@ -52,11 +45,11 @@ func before(t *testing.T, version int64, table string) (url string, db *sql.DB, 
 func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	url, db, letGo := before(t, 10, "withheld_records")
+	url, db, letGo := before(t, "withheld_records")
 	done := make(chan error, 1)
 	applied := 0
 	go func() {
-		n, err := Migrate(t.Context(), url)
+		n, err := migrateURL(t.Context(), url, laterRelease(`ALTER TABLE withheld_records ADD COLUMN next int;`), slog.Default(), migrationTries)
 		applied = n
 		done <- err
 	}()
@@ -86,7 +79,7 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 func TestEveryMigrationGivesUpItsLockSoon(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	url, db, letGo := before(t, newestMigration(t), "log_heads")
+	url, db, letGo := before(t, "log_heads")
 	var told strings.Builder
 	must.OK(t, GrantRoles(t.Context(), Logins{Migrates: url, Works: url}, slog.Default()))
 	if _, err := db.ExecContext(t.Context(), `CREATE TABLE limits (n serial, ms int)`); err != nil {
@@ -165,7 +158,7 @@ func TestADeadlockedMigrationIsRetried(t *testing.T) {
 // reports whether the server ended the migration.
 func deadlocked(t *testing.T) bool {
 	t.Helper()
-	url, db, letGo := before(t, newestMigration(t), "log_heads")
+	url, db, letGo := before(t, "log_heads")
 	letGo()
 	service, err := db.BeginTx(t.Context(), nil)
 	must.OK(t, err)
@@ -235,7 +228,7 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	}
 	for _, err := range []error{watched, start} {
 		var beyond *Beyond
-		if !errors.As(err, &beyond) || beyond.Needs != 9001 || beyond.Holds < 12 || beyond.Because != "they drop what is next" {
+		if !errors.As(err, &beyond) || beyond.Needs != 9001 || beyond.Holds != newestMigration(t) || beyond.Because != "they drop what is next" {
 			t.Errorf("in the log that requires it: %v", err)
 		}
 	}
@@ -257,14 +250,15 @@ func TestAnOutageIsNoRequirement(t *testing.T) {
 	}
 }
 
-// From here on each migration declares which releases may run beside it, in the database
-// or in a comment, and creates no index in a way that blocks writers.
+// Each migration after those of 0.1.0 declares which releases may run beside it, in the database or in a comment, and
+// creates no index in a way that blocks writers.
 func TestMigrationsStateTheirCompatibility(t *testing.T) {
+	const first = 8
 	names, err := fs.Glob(migrations.FS, "*.sql")
-	if err != nil || len(names) < 12 {
+	if err != nil || len(names) < first {
 		t.Fatal(names, err)
 	}
-	for _, name := range names[12:] {
+	for _, name := range names[first:] {
 		raw, err := migrations.FS.ReadFile(name)
 		must.OK(t, err)
 		if fault := migrationFault(string(raw)); fault != "" {
@@ -340,9 +334,9 @@ func leftUnguarded(sql string) string {
 // A lock that is never granted ends a migration's tries.
 func TestAMigrationThatNeverGetsItsLockReportsIt(t *testing.T) {
 	t.Parallel()
-	url, _, _ := before(t, 10, "withheld_records")
+	url, _, _ := before(t, "withheld_records")
 	var told strings.Builder
-	n, err := migrateURL(t.Context(), url, migrations.FS, slog.New(slog.NewTextHandler(&told, nil)), 2)
+	n, err := migrateURL(t.Context(), url, laterRelease(`ALTER TABLE withheld_records ADD COLUMN next int;`), slog.New(slog.NewTextHandler(&told, nil)), 2)
 	if SQLState(err) != LockNotAvailable || n != 0 || strings.Count(told.String(), "level=WARN") != 1 {
 		t.Errorf("%d applied, %v, told %q", n, err, told.String())
 	}

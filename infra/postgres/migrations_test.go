@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
-	"io/fs"
 	"os"
 	"regexp"
 	"slices"
@@ -11,11 +9,9 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/pressly/goose/v3"
 
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/internal/must"
-	"github.com/meterplex/meterplex/migrations"
 )
 
 // An unfinished statement is not lost.
@@ -31,48 +27,6 @@ func TestAnUnfinishedMigrationIsRefused(t *testing.T) {
 	var made int
 	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_class WHERE relname IN ('whole', 'half')`).Scan(&made); err != nil || made != 0 {
 		t.Errorf("%d of its tables are made, %v", made, err)
-	}
-}
-
-// upTo migrates a database as far as a version.
-func upTo(t *testing.T, db *sql.DB, version int64) error {
-	t.Helper()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, markedFiles{migrations.FS})
-	must.OK(t, err)
-	_, err = provider.UpTo(t.Context(), version)
-	return err
-}
-
-// A migration without a transaction may be applied, and its process end before that is noted: it is applied again.
-func TestMigrationsWithoutATransactionCanBeRepeated(t *testing.T) {
-	t.Parallel()
-	db, err := OwnerDB(localtest.Database(t))
-	must.OK(t, err)
-	defer db.Close()
-	names, err := fs.Glob(migrations.FS, "*.sql")
-	must.OK(t, err)
-	repeated := 0
-	for _, name := range names {
-		raw, err := migrations.FS.ReadFile(name)
-		must.OK(t, err)
-		if !strings.Contains(string(raw), "-- +goose NO TRANSACTION") {
-			continue
-		}
-		version, err := goose.NumericComponent(name)
-		must.OK(t, err)
-		if err := upTo(t, db, version); err != nil {
-			t.Fatal(name, err)
-		}
-		if _, err := db.ExecContext(t.Context(), `DELETE FROM goose_db_version WHERE version_id = $1`, version); err != nil {
-			t.Fatal(err)
-		}
-		if err := upTo(t, db, version); err != nil {
-			t.Fatalf("%s a second time: %v", name, err)
-		}
-		repeated++
-	}
-	if repeated < 9 {
-		t.Errorf("%d migrations have no transaction", repeated)
 	}
 }
 

@@ -77,7 +77,7 @@ const accountDriftSQL = `WITH live AS (
    WHERE u.generation = l.generation AND (u.tenant_id, u.feature, u.period_key) > ($1, $2, $3) ORDER BY u.tenant_id, u.feature, u.period_key LIMIT $4) n
   ORDER BY 1, 2, 3 LIMIT $4)
  SELECT k.tenant_id, k.feature, k.period_key, a.used IS NULL AND u.used IS NULL, h.partition,
-  CASE WHEN l.fold_version = ANY ($5::text[]) AND c.position <= h.position THEN c.position ELSE -1 END, h.position,
+  CASE WHEN l.fold_version = $5 AND c.position <= h.position THEN c.position ELSE -1 END, h.position,
   (coalesce(a.used, 0) - coalesce(u.used, 0))::text, (coalesce(a.held, 0) - coalesce(u.held, 0))::text
  FROM keys k
  JOIN log_heads h ON h.partition = get_byte(sha256(convert_to(k.tenant_id::text, 'UTF8')), 0) % 32
@@ -141,7 +141,7 @@ func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) error {
 // readPage reads the comparisons after a place, and returns the last place and the number of rows.
 func readPage(ctx context.Context, tx pgx.Tx, after accountPlace) (page []comparison, last accountPlace, n int, err error) {
 	last = after
-	rows, err := tx.Query(ctx, accountDriftSQL, after.tenant, after.feature, after.period, accountsAtOnce, entitlements.LikeAccounts())
+	rows, err := tx.Query(ctx, accountDriftSQL, after.tenant, after.feature, after.period, accountsAtOnce, entitlements.V1)
 	if err != nil {
 		return nil, last, 0, err
 	}

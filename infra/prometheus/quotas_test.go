@@ -50,9 +50,9 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 	exec(`UPDATE log_heads SET position = position + 20001 WHERE partition < 12`)
 	turn(float64(differing(t, pool, 12)), 20, 60, "the projection is behind")
 	exec(`UPDATE log_heads SET position = 0`)
-	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v2' WHERE projection = 'entitlement_reads'`)
-	turn(0, 0, 120, "an older version")
-	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v3' WHERE projection = 'entitlement_reads'`)
+	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/other' WHERE projection = 'entitlement_reads'`)
+	turn(0, 0, 120, "another version")
+	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v1' WHERE projection = 'entitlement_reads'`)
 	turn(7, 32, 0, "compared again")
 	const hold = `BEGIN; SET LOCAL session_replication_role = replica;
  INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, epoch, origin, partition, topic, subject, dedupe_key, body)

@@ -20,7 +20,6 @@ func summaryOf(e *events.Envelope) string {
 		Attempt       int    `json:"attempt"`
 		Status        string `json:"status"`
 		DeadLetterID  string `json:"deadLetterId"`
-		RetryEventID  string `json:"retryEventId"`
 		Position      string `json:"position"`
 		Name          string `json:"name"`
 		LookupKey     string `json:"lookupKey"`
@@ -48,9 +47,6 @@ func summaryOf(e *events.Envelope) string {
 	case events.UsageRetried, events.Reaggregated:
 		return join(what, "attempt", fmt.Sprint(p.Attempt))
 	case events.DeadLetterRetried:
-		if p.RetryEventID == "" { // of an earlier release, which recorded no position
-			return join(what, "attempt", fmt.Sprint(p.Attempt))
-		}
 		return join(what, "attempt", fmt.Sprint(p.Attempt), "by", p.Position)
 	case events.PublishFailed, events.AggregationFailed, events.RetryRefused:
 		return join(what, p.Code)

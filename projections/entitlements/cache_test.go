@@ -287,7 +287,7 @@ func TestCachedChecksCostNoStatement(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
 	s.Subscribe(tenant, May, Quota("calls", 10, domain.LimitHard, domain.ResetMonthly))
-	_, err := s.Pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now())`, NewID(), tenant)
+	_, err := s.Pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now(), now())`, NewID(), tenant)
 	s.Must(err)
 	s.Append(Usage(tenant, "e", "calls", 7, May))
 	s.Settle()

@@ -29,7 +29,7 @@ func TestChecks(t *testing.T) {
 		Quota("over", 1, domain.LimitHard, domain.ResetNever), Quota("free", -1, domain.LimitHard, domain.ResetMonthly), metered, boolean)
 	_, err := s.Pool.Exec(t.Context(), `INSERT INTO features VALUES ('known', '', 'QUOTA', '')`)
 	s.Must(err)
-	_, err = s.Pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now())`, NewID(), tenant)
+	_, err = s.Pool.Exec(t.Context(), `INSERT INTO subscriptions VALUES ($1, $2, 'p', 'ACTIVE', '[]', now(), now())`, NewID(), tenant)
 	s.Must(err)
 	for _, feature := range []string{"hard", "soft", "over", "free", "metered"} {
 		s.Append(Usage(tenant, feature, feature, 7, May), Usage(tenant, feature+" in April", feature, 100, May.AddDate(0, -1, 0)))

@@ -100,9 +100,11 @@ func entitlementSubjects() []events.Subject {
 		events.ReservationHeld, events.ReservationReleased, events.ReservationExpired, events.ThresholdChanged}
 }
 
-// FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's
-// grants, a verdict adds to the usage. Reaggregated is left out: the verdict inside it
-// was counted here as UsageValidated.
+// FoldV1 is the fold entitlement_reads/v1: a subscription sets a tenant's grants, a verdict adds to the usage, and the
+// discard of a dead letter subtracts the verdict in it, which the figures never count. Admitted usage counts when it is
+// recorded, as its account does, and not again with its verdict; the discard of a dead letter leaves it as it is: it was granted.
+// The amounts that reservations hold are summed, too: the rows equal the accounts behind limits at the same position.
+// Reaggregated is left out: the verdict inside it was counted here as UsageValidated.
 func FoldV1(f *State, e *events.Envelope) error {
 	switch e.Subject {
 	case events.SubscriptionCreated, events.SubscriptionChanged:
@@ -112,12 +114,39 @@ func FoldV1(f *State, e *events.Envelope) error {
 		}
 		s := domain.SubscriptionOf(&payload)
 		f.Granted(e.TenantID, &s)
-	case events.UsageValidated:
-		v, err := codec.VerdictOf(e)
+	case events.UsageAdmitted:
+		admitted, err := codec.AdmittedOf(e.Payload)
 		if err != nil {
 			return err
 		}
-		f.count(e, v.FeatureType, v.Feature, v.PeriodKey, v.Amount)
+		f.count(e, admitted.Admitted.FeatureType, admitted.Feature, admitted.Admitted.PeriodKey, admitted.Amount)
+		if admitted.Admitted.FeatureType == domain.FeatureQuota {
+			f.Held(e.TenantID, admitted.Feature, admitted.Admitted.PeriodKey, -admitted.Admitted.HeldAmount)
+		}
+	case events.ReservationHeld:
+		return f.reserve(e, 1)
+	case events.ReservationReleased, events.ReservationExpired:
+		return f.reserve(e, -1)
+	case events.UsageValidated:
+		v, err := codec.VerdictOf(e)
+		if err == nil && !v.Admitted {
+			f.count(e, v.FeatureType, v.Feature, v.PeriodKey, v.Amount)
+		}
+		return err
+	case events.DeadLetterClosed:
+		return f.discard(e)
+	}
+	return nil
+}
+
+// reserve adds the amount of a reservation to the held ones, or subtracts it. METERED features have no account that holds it.
+func (f *State) reserve(e *events.Envelope, sign int64) error {
+	var r events.Reservation
+	if err := json.Unmarshal(e.Payload, &r); err != nil {
+		return fmt.Errorf("read a reservation: %w", err)
+	}
+	if r.FeatureType == domain.FeatureQuota {
+		f.Held(e.TenantID, r.Feature, r.PeriodKey, sign*r.Amount)
 	}
 	return nil
 }

@@ -16,8 +16,6 @@ import (
 	"github.com/meterplex/meterplex/infra/local/localtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/entitlements"
-	"github.com/meterplex/meterplex/projections/models"
 )
 
 // usedAndCounted returns the usage of a tenant that checks see in a generation, and the sum of its live figures.
@@ -157,58 +155,32 @@ func TestP4_UsedEqualsTheFiguresAfterDiscards(t *testing.T) {
 	}
 }
 
-// onlyV1 has the entitlement fold of releases that kept discarded verdicts.
-func onlyV1() models.Folds {
-	f := models.DefaultFolds()
-	f.Entitlements = projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}}
-	return f
-}
-
-// P5: a database of an earlier release keeps its version until a rebuild by the new one is promoted. A parked verdict
-// is used until its dead letter is discarded, and a failure of another read model does not change the figures.
-func TestP5_DiscardedVerdictsAreUsedByTheFirstVersionOnly(t *testing.T) {
+// P5: a parked verdict is used until its dead letter is discarded, and a failure of another read model does not change the figures.
+func TestP5_DiscardedVerdictsAreNotUsed(t *testing.T) {
 	s := NewLetters(t)
-	y := RebuildsOf(s.Pipeline)
-	s.Must(Second(s.Pool.Exec(t.Context(), `UPDATE projection_generations SET fold_version = $1 WHERE projection = $2`, entitlements.V1, projections.ProjectionEntitlements)))
-	y.Folds = onlyV1()
-	y.Deploy()
 	broken, _ := s.BrokenAggregator()
 	tenant := NewID()
 	s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly))
 	s.Append(Usage(tenant, "good", "calls", 3, May), Usage(tenant, "bad", "panics", 5, May))
-	expect := func(when string, generation int, wantUsed, wantCounted int64) {
+	expect := func(when string, wantUsed, wantCounted int64) {
 		t.Helper()
-		if used, counted := usedAndCounted(s.Pipeline, tenant, generation); used != wantUsed || counted != wantCounted {
+		if used, counted := usedAndCounted(s.Pipeline, tenant, 1); used != wantUsed || counted != wantCounted {
 			t.Errorf("%s: %d used and %d counted, want %d and %d", when, used, counted, wantUsed, wantCounted)
 		}
 	}
 	s.Drain(s.Validating, broken, s.Lettering, s.Entitling)
-	expect("while it is parked", 1, 8, 3)
+	expect("parked", 8, 3)
 	s.Must(s.Discard(tenant, s.Failed(tenant)[0].ID))
 	s.Settle()
-	expect("by the first version", 1, 8, 3)
-	y.Folds = models.DefaultFolds()
-	y.Deploy()
-	s.Settle()
-	expect("by the first version in a new release", 1, 8, 3)
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
-	s.Must(y.Promote(r))
-	expect("rebuilt", r.Generation, 3, 3)
-	s.Append(Usage(tenant, "bad too", "panics", 7, May))
-	s.Drain(s.Validating, broken, s.Lettering, s.Entitling)
-	expect("parked", r.Generation, 10, 3)
-	s.Must(s.Discard(tenant, s.Failed(tenant)[0].ID))
-	s.Settle()
-	expect("discarded", r.Generation, 3, 3)
-	expect("kept", 1, 15, 3)
+	expect("discarded", 3, 3)
 	failOfAnotherModel(s, tenant, "calls")
-	expect("failed in another read model", r.Generation, 3, 3)
+	expect("failed in another read model", 3, 3)
 	s.Append(Usage(tenant, "retried", "panics", 11, May))
 	s.Drain(s.Validating, broken, s.Lettering)
 	s.Must(s.RetryNow(tenant, s.Failed(tenant)[0].ID))
 	s.Drain(s.Executing)
 	s.Settle()
-	expect("resolved", r.Generation, 14, 14)
+	expect("resolved", 14, 14)
 }
 
 // failOfAnotherModel records that another consumer could not fold the tenant's first verdict: its dead letter is discarded at once.

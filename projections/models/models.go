@@ -31,12 +31,11 @@ type Folds struct {
 // DefaultFolds returns the versions of this release.
 func DefaultFolds() Folds {
 	return Folds{
-		Usage: projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}},
-		Entitlements: projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}, {Name: entitlements.V2, Fold: entitlements.FoldV2},
-			{Name: entitlements.V3, Fold: entitlements.FoldV3}},
-		DeadLetters: projections.Versions[deadletters.Fold]{{Name: deadletters.V1, Fold: deadletters.FoldV1}},
-		Series:      projections.Versions[series.Fold]{{Name: series.V1, Fold: series.FoldV1}},
-		Refusals:    projections.Versions[refusals.Fold]{{Name: refusals.V1, Fold: refusals.FoldV1}},
+		Usage:        projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}},
+		Entitlements: projections.Versions[entitlements.Fold]{{Name: entitlements.V1, Fold: entitlements.FoldV1}},
+		DeadLetters:  projections.Versions[deadletters.Fold]{{Name: deadletters.V1, Fold: deadletters.FoldV1}},
+		Series:       projections.Versions[series.Fold]{{Name: series.V1, Fold: series.FoldV1}},
+		Refusals:     projections.Versions[refusals.Fold]{{Name: refusals.V1, Fold: refusals.FoldV1}},
 	}
 }
 

@@ -114,18 +114,12 @@ const readApproved = `SELECT feature, subscription_id, position, amount::text, e
 WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED' AND (kind = 'REBUILD') = $4 ORDER BY position`
 
 // billableLines returns the frozen lines of a snapshot with its approved adjustments. The terms of lines are those known at the cut; those of a grant that
-// was made later, and is charged by an adjustment, those known when it was made. Snapshots of earlier releases have no frozen lines: they
-// are read from the log.
+// was made later, and is charged by an adjustment, those known when it was made.
 func (r *Reads) billableLines(ctx context.Context, tx pgx.Tx, p *Period, h domain.History) ([]domain.ChargeLine, error) {
 	at := []any{p.TenantID, p.PeriodKey, *p.Snapshot}
 	sums, err := readSums(ctx, tx, readFrozenSums, at...)
 	if err != nil {
 		return nil, err
-	}
-	if len(sums) == 0 {
-		if sums, err = r.Sums.Frozen(ctx, tx, domain.Closing{TenantID: p.TenantID, PeriodKey: p.PeriodKey, Snapshot: *p.Snapshot}, h); err != nil {
-			return nil, err
-		}
 	}
 	adjusted, err := readSums(ctx, tx, readApproved, append(at, false)...)
 	if err != nil {

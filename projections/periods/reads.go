@@ -39,7 +39,7 @@ type Period struct {
 	Logic          *string          `json:"logic"`
 	LogicHash      *string          `json:"logicHash"`
 	FiguresHash    *string          `json:"figuresHash"`
-	ChargesHash    *string          `json:"chargesHash" doc:"Hex SHA-256 of the frozen charges; null without a snapshot, and for one of a release without charges."`
+	ChargesHash    *string          `json:"chargesHash" doc:"Hex SHA-256 of the frozen charges; null without a snapshot."`
 	Despite        []string         `json:"despite"`
 	Partial        bool             `json:"partial"`
 	Missing        []string         `json:"missing"`

@@ -29,8 +29,6 @@ type Sums interface {
 	Of(ctx context.Context, tx pgx.Tx, periods []Period, histories map[uuid.UUID]domain.History) (map[Period][]domain.GrantSum, error)
 	// AsOf returns the sums of a period as of a position of the log.
 	AsOf(ctx context.Context, tx pgx.Tx, period Period, position int64, h domain.History) ([]domain.GrantSum, error)
-	// Frozen returns the sums that the close of a snapshot froze, from the log.
-	Frozen(ctx context.Context, tx pgx.Tx, of domain.Closing, h domain.History) ([]domain.GrantSum, error)
 	// OfVerdicts returns the sums of verdicts, by their positions.
 	OfVerdicts(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, positions []int64, h domain.History) ([]domain.GrantSum, error)
 }

@@ -100,7 +100,6 @@ func TestP9_LogFunctionsShowATenantOnlyItsOwnRows(t *testing.T) {
 	effect.CausationID = cause.EventID
 	s.Append(cause, effect)
 	for _, ask := range []string{
-		`SELECT count(*) FROM usage_positions($1, $2, 100, 1, '', NULL, NULL, 9)`,
 		`SELECT count(*) FROM consumer_standing($1, $2, 'usage_aggregates', NULL, 'meterplex-usage-aggregator', false, 100) s WHERE s.passed = 0`,
 		`SELECT count(*) FROM log_positions($1, $2, 0, 99, NULL, NULL, '', '', NULL, false, 9)`,
 		`SELECT count(*) FROM log_positions($1, $2, 0, 99, NULL, NULL, '', '', NULL, true, 9)`,

@@ -23,9 +23,11 @@ func TestP5_FailedEventsAreForgottenInAnotherLife(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	v := events.CurrentVocabulary()
+	exec(`INSERT INTO log_vocabularies (hash, document) VALUES ($1, $2)`, v.Hash(), v.Document())
 	exec(
-		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('service', $1, 'meterplex', 'test', 'x')`,
-		events.GroupAggregator,
+		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary) VALUES ('service', $1, 'meterplex', 'test', 'x', $2)`,
+		events.GroupAggregator, v.Hash(),
 	)
 	exec(
 		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)

@@ -256,25 +256,3 @@ func (g Grants) OfVerdicts(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, pos
 	}
 	return sums.list(), nil
 }
-
-// Frozen implements prices.Sums.
-func (g Grants) Frozen(ctx context.Context, tx pgx.Tx, of domain.Closing, h domain.History) ([]domain.GrantSum, error) {
-	periods, err := readPeriodHistory(ctx, tx, of.TenantID)
-	if err != nil {
-		return nil, err
-	}
-	figures, err := PeriodFigures(g).ofLog(ctx, tx, of, periods, h)
-	return figures.Grants, err
-}
-
-const readPeriodChanges = `SELECT position, period_key, snapshot, change FROM period_changes WHERE tenant_id = $1 ORDER BY position`
-
-func readPeriodHistory(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) (*domain.PeriodHistory, error) {
-	h := new(domain.PeriodHistory)
-	return h, query.Run(ctx, tx, query.New(readPeriodChanges, []any{tenant}, query.Each(func(rows pgx.Rows) error {
-		var c domain.PeriodChange
-		err := rows.Scan(&c.Position, &c.PeriodKey, &c.Snapshot, &c.Change)
-		h.Changes = append(h.Changes, c)
-		return err
-	})))
-}

@@ -188,7 +188,7 @@ func (tx *simTx) historyQuery(text string, args []any) *simRows {
 			out.list = append(out.list, []any{p, db.cursors[p].position, db.cursors[p].position})
 		}
 		return out
-	case strings.HasPrefix(text, "SELECT partition, position_before(partition, $1)"):
+	case strings.HasPrefix(text, "SELECT partition, recorded_until(partition, $1, false)"):
 		out := simAnswer()
 		for p := range int16(events.Partitions) {
 			out.list = append(out.list, []any{p, int64(0)}) // of the start; other times are not asked for

@@ -182,7 +182,7 @@ const firstSteps = `meterplex: expected a command, e.g.
   meterplex --help   list all commands
 `
 
-// flagHint names the flag to use instead of --port, or of --url, which earlier releases had.
+// flagHint names the flag to use instead of --port or --url.
 func flagHint(args []string) string {
 	for i, arg := range args {
 		name, value, given := strings.Cut(arg, "=")

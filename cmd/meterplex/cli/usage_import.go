@@ -202,7 +202,7 @@ func (c *UsageImport) mapping(zone *time.Location) (importer.Mapping, error) {
 	renamed, badRename := importer.ParseRename(c.Rename)
 	delimiter, badDelimiter := importer.ParseDelimiter(c.Delimiter)
 	if delimiter == ',' {
-		delimiter = 0 // as in the states of earlier releases
+		delimiter = 0 // the default
 	}
 	if c.Scale < 1 {
 		err = errors.Join(err, fmt.Errorf("--scale %d: give a whole number above 0", c.Scale))

@@ -94,40 +94,6 @@ func TestImportRefusesToCountRowsAgain(t *testing.T) {
 	run(exitYes, 1500, "All 6 events are accepted", "--map", "calls=n") // another feature
 }
 
-// TestImportOfAnEarlierRelease: its state marks ids that follow from the name; they stay, and no other file or name counts its rows again.
-func TestImportOfAnEarlierRelease(t *testing.T) {
-	p := newFakeService(t)
-	c := newConsole(t, p)
-	file := writeFile(t, "spend.csv", onceHeader+onceRows)
-	if code, _, errs := c.run(onceArgs(file, "--name", "old")...); code != exitYes {
-		t.Fatalf("exit code %d\n%s", code, errs)
-	}
-	clear(p.known)
-	dir, _ := c.app.env("METERPLEX_DATA_DIR")
-	path := filepath.Join(dir, "imports", "old.json")
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
-	var state map[string]any
-	must.OK(t, json.Unmarshal(text, &state))
-	delete(state["terms"].(map[string]any), "ids")
-	text, err = json.Marshal(state)
-	must.OK(t, err)
-	must.OK(t, os.WriteFile(path, text, 0o600))
-	for _, n := range []string{"accepted", "known"} {
-		if code, _, errs := c.run(onceArgs(file, "--name", "old")...); code != exitYes || !strings.Contains(errs, n) {
-			t.Errorf("exit code %d\n%s", code, errs)
-		}
-	}
-	code, _, errs := c.run(onceArgs(file)...)
-	if _, sums := p.totals(); code != exitUnknown || sums["tokens"] != 500 || !strings.Contains(errs, "an earlier release began it") {
-		t.Errorf("another name: exit code %d, %v\n%s", code, sums, errs)
-	}
-	code, _, errs = c.run(onceArgs(writeFile(t, "spend.csv", onceHeader+onceRows+"r4,2026-11-20 13:00:00,1,us\n"), "--name", "old")...)
-	if _, sums := p.totals(); code != exitUnknown || sums["tokens"] != 500 || !strings.Contains(errs, "the file is another") {
-		t.Errorf("another file: exit code %d, %v\n%s", code, sums, errs)
-	}
-}
-
 // TestImportOfACloudBill: each row names its tenant and its feature; other rows are left out, keys end with the import.
 func TestImportOfACloudBill(t *testing.T) {
 	p := newFakeService(t)

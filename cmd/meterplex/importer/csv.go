@@ -21,8 +21,7 @@ const maxRow = 1 << 20
 type usageRow struct {
 	number   int64 // from 1, not counting the header
 	line     int   // in the file
-	fields   []string
-	other    bool // not selected by Where: only number and line are valid
+	other    bool  // not selected by Where: only number and line are valid
 	tenant   string
 	id       string    // of IDColumn
 	at       time.Time // truncated to microseconds, as in the service
@@ -33,7 +32,7 @@ type usageRow struct {
 
 func (r *usageRow) clone() *usageRow {
 	c := *r
-	c.fields, c.amounts = slices.Clone(r.fields), slices.Clone(r.amounts)
+	c.amounts = slices.Clone(r.amounts)
 	return &c
 }
 
@@ -172,7 +171,7 @@ func (r *rowReader) next() (*usageRow, error) {
 
 func (r *rowReader) read(fields []string) (err error) {
 	row, m := &r.row, r.mapping
-	row.fields, row.amounts, row.zero, row.metadata = fields, row.amounts[:0], 0, nil
+	row.amounts, row.zero, row.metadata = row.amounts[:0], 0, nil
 	if row.other = !r.selected(fields); row.other {
 		return nil
 	}

@@ -25,7 +25,7 @@ func readAll(text string) (rows, bad int, err error) {
 			return nil
 		}
 		rows++
-		if r.number < 1 || r.line < 2 || len(r.fields) < 3 || len(r.metadata) != 1 {
+		if r.number < 1 || r.line < 2 || len(r.metadata) != 1 {
 			return fmt.Errorf("a row without its place: %w", errOurs)
 		}
 		for _, a := range r.amounts {

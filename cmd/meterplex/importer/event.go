@@ -37,8 +37,6 @@ func eventOf(id string, a amount, r *usageRow, shift time.Duration) ([]byte, err
 type eventIDs struct {
 	// again is the name of an import whose rows count again, "" for none.
 	again string
-	// old is the name of an import that an earlier release began. Its ids follow from the name, the row and its number.
-	old string
 	// seen has how often an event was in the file so far, by its hash.
 	seen map[[16]byte]uint32
 }
@@ -47,8 +45,6 @@ type eventIDs struct {
 // its tenant.
 func (ids *eventIDs) of(r *usageRow, a amount, tenant string) (string, error) {
 	switch {
-	case ids.old != "":
-		return hash(ids.old, a.feature, strconv.FormatInt(r.number, 10), strings.Join(r.fields, ",")), nil
 	case r.id != "" && ids.again != "":
 		return r.id + "/" + a.feature + "/" + hash(ids.again)[:8], nil
 	case r.id != "":
@@ -66,7 +62,7 @@ func (ids *eventIDs) of(r *usageRow, a amount, tenant string) (string, error) {
 
 // first returns the id of an event that is the first of its values in the file.
 func (ids *eventIDs) first(r *usageRow) (string, error) {
-	alone := eventIDs{again: ids.again, old: ids.old, seen: map[[16]byte]uint32{}}
+	alone := eventIDs{again: ids.again, seen: map[[16]byte]uint32{}}
 	return alone.of(r, r.amounts[0], "")
 }
 

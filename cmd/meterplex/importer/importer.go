@@ -95,7 +95,7 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 		return Summary{}, err
 	}
 	sum.Recipients = slices.Collect(maps.Values(to))
-	run := importRun{importer: im, job: job, state: state, to: to, sum: sum, meter: im.newMeter(scan.events), ids: state.ids(job)}
+	run := importRun{importer: im, job: job, state: state, to: to, sum: sum, meter: im.newMeter(scan.events), ids: job.ids()}
 	if state.Anchor != nil {
 		run.shift = state.Anchor.Sub(cmp.Or(state.Latest, scan.latest))
 		anchor := scan.latest.Add(run.shift)
@@ -184,9 +184,9 @@ func (s *scan) keep(r *usageRow) {
 	if s.last == nil {
 		s.last = &usageRow{}
 	}
-	fields, amounts := s.last.fields[:0], s.last.amounts[:0]
+	amounts := s.last.amounts[:0]
 	*s.last = *r
-	s.last.fields, s.last.amounts = append(fields, r.fields...), append(amounts, r.amounts...)
+	s.last.amounts = append(amounts, r.amounts...)
 }
 
 // readRows calls each with every row, or with the row's error, and returns the SHA-256 of the

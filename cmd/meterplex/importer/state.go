@@ -33,9 +33,6 @@ type importState struct {
 	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
 }
 
-// idsByRow marks the states of imports whose ids follow from the rows, and not from the name as those of earlier releases.
-const idsByRow = "by row"
-
 // terms are the settings that determine the ids of events, besides the file.
 type terms struct {
 	Columns    []ColumnMapping `json:"columns"`
@@ -48,7 +45,6 @@ type terms struct {
 	TypeColumn string          `json:"typeColumn,omitempty"`
 	RefColumn  string          `json:"refColumn,omitempty"`
 
-	IDs           string            `json:"ids,omitempty"`
 	Again         bool              `json:"again,omitempty"`
 	IDColumn      string            `json:"idColumn,omitempty"`
 	TenantColumn  string            `json:"tenantColumn,omitempty"`
@@ -62,19 +58,17 @@ func (job *Job) terms() terms {
 	m := &job.Mapping
 	return terms{
 		m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter, m.TypeColumn, m.RefColumn,
-		idsByRow, job.Again, m.IDColumn, m.TenantColumn, m.FeatureColumn, m.AmountColumn, m.Rename, m.Scale,
+		job.Again, m.IDColumn, m.TenantColumn, m.FeatureColumn, m.AmountColumn, m.Rename, m.Scale,
 	}
 }
 
 // ids returns the maker of the import's ids.
-func (st *importState) ids(job Job) *eventIDs {
-	switch {
-	case st.Terms.IDs == "":
-		return &eventIDs{old: job.Name}
-	case job.Again:
-		return &eventIDs{again: job.Name, seen: map[[16]byte]uint32{}}
+func (job *Job) ids() *eventIDs {
+	ids := &eventIDs{seen: map[[16]byte]uint32{}}
+	if job.Again {
+		ids.again = job.Name
 	}
-	return &eventIDs{seen: map[[16]byte]uint32{}}
+	return ids
 }
 
 func (im *Importer) statePath(name string) string {
@@ -112,7 +106,7 @@ func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, e
 			return nil, err
 		}
 	}
-	if err := kept.fits(path, job, s); err != nil {
+	if err := kept.fits(path, job); err != nil {
 		return nil, err
 	}
 	im.Report("The import %q was begun before (%d of %d events known then): known events count once.", job.Name, kept.EventsKnown, kept.EventsTotal)
@@ -125,14 +119,9 @@ func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, e
 	return kept, nil
 }
 
-// fits refuses options under which the rows of an import would get other ids, and count again. Of an import of an earlier release, that is any
-// other file.
-func (st *importState) fits(path string, job Job, s scan) error {
-	var differs []string
-	if st.Terms.IDs == "" && st.SHA256 != s.sha256 {
-		differs = append(differs, fmt.Sprintf("an earlier release began it, and the file is another (SHA-256 %.12s…, then %.12s…)", s.sha256, st.SHA256))
-	}
-	differs = append(differs, st.Terms.differ(job.terms())...)
+// fits refuses options under which the rows of an import would get other ids, and count again.
+func (st *importState) fits(path string, job Job) error {
+	differs := st.Terms.differ(job.terms())
 	if len(differs) == 0 {
 		return nil
 	}
@@ -151,11 +140,7 @@ func (im *Importer) compareOthers(job Job, s scan) error {
 		if err != nil || st == nil || st.SHA256 != s.sha256 || st.Terms.Again {
 			continue // damaged states are reported under their own name
 		}
-		differs := st.Terms.differ(job.terms())
-		if st.Terms.IDs == "" {
-			differs = append(differs, "an earlier release began it")
-		}
-		if len(differs) > 0 {
+		if differs := st.Terms.differ(job.terms()); len(differs) > 0 {
 			return fmt.Errorf("the rows of this file were imported as %q, and would count again; no event was sent\n  %s\n  hint: give --name %s and the same options, or --again to count them again. (Kept in %s)",
 				st.Name, strings.Join(differs, "\n  "), st.Name, path)
 		}
@@ -165,9 +150,6 @@ func (im *Importer) compareOthers(job Job, s scan) error {
 
 // differ returns the terms under which the same row has other ids, or another time: now and then.
 func (t terms) differ(job terms) (differs []string) {
-	if t.IDs == "" {
-		job.IDs = ""
-	}
 	now, then := job.comparable(t), t.comparable(job)
 	for i := range now.NumField() {
 		if a, b := now.Field(i).Interface(), then.Field(i).Interface(); fmt.Sprint(a) != fmt.Sprint(b) {
@@ -196,7 +178,7 @@ func hasFeature(columns []ColumnMapping, feature string) bool {
 // last event, the earlier anchor: the state may be that of another file or on another
 // machine, and a different anchor would make every event a conflict.
 func (im *Importer) anchor(ctx context.Context, job Job, s scan) (*time.Time, error) {
-	ids := (&importState{Terms: job.terms()}).ids(job)
+	ids := job.ids()
 	for _, row := range []*usageRow{s.first, s.last} {
 		at, err := im.timeOf(ctx, ids, row)
 		if p, ok := errors.AsType[*client.Problem](err); ok && p.Status == http.StatusForbidden {

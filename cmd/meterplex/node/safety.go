@@ -24,8 +24,6 @@ func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error 
 	if err != nil {
 		return err
 	}
-	// The migrations force row level security, even after an interrupted one.
-	found = slices.DeleteFunc(found, func(d postgres.Danger) bool { return d.Name == "row_security" })
 	if err := postgres.Refusal(found, cfg.AllowUnsafe); err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func requireOwner(t *testing.T, path string, user account.Account, mode os.FileM
 
 const secret = "canary-secret-of-the-service"
 
-// asOfRoot gives a folder to root, as releases before left it.
+// asOfRoot gives a folder to root.
 func asOfRoot(t *testing.T, dir string) {
 	t.Helper()
 	must.OK(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -77,7 +77,7 @@ func asOfRoot(t *testing.T, dir string) {
 	must.OK(t, os.Chmod(dir, 0o700))
 }
 
-// Below a folder that only root enters, as /root, the broker's files are elsewhere, also those of an earlier release.
+// Below a folder that only root enters, as /root, the broker's files are elsewhere, also those that were there before.
 func TestKafkaOfRootInAnInaccessibleFolder(t *testing.T) {
 	tier.AtSize(t)
 	user := asRoot(t)

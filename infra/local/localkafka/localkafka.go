@@ -195,7 +195,7 @@ func (k *Broker) unlock() {
 	k.locks = nil
 }
 
-// place makes the broker's user the owner of its data, where that user reaches them. Brokers of earlier releases ran as root.
+// place makes the broker's user the owner of its data, where that user reaches them.
 func (k *Broker) place() (err error) {
 	// A new place each time: who moves damaged data away gets a broker without data, not the data of before.
 	server := account.Server{Name: "broker", Place: "broker-" + strings.ToLower(rand.Text()[:16])}

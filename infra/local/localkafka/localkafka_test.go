@@ -74,7 +74,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	t.Setenv("METERPLEX_BOOTSTRAP_OPERATOR_KEY", secret)
 	// Properties files and path lists would give this name another meaning.
 	dir := filepath.Join(localtest.Folder(t), `a b,c\d=é%20`)
-	must.OK(t, os.MkdirAll(filepath.Join(dir, "kafka"), 0o755)) // of an earlier release
+	must.OK(t, os.MkdirAll(filepath.Join(dir, "kafka"), 0o755)) // open to others
 	k := startKafka(t, Config{DataDir: dir, Locked: true})
 	requireLock(t, k)
 	if root {

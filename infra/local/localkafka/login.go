@@ -37,7 +37,7 @@ func (k *Broker) makeDir() error {
 }
 
 // closeDir lets nobody but its owner enter a folder of a locked broker, and the group of the broker's user if that is another one: only
-// root writes to it. The folder of an earlier release may be open to others.
+// root writes to it. The folder may be open to others.
 func (k *Broker) closeDir(dir string) error {
 	if !k.cfg.Locked {
 		return nil

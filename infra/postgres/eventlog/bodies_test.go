@@ -6,22 +6,17 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"testing/iotest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/pressly/goose/v3"
 
-	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/must"
-	"github.com/meterplex/meterplex/migrations"
 )
 
 // payloadsOf makes events of a tenant whose bodies are in short, and some whose are
@@ -115,46 +110,6 @@ func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sq
 	})
 	if err != nil || i != len(list) {
 		t.Fatalf("%d of %d rows, %v", i, len(list), err)
-	}
-}
-
-// Rows of before bodies were in short are read as they are, and are known again.
-func TestRowsOfEarlierReleasesAreRead(t *testing.T) {
-	url := localtest.Database(t)
-	db, err := postgres.OwnerDB(url)
-	must.OK(t, err)
-	defer db.Close()
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
-	must.OK(t, err)
-	if _, err := provider.UpTo(t.Context(), 9); err != nil {
-		t.Fatal(err)
-	}
-	tenant := uuid.Must(uuid.NewV7())
-	old := usageEvent(tenant, "a", 1)
-	old.Payload, old.Body = codec.PayloadOf(&old.Pending), nil
-	partition := events.PartitionOf(tenant)
-	for _, sql := range []string{
-		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('api_key', 'k', 's', 'i', 'c')`,
-		fmt.Sprintf(`INSERT INTO event_log_rows VALUES (1, 0, now(), '2026-05-01Z', '%s', '%s', NULL, NULL, 1, 1, %d, 1, 1, 'u/a', '\x%x', '%s', NULL)`,
-			old.EventID, tenant, partition, codec.PayloadHash(&old.Pending), old.Payload),
-		fmt.Sprintf(`UPDATE log_heads SET position = 1, topic_positions[1] = 1, accepted = 1 WHERE partition = %d`, partition),
-	} {
-		if _, err := db.ExecContext(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	l, pool := openLogAt(t, url)
-	comparePayloads(t, pool, []events.Pending{old.Pending}, `SELECT l.payload::text, l.payload_hash FROM event_log l`)
-	places := submit(t, l, tenant, usageEvent(tenant, "a", 1), usageEvent(tenant, "a", 2), usageEvent(tenant, "b", 1))
-	if want := []commands.PlacementStatus{commands.Duplicate, commands.Conflict, commands.Appended}; !slices.Equal(statuses(places), want) {
-		t.Errorf("sent again: %v, want %v", statuses(places), want)
-	}
-	read, err := l.Read(t.Context(), partition, 0, 9, 9)
-	if err != nil || len(read) != 3 || !bytes.Equal(read[0].Payload, old.Payload) {
-		t.Errorf("%d events, %v", len(read), err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -12,15 +11,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/pressly/goose/v3"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/must"
-	"github.com/meterplex/meterplex/migrations"
 )
 
 // laterVocabulary makes a vocabulary of a later release: the present one with other schemas of
@@ -113,18 +109,17 @@ func TestForgedVocabulariesAreRefused(t *testing.T) {
 		"a change of a document":     `UPDATE log_vocabularies SET document = document || ' '`,
 		"a deletion":                 `DELETE FROM log_vocabularies`,
 		"an origin without document": `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary) VALUES ('a', 'b', 'c', 'd', 'e', repeat('0', 64))`,
-		"no residency":               `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, residency) VALUES ('a', 'b', 'c', 'd', 'e', '')`,
+		"no residency":               `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency) VALUES ('a', 'b', 'c', 'd', 'e', '` + events.CurrentVocabulary().Hash() + `', '')`,
 	} {
 		if _, err := pool.Exec(t.Context(), sql); err == nil {
 			t.Errorf("%s was taken", what)
 		}
 	}
 	var copies string
-	if err := pool.QueryRow(t.Context(), `SELECT string_agg(document, '' ORDER BY hash = $1 DESC) FROM log_vocabularies`, events.FirstVocabulary).Scan(&copies); err != nil {
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(document, '') FROM log_vocabularies`).Scan(&copies); err != nil {
 		t.Fatal(err)
 	}
-	first, _ := events.EmbeddedVocabulary(events.FirstVocabulary)
-	if want := first.Document() + events.CurrentVocabulary().Document(); copies != want {
+	if want := events.CurrentVocabulary().Document(); copies != want {
 		t.Errorf("the log's copies are\n%s\nwant\n%s", copies, want)
 	}
 }
@@ -177,52 +172,6 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("an event of a tenant has the residency of the platform's event before it")
-	}
-}
-
-// originBefore0014 is how releases from before migration 0014 record an origin.
-const originBefore0014 = `WITH new AS (
- INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ($1, $2, $3, $4, $5)
- ON CONFLICT DO NOTHING RETURNING id)
-SELECT id FROM new UNION ALL
-SELECT id FROM log_origins WHERE actor_type = $1 AND actor_id = $2 AND service = $3 AND instance = $4 AND commit = $5 LIMIT 1`
-
-// Events from before the migration have the first vocabulary, and so have events that a
-// release from before it records in the seconds until it ends.
-func TestEventsFromBeforeVocabulariesHaveTheFirst(t *testing.T) {
-	url := localtest.Database(t)
-	db := asOwner(t, url)
-	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.FS)
-	must.OK(t, err)
-	if _, err := provider.UpTo(t.Context(), 12); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := db.Exec(`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit) VALUES ('api_key', 'k', 'meterplex', 'old', 'c')`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	l, pool := openLogAt(t, url)
-	var late, again int32
-	for _, id := range []*int32{&late, &again} {
-		must.OK(t, pool.QueryRow(t.Context(), originBefore0014, "service", "v", "meterplex", "old", "c").Scan(id))
-	}
-	if late != again {
-		t.Errorf("one origin has the numbers %d and %d", late, again)
-	}
-	known, err := l.origins.resolve(context.Background(), pool, []int32{1, late})
-	if err != nil || len(known) != 2 {
-		t.Fatal(known, err)
-	}
-	for id, o := range known {
-		if o.vocabulary.Hash() != events.FirstVocabulary || o.residency != events.ResidencyUnspecified {
-			t.Errorf("origin %d has the vocabulary %s and the residency %s", id, o.vocabulary.Hash(), o.residency)
-		}
-	}
-	var required bool
-	if err := pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM required_migrations WHERE migration = 14)`).Scan(&required); err != nil || !required {
-		t.Errorf("releases that render by their own vocabulary may go on: %v %v", required, err)
 	}
 }
 

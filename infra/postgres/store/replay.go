@@ -77,7 +77,7 @@ func (t *replayTx) RelayCursors() ([]commands.RelayCursor, error) {
 
 // Before implements commands.ReplayTx.
 func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT partition, position_before(partition, $1) FROM log_heads`, at)
+	rows, err := t.tx.Query(t.ctx, `SELECT partition, recorded_until(partition, $1, false) FROM log_heads`, at)
 	if err != nil {
 		return last, fmt.Errorf("looking up positions of a time: %w", err)
 	}

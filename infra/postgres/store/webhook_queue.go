@@ -240,7 +240,7 @@ func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, l
 }
 
 const (
-	renewWebhookSQL = `UPDATE webhooks SET next_at = now() + $3::interval WHERE id = $1 AND lease = $2 AND status = 'ENABLED' RETURNING url, operators_url IS NOT DISTINCT FROM url`
+	renewWebhookSQL = `UPDATE webhooks SET next_at = now() + $3::interval WHERE id = $1 AND lease = $2 AND status = 'ENABLED' RETURNING url, operators`
 
 	secretsSQL = `SELECT secret FROM webhook_secrets WHERE webhook_id = $1 AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC`
 

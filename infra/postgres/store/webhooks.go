@@ -27,7 +27,7 @@ type Webhooks struct {
 
 const (
 	webhookColumns = `w.id, w.tenant_id, w.url, w.events, w.status, w.reason, w.cursor, w.replay_after, w.replay_until, w.created_at, w.failing_since, w.last_success_at,
- w.operators_url IS NOT DISTINCT FROM w.url,
+ w.operators,
  (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id AND (s.expires_at IS NULL OR s.expires_at > now()))`
 	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
 )
@@ -89,9 +89,9 @@ func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 
 // SaveWebhook implements commands.WebhookEndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
 func (t *changeTx) SaveWebhook(w domain.Webhook) error {
-	return t.exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at, operators_url)
- VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, CASE WHEN $14 THEN $4 END)
- ON CONFLICT (id) DO UPDATE SET url = excluded.url, operators_url = excluded.operators_url, events = excluded.events, status = excluded.status, reason = excluded.reason, cursor = excluded.cursor,
+	return t.exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at, operators)
+ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+ ON CONFLICT (id) DO UPDATE SET url = excluded.url, operators = excluded.operators, events = excluded.events, status = excluded.status, reason = excluded.reason, cursor = excluded.cursor,
   replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since, last_success_at = excluded.last_success_at,
   next_at = CASE WHEN webhooks.status <> 'ENABLED' AND excluded.status = 'ENABLED' THEN now() ELSE webhooks.next_at END`,
 		w.ID, w.TenantID, events.PartitionOf(w.TenantID), w.URL, w.Events, w.Status, w.Reason, w.Cursor, w.ReplayAfter, w.ReplayUntil, w.CreatedAt, w.FailingSince, w.LastSuccessAt, w.Operators)
