@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/meterplex/meterplex/infra/local/download"
@@ -107,16 +108,26 @@ func TestTypeScript(t *testing.T) {
 	if len(files) < 7 {
 		t.Fatalf("only %d files of tests", len(files))
 	}
-	// One process for all files: to start Node costs more than most files.
-	args := []string{node(t), "--test-reporter=tap", "--input-type=module", "-e", `for (const file of process.argv.slice(1)) await import(file)`}
+	// Two processes: to start Node costs more than most files, and those of the queue take half of the time.
+	groups := map[string][]string{}
 	for _, file := range files {
-		args = append(args, "./test/"+filepath.Base(file))
+		name := "others"
+		if filepath.Base(file) == "queue.test.mjs" {
+			name = "queue"
+		}
+		groups[name] = append(groups[name], "./test/"+filepath.Base(file))
 	}
+	args := []string{node(t), "--test-reporter=tap", "--input-type=module", "-e", `for (const file of process.argv.slice(1)) await import(file)`}
 	var env []string
 	if testing.Short() {
 		env = append(env, "METERPLEX_TEST_SHORT=1")
 	}
-	command(t, "typescript", env, args...)
+	for name, group := range groups {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command(t, "typescript", env, slices.Concat(args, group)...)
+		})
+	}
 }
 
 // TestTypeScriptPackage checks the types of the TypeScript SDK with tsc, and imports its package as applications do.

@@ -330,6 +330,7 @@ test('a disk that is full for a while loses nothing, and a broken one is an erro
   const later = client.record(second)
   await wait(30)
   prototype.write = failing('EIO')
+  client.queue.writer.wake()
   await assert.rejects(later, { code: 'queue_failed' })
   prototype.write = write
   await client.record(second)

@@ -230,6 +230,7 @@ test('a flush that has reached its deadline does not end twice', async (t) => {
   const late = client.record(newEvent())
   await client.flush({ deadlineMs: 5 })
   client.queue.maxBytes = 1000
+  client.queue.writer.wake()
   await late
   assert.equal((await client.flush()).remaining, 0)
 })
