@@ -35,8 +35,6 @@ type ConsoleSessions interface {
 	OpenSession(ctx context.Context, token [32]byte, key uuid.UUID, at time.Time) error
 	// Session returns a session, which may have ended; nil, nil if there is none.
 	Session(ctx context.Context, token [32]byte) (*ConsoleSession, error)
-	// Sessions is Session for several tokens, in one read. It has no entry for a token without a session.
-	Sessions(ctx context.Context, tokens [][32]byte) (map[[32]byte]ConsoleSession, error)
 	// UseSession moves the time of a session's last use.
 	UseSession(ctx context.Context, token [32]byte, at time.Time) error
 	// EndSession deletes a session. It may be absent.

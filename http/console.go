@@ -18,7 +18,7 @@ func (t *site) consoleOperations() {
 	}
 	pages, err := console.New(console.Config{
 		API: t.inProcess(), Serves: func(operation string) bool { return t.declared[operation] != nil },
-		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Shutdown: t.edge.Shutdown(), Logger: t.log, Now: t.now, Version: t.Version,
+		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.log, Now: t.now, Version: t.Version,
 		NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails
 			return token

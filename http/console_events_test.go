@@ -26,7 +26,7 @@ func TestConsole_EventsShowTheLog(t *testing.T) {
 		b := w.signIn(key)
 		raw := w.do(call{method: "GET", path: "/api/v1/events/" + logged, key: key})
 		page := b.open("/console/events?subject=meterplex.usage.event.recorded&" + name)
-		b.shows(page, `data-stream="/console/events/stream?`, `id="tail-pause"`, "&#34;one&#34;")
+		b.shows(page, `data-live="/console/events/live?`, `id="live-pause"`, "&#34;one&#34;")
 		b.hides(page, "<script>alert", "&#34;other&#34;")
 		file, api := b.open(b.link(page, "/console/events/export.ndjson?")), w.do(call{method: "GET",
 			path: "/api/v1/events/export" + recorded + a.id, key: key})

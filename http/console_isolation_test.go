@@ -41,9 +41,6 @@ func TestConsole_P9_NoKeyOpensAnothersPage(t *testing.T) {
 		}
 		path := m.consolePath(r.Path)
 		ask := func(b *browser, path string) answer {
-			if r.Method == "GET" && strings.HasSuffix(r.Path, "/stream") {
-				return b.do(call{method: "HEAD", path: path, header: b.header(nil)})
-			}
 			if r.Method == "GET" {
 				return b.open(path)
 			}
@@ -64,17 +61,11 @@ func TestConsole_P9_NoKeyOpensAnothersPage(t *testing.T) {
 					continue
 				}
 			}
-			b.absent(r.Name()+" by a tenant's key with "+name, r.Method == "GET" && strings.HasSuffix(r.Path, "/stream"), got)
+			b.absent(r.Name()+" by a tenant's key with "+name, got)
 		}
 		for name, b := range operators {
 			if cases++; r.Who == auth.Tenant || r.Who != auth.AnyKey && name != "admin" && !slices.Contains(r.Scopes, name) {
-				var got answer
-				if r.Method == "GET" { // a stream, too: it is refused before it begins
-					got = b.open(path)
-				} else {
-					got = ask(b, path)
-				}
-				b.pageRefused(r.Name()+" by an operator with "+name, got, 403, "forbidden")
+				b.pageRefused(r.Name()+" by an operator with "+name, ask(b, path), 403, "forbidden")
 			}
 		}
 	}
@@ -89,11 +80,10 @@ func anyOf(some, of []string) bool {
 }
 
 // absent fails unless an answer equals that of a page that does not exist.
-func (b *browser) absent(name string, withoutBody bool, got answer) {
+func (b *browser) absent(name string, got answer) {
 	b.Helper()
 	want := b.open("/console/nothing")
-	if b.hasHeaders(name, got); got.status != want.status || !withoutBody && withoutTraces(got) != withoutTraces(want) ||
-		len(got.header) != len(want.header) && !withoutBody {
+	if b.hasHeaders(name, got); got.status != want.status || withoutTraces(got) != withoutTraces(want) || len(got.header) != len(want.header) {
 		b.Errorf("%s: %d, an absent page %d:\n%s\n%s", name, got.status, want.status, got.body, want.body)
 	}
 }
@@ -112,15 +102,11 @@ func TestConsole_EveryRouteHasTheHeaders(t *testing.T) {
 	out, in, kinds, shown := &browser{testService: m.testService}, m.signIn(bootstrap), map[string]int{}, 0
 	for _, r := range http.ConsoleRoutes() {
 		for name, b := range map[string]*browser{"signed out": out, "signed in": in} {
-			method := r.Method
-			if strings.HasSuffix(r.Path, "/stream") {
-				method = "HEAD"
-			}
 			if r.Path == "/console/sign-out" && b == in {
 				continue
 			}
 			header := b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
-			got := b.do(call{method: method, path: m.consolePath(r.Path), header: header})
+			got := b.do(call{method: r.Method, path: m.consolePath(r.Path), header: header})
 			if b.hasHeaders(r.Name()+" "+name, got); got.status >= 500 {
 				t.Errorf("%s %s gives %d:\n%s", r.Name(), name, got.status, got.body)
 			}

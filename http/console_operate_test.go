@@ -64,21 +64,18 @@ func TestConsole_TheOverviewShowsEachFigureWithItsScope(t *testing.T) {
 	live.Board.SetRead(time.Now())
 	b := w.signIn(bootstrap)
 	w.same("the console begins with", b.open("/console").header.Get("Location"), "/console/overview")
-	shown := b.follows("/console/overview/stream")
-	part := ""
-	for ok := true; ok && !strings.Contains(part, "9007199254740993"); {
-		part, ok = shown.next()
-	}
-	for _, want := range []string{`<a href="/console/dead-letters?stage=VALIDATION&amp;status=FAILED">dead letters failed</a>`,
-		`<a href="/console/system">outbox stalled</a>`, `<a href="/console/system">identity broken</a>`, `data-append="chart-rates"`,
-		`data-append="chart-lag-meterplex-usage-aggregator"`} {
-		w.holds("the stream", part, want)
-	}
 	page := b.open("/console/overview")
+	for !strings.Contains(string(page.body), "9007199254740993") {
+		page = b.open("/console/overview")
+	}
+	for _, part := range []answer{page, b.open("/console/overview/live")} {
+		b.shows(part, `<a href="/console/dead-letters?stage=VALIDATION&amp;status=FAILED">dead letters failed</a>`,
+			`<a href="/console/system">outbox stalled</a>`, `<a href="/console/system">identity broken</a>`, `data-append="chart-rates"`)
+	}
 	b.shows(page, "9007199254740993", "The identity does not hold", `<strong>3</strong>installation`, "<strong>0</strong>this instance",
-		`data-stream="/console/overview/stream"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
+		`data-live="/console/overview/live?"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
 	b.shows(b.open("/console/overview?figure=outbox"), `<table id="chart-outbox"`, "<td>12</td><td>90</td>")
 	b.shows(b.open("/console/overview?figure=lag&consumer=meterplex-usage-aggregator"), `<table id="chart-lag-meterplex-usage-aggregator"`,
-		"<td>40</td><td>0.25</td>")
+		"<td>40</td><td>0.25</td>", `data-append="chart-lag-meterplex-usage-aggregator"`)
 	b.shows(b.open("/console/overview?figure=lag&consumer=%3Cscript%3E"), "choose a consumer")
 }

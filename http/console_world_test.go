@@ -104,15 +104,6 @@ func (b *browser) follow(got answer) answer {
 	return b.open(got.header.Get("Location"))
 }
 
-// follows opens a live part of a page.
-func (b *browser) follows(path string) *listener {
-	b.Helper()
-	l := b.stream(b.Context(), path, b.header(nil))
-	b.hasHeaders(path, answer{header: l.header})
-	b.Cleanup(func() { l.body.Close() })
-	return l
-}
-
 // shows fails unless a page is whole: its status is 200 and it shows no problem.
 func (b *browser) shows(page answer, texts ...string) {
 	b.Helper()
@@ -133,7 +124,7 @@ func TestConsole_EveryPageWithoutParametersRenders(t *testing.T) {
 	b := w.signIn(bootstrap)
 	pages := 0
 	for _, r := range http.ConsoleRoutes() {
-		if !r.Session || r.Method != "GET" || strings.Contains(r.Path, "{") || strings.HasSuffix(r.Path, "/stream") ||
+		if !r.Session || r.Method != "GET" || strings.Contains(r.Path, "{") || strings.HasSuffix(r.Path, "/live") ||
 			strings.HasSuffix(r.Path, ".csv") || strings.HasSuffix(r.Path, ".ndjson") {
 			continue
 		}

@@ -27,7 +27,6 @@ func assets() []asset {
 	return []asset{
 		{name: "console.css", media: "text/css; charset=utf-8"},
 		{name: "console.js", media: "text/javascript; charset=utf-8"},
-		{"htmx.min.js", "text/javascript; charset=utf-8", "https://htmx.org", "2.0.11", "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717", "htmx.txt"},
 		{"uPlot.iife.min.js", "text/javascript; charset=utf-8", "https://github.com/leeoniya/uPlot", "1.6.32", "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", "uplot.txt"},
 		{"uPlot.min.css", "text/css; charset=utf-8", "https://github.com/leeoniya/uPlot", "1.6.32", "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04", "uplot.txt"},
 	}

@@ -41,14 +41,12 @@ func featurePage() *page {
 	const path = cataloguePath + "/features/{lookupKey}"
 	return &page{path: path, title: "Feature", template: "feature.html", needs: "GET /api/v1/features/{lookupKey}", who: operator, scopes: admins(),
 		cli:     []string{"meterplex features show {lookupKey}", "meterplex features put --help"},
-		load:    func(v *visit) (doc, error) { return v.get(api("features", v.param("lookupKey")), nil) },
 		actions: []*action{putting("put-feature", path, "Change the feature", "lookupKey", featureFields()[1:], "features", featureBody)}}
 }
 
 func newFeaturePage() *page {
 	const path = Prefix + "/new/feature"
 	return &page{path: path, title: "New feature", template: "feature_new.html", needs: "PUT /api/v1/features/{lookupKey}", who: operator, scopes: admins(), cli: []string{"meterplex features put --help"},
-		load:    blank,
 		actions: []*action{defining("define-feature", path, "Define the feature", "lookupKey", featureFields(), "features", featureBody)}}
 }
 
@@ -103,7 +101,6 @@ const olderShown = 25
 func newPlanPage() *page {
 	const path = Prefix + "/new/plan"
 	return &page{path: path, title: "New plan", template: "plan_new.html", needs: "PUT /api/v1/plans/{key}", who: operator, scopes: admins(), cli: []string{"meterplex plans put --help"},
-		load:    blank,
 		actions: []*action{defining("define-plan", path, "Define the plan", "key", planFields(), "plans", planBody)}}
 }
 
@@ -144,7 +141,6 @@ const versionsShown = 100
 func newPricePage() *page {
 	const path = Prefix + "/new/price"
 	return &page{path: path, title: "New price", template: "price_new.html", needs: "PUT /api/v1/prices/{priceKey}", who: operator, scopes: admins(), cli: []string{"meterplex prices put --help"},
-		load:    blank,
 		actions: []*action{defining("define-price", path, "Define the price", "priceKey", priceFields(), "prices", priceBody)}}
 }
 
@@ -183,8 +179,6 @@ func defining(name, path, label, key string, fields []field, list string, body f
 		},
 		next: func(_ *visit, f form, _ doc) string { return cataloguePath + pathOf(list, f.get(key)) }}
 }
-
-func blank(*visit) (doc, error) { return doc{}, nil }
 
 // words splits a text, and leaves out what is empty.
 func words(text, by string) (all []string) {

@@ -25,7 +25,6 @@ type Config struct {
 	Serves   func(operation string) bool
 	Keys     *auth.Authenticator
 	Sessions commands.ConsoleSessions
-	Shutdown <-chan struct{} // closed when the server shuts down: streams end then
 	Logger   *slog.Logger
 	Now      func() time.Time
 	NewToken func() [32]byte // random
@@ -40,10 +39,7 @@ type Console struct {
 	refused   attempts // to sign in, by address
 	opened    attempts // sessions, by key
 	reading   reading
-	viewers   viewers // open streams
-	watching  watch   // of their sessions
-	renders   renders // of their events
-	tails     tails   // of the log
+	fragments fragments
 }
 
 // Route is a row of the route table, with its handler.
@@ -54,9 +50,10 @@ type Route struct {
 
 // New fails if a page, a template or an asset is faulty.
 func New(c Config) (*Console, error) {
-	s := &Console{Config: c, refused: attempts{most: 10}, opened: attempts{most: 30}, tails: tails{reads: make(chan struct{}, tailReads)}}
+	s := &Console{Config: c, refused: attempts{most: 10}, opened: attempts{most: 30}, fragments: fragments{all: map[string]*fragment{}}}
 	for _, p := range pages() {
 		if p.needs == "" || c.Serves(p.needs) {
+			p.complete()
 			s.pages = append(s.pages, p)
 		}
 	}
@@ -82,8 +79,8 @@ func (c *Console) Routes() []Route {
 		for _, f := range p.files {
 			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: f.path, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.file(p, f))})
 		}
-		for _, s := range p.streams {
-			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: s.path, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.stream(p, s))})
+		if p.live != nil {
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.path + liveSuffix, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.live(p))})
 		}
 	}
 	return all

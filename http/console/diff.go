@@ -1,7 +1,7 @@
 package console
 
 // diffShown is the number of keys on a page of a difference.
-const diffShown = "100"
+const diffShown = 100
 
 func diffPageOf() *page {
 	return &page{path: diffPath, title: "Difference of a rebuild", template: "diff.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff", who: operator, scopes: letterReaders(),
@@ -25,7 +25,7 @@ func loadDiff(v *visit) (doc, error) {
 		return nil, err
 	}
 	of := v.pick("tenantId", "feature", "periodKey", "all", "cursor")
-	of.Set("limit", diffShown)
+	of.Set("limit", text(diffShown))
 	if !of.Has("cursor") {
 		of.Set("largest", "true")
 	}
@@ -88,9 +88,5 @@ func diffEventsPage() *page {
 	return &page{path: diffEventsPath, title: "Events behind a difference", template: "diff_events.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff/events", who: operator, scopes: letterReaders(),
 		params: []string{"tenantId", "feature", "periodKey", "subscriptionId", "cursor"},
 		cli:    []string{"meterplex projections diff {rebuildId} --tenant-id {tenantId} --feature {feature} --period {periodKey}", "meterplex projections events --help"},
-		load: func(v *visit) (doc, error) {
-			of := v.pick("tenantId", "feature", "periodKey", "subscriptionId", "cursor")
-			of.Set("limit", diffShown)
-			return v.get(api("rebuilds", v.param("rebuildId"), "diff", "events"), of)
-		}}
+		limit:  diffShown}
 }

@@ -3,9 +3,9 @@ package console
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -27,20 +27,12 @@ func eventsPage() *page {
 			"meterplex events tail[ --tenant-id {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}]",
 		},
 		load: func(v *visit) (doc, error) { return loadEvents(v, filters) },
-		streams: []*stream{{path: eventsPath + "/stream", params: tailFilters("after", "last"), template: "event-row", shared: true,
-			request: func(v *visit) (string, url.Values) {
-				return api("events", "stream"), v.pick(tailFilters("after", "last")...)
-			}}},
+		live: &live{params: []string{"tenantId", "subject", "stream", "correlationId", "from"}, template: "events-newest", load: newestEvents, version: endOfLog},
 		files: []*file{{path: eventsPath + "/export.ndjson", name: "events.ndjson", params: filters,
 			request: func(v *visit) (string, url.Values) { return api("events", "export"), v.pick(filters...) }}}}
 }
 
-// tailFilters are the filters that a stream of the log has, and more of its parameters.
-func tailFilters(more ...string) []string {
-	return append([]string{"tenantId", "subject", "stream", "correlationId", "from"}, more...)
-}
-
-// loadEvents reads a page of the log. The first page of a range without an end shows the newest events, too, which the stream goes on with.
+// loadEvents reads a page of the log. The first page of a range without an end shows the newest events, too.
 func loadEvents(v *visit, filters []string) (doc, error) {
 	q := v.pick(append([]string{"cursor"}, filters...)...)
 	q.Set("limit", "50")
@@ -50,41 +42,28 @@ func loadEvents(v *visit, filters []string) (doc, error) {
 	if err != nil || data["problem"] != nil || v.query.Get("cursor") != "" || v.query.Get("to") != "" || v.query.Get("after") != "" {
 		return data, err
 	}
-	follow := v.pick(tailFilters()...)
-	newest := v.pick(tailFilters()...)
-	newest.Set("last", "20")
-	newest.Set("follow", "false")
-	last, place, err := v.followedTo(api("events", "stream"), newest)
-	if isBusy(err) {
-		data["notLive"] = notLive(err)
-		return data, nil
-	}
+	data["newest"], err = tried(newestEvents(v))
+	return data, err
+}
+
+// newestEvents reads the newest events that match, the newest first.
+func newestEvents(v *visit) (doc, error) {
+	last := v.pick("tenantId", "subject", "stream", "correlationId", "from")
+	last.Set("last", "50")
+	last.Set("follow", "false")
+	newest, err := v.followed(api("events", "stream"), last)
+	slices.Reverse(newest)
+	tenantNames{}.add(v, newest...)
+	return doc{"data": newest}, err
+}
+
+// endOfLog returns the place behind the last event, as the API answers it.
+func endOfLog(v *visit) (string, error) {
+	answer, err := v.send(request{Method: http.MethodGet, Path: api("events", "stream"), Query: with(v.pick("tenantId"), "follow", "false")})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if with(follow, "after", place); place == "" { // all that match are newer than this page
-		follow.Set("last", "100")
-	}
-	for i, j := 0, len(last)-1; i < j; i, j = i+1, j-1 {
-		last[i], last[j] = last[j], last[i]
-	}
-	names.add(v, last...)
-	data["last"], data["follow"] = last, eventsPath+"/stream?"+follow.Encode()
-	return data, nil
-}
-
-// isBusy reports a refusal of a stream that ends by itself: too many streams are open, or the database is busy.
-func isBusy(err error) bool {
-	refused := (*refusal)(nil)
-	return errors.As(err, &refused) && (refused.Status == http.StatusServiceUnavailable || refused.Status == http.StatusTooManyRequests)
-}
-
-// notLive explains a refusal of a stream that isBusy reports.
-func notLive(err error) string {
-	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status == http.StatusTooManyRequests {
-		return "all streams of the log that a tenant may have are in use. Close other live pages of the tenant, or end its clients that follow or export events, then reload this page."
-	}
-	return "too many streams of the log are open, or the database is busy. Reload this page later."
+	return answer.body.String(), nil
 }
 
 func eventPage() *page {

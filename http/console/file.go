@@ -16,7 +16,7 @@ type file struct {
 	request func(v *visit) (path string, query url.Values)
 }
 
-// file serves a file. Its session is confirmed while it is sent.
+// file serves a file. The API confirms its key while it is sent.
 func (c *Console) file(p *page, f *file) func(w http.ResponseWriter, r *http.Request) error {
 	rule := &route{Method: http.MethodGet, Path: f.path, Who: p.who, Scopes: p.scopes}
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -32,9 +32,11 @@ func (c *Console) file(p *page, f *file) func(w http.ResponseWriter, r *http.Req
 		}
 		path, query := f.request(v)
 		out := &passage{to: w, control: http.NewResponseController(w), header: http.Header{}, name: f.name}
-		if err := c.relay(v, request{Method: r.Method, Path: path, Query: query}, out); err != nil {
+		answered, err := v.requestOf(request{Method: r.Method, Path: path, Query: query})
+		if err != nil {
 			return err
 		}
+		c.API.ServeHTTP(out, answered)
 		if out.refused.Len() > 0 {
 			return refusalIn(out.status, out.refused.Bytes())
 		}

@@ -26,7 +26,7 @@ const (
 	suspendedKey = "mp_live_0123456789abcdef0123456789abcdef"
 )
 
-// fixture is a console with sessions in memory and an API that a test writes. Its page /console/live has a stream.
+// fixture is a console with sessions in memory and an API that a test writes. Its page /console/live has a live part.
 type fixture struct {
 	*Console
 	routes  map[string]http.Handler
@@ -34,28 +34,27 @@ type fixture struct {
 	session string // the cookie of an operator
 	api     http.HandlerFunc
 	now     func() time.Time
-	// shutdown is closed when the server shuts down.
-	shutdown chan struct{}
-	tailed   *stream // of newTailFixture
-	// serverWrite is the write timeout of the servers of browse.
-	serverWrite time.Duration
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{shutdown: make(chan struct{}), open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
+	f := &fixture{open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
 	keys, err := auth.New(ring{}, operatorKey, time.Now)
 	must.OK(t, err)
 	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Serves: func(route string) bool { return route == explainPage().needs },
-		Keys: keys, Sessions: f.open, Shutdown: f.shutdown, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
+		Keys: keys, Sessions: f.open, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
 		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
 	must.OK(t, err)
-	live := Prefix + "/live"
-	f.pages = append(f.pages, &page{path: live, title: "Live", template: "signin.html", who: operator, scopes: admins(), cli: []string{"x"},
+	f.pages = append(f.pages, &page{path: Prefix + "/live", title: "Live", template: "signin.html", who: operator, scopes: admins(), cli: []string{"x"},
 		load: func(*visit) (doc, error) { return doc{}, nil },
-		streams: []*stream{{path: live + "/stream", template: "empty", request: func(*visit) (string, url.Values) {
-			return api("live"), nil
-		}}}})
+		live: &live{params: []string{"filter"}, template: "empty", load: func(v *visit) (doc, error) { return v.get(api("live"), v.pick("filter")) },
+			version: func(v *visit) (string, error) {
+				got, err := v.send(request{Method: http.MethodGet, Path: api("live", "version")})
+				if err != nil {
+					return "", err
+				}
+				return got.body.String(), nil
+			}}})
 	for _, r := range f.Routes() {
 		f.routes[r.Name()] = r.Handler
 	}
@@ -113,8 +112,6 @@ type memory struct {
 	commands.ConsoleSessions
 	mu       sync.Mutex
 	sessions map[[32]byte]commands.ConsoleSession
-	reads    int   // of Sessions
-	fault    error // of Sessions
 }
 
 func (m *memory) OpenSession(_ context.Context, token [32]byte, key uuid.UUID, at time.Time) error {
@@ -133,19 +130,6 @@ func (m *memory) Session(_ context.Context, token [32]byte) (*commands.ConsoleSe
 	return nil, nil
 }
 
-func (m *memory) Sessions(_ context.Context, tokens [][32]byte) (map[[32]byte]commands.ConsoleSession, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.reads++
-	found := map[[32]byte]commands.ConsoleSession{}
-	for _, token := range tokens {
-		if s, is := m.sessions[token]; is {
-			found[token] = s
-		}
-	}
-	return found, m.fault
-}
-
 func (m *memory) UseSession(_ context.Context, token [32]byte, at time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -153,13 +137,6 @@ func (m *memory) UseSession(_ context.Context, token [32]byte, at time.Time) err
 	s.UsedAt = at
 	m.sessions[token] = s
 	return nil
-}
-
-// end ends all sessions.
-func (m *memory) end() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.sessions)
 }
 
 // dial connects to a server of the console.

@@ -44,6 +44,18 @@ func (d *view) Form(name, state string, target ...any) (*formView, error) {
 	return nil, fmt.Errorf("the page %s has no action %q", d.Page.path, name)
 }
 
+// NewForm returns the form of the page's first action, which makes something: filled with the page's parameters.
+func (d *view) NewForm() *formView {
+	filled := doc{}
+	for _, name := range d.Page.params {
+		filled[name] = d.Query(name)
+	}
+	return d.form(d.Page.actions[0], d.Query("key"), filled)
+}
+
+// Text explains the page.
+func (d *view) Text() string { return d.Page.text }
+
 func (d *view) form(a *action, state string, target doc) *formView {
 	if d.Visitor.allowed(&route{Who: a.who, Scopes: a.scopes}) != nil {
 		return nil

@@ -9,12 +9,7 @@ const (
 
 func keysPage() *page {
 	return &page{path: keysPath, title: "Operator keys", menu: "Operator keys", template: "keys.html", needs: "GET /api/v1/operator-keys", who: operator, scopes: admins(),
-		params: []string{"cursor"}, cli: []string{"meterplex keys list --operator"},
-		load: func(v *visit) (doc, error) {
-			of := v.pick("cursor")
-			of.Set("limit", "100")
-			return v.get(api("operator-keys"), of)
-		},
+		params: []string{"cursor"}, limit: 100, cli: []string{"meterplex keys list --operator"},
 		actions: []*action{
 			{name: "rotate-operator-key", path: keysPath + "/{keyId}/rotate", label: "Rotate", who: operator, scopes: admins(), bare: true, secret: true,
 				fields: []field{{name: "overlapSeconds", label: "Overlap in seconds", kind: "number", hint: "How long the old key goes on; 0 ends it at once."}},
@@ -31,9 +26,8 @@ func keysPage() *page {
 
 // newKeyPage holds the Idempotency-Key of its form in its address. Its secret is shown by the answer of the form alone.
 func newKeyPage() *page {
-	return &page{path: newKeyPath, title: "New operator key", template: "key_new.html", needs: "POST /api/v1/operator-keys", who: operator, scopes: admins(), params: []string{"key"},
-		cli:  []string{"meterplex keys create --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
+	return &page{path: newKeyPath, title: "New operator key", text: "admin changes tenants, keys and the system; billing decides on figures; audit only reads.", needs: "POST /api/v1/operator-keys", who: operator, scopes: admins(), params: []string{"key"},
+		cli: []string{"meterplex keys create --help"},
 		actions: []*action{{name: "create-operator-key", path: newKeyPath, label: "Create the key", who: operator, scopes: admins(), bare: true, secret: true,
 			fields: []field{
 				{name: "name", label: "Name", hint: "The purpose of the key."},

@@ -12,15 +12,15 @@ const overviewPath = Prefix + "/overview"
 func overviewPage() *page {
 	return &page{path: overviewPath, title: "Overview", menu: "Overview", template: "overview.html", needs: "GET /api/v1/system/overview", who: operator, scopes: operators(),
 		params: []string{"figure", "consumer"}, cli: []string{"meterplex system overview", "meterplex system overview --watch"},
-		load: func(v *visit) (doc, error) {
-			now, err := v.get(api("system", "overview"), url.Values{"history": {"true"}})
-			if err != nil {
-				return nil, err
-			}
-			return doc{"now": now, "chart": chartOf(now, v.query.Get("figure"), v.query.Get("consumer")), "consumers": consumersIn(now)}, nil
-		},
-		streams: []*stream{{path: overviewPath + "/stream", template: "overview-now",
-			request: func(*visit) (string, url.Values) { return api("system", "overview"), nil }}}}
+		load: loadOverview, live: &live{template: "overview-now"}}
+}
+
+func loadOverview(v *visit) (doc, error) {
+	now, err := v.get(api("system", "overview"), url.Values{"history": {"true"}})
+	if err != nil {
+		return nil, err
+	}
+	return doc{"now": now, "chart": chartOf(now, v.query.Get("figure"), v.query.Get("consumer")), "consumers": consumersIn(now)}, nil
 }
 
 // chart is a figure of the last 15 minutes, one row a second.
@@ -34,6 +34,9 @@ type chartRow struct {
 	At     string
 	Values []string
 }
+
+// Last are the rows of the last minute, which the script adds to the chart of a page.
+func (c chart) Last() []chartRow { return c.Rows[max(0, len(c.Rows)-60):] }
 
 // chartOf returns the chart of a figure: rates, outbox, or the lag or the freshness of a consumer.
 func chartOf(now doc, figure, consumer string) chart {

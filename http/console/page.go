@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,7 +22,8 @@ type page struct {
 	path     string // a pattern, below Prefix
 	title    string
 	menu     string // its name in the navigation; "": a page that others lead to
-	template string // a file of templates/
+	template string // a file of templates/; "": the form of its first action, below its text
+	text     string
 	needs    string // the operation of the API without which the page is absent; "": it is always there
 	who      auth.Who
 	scopes   []string
@@ -31,12 +33,41 @@ type page struct {
 	cli []string
 	// tenantCLI is cli for a tenant's key, if it differs.
 	tenantCLI []string
-	load      func(v *visit) (doc, error)
-	actions   []*action
-	streams   []*stream
-	files     []*file
+	// load returns the data of the template; nil: the answer of the operation that the page needs, with the page's parameters and limit. A page that needs
+	// a change shows an empty form.
+	load    func(v *visit) (doc, error)
+	limit   int // 0: that of the API
+	actions []*action
+	live    *live // nil: no part of it
+	files   []*file
 	// before, if set, sees a request before its session is read. Its error is the answer.
 	before func(r *http.Request) error
+}
+
+// complete sets what a page does not differ in.
+func (p *page) complete() {
+	p.template = cmp.Or(p.template, "new.html")
+	if p.load == nil {
+		p.load = p.read
+	}
+	if p.live != nil && p.live.load == nil {
+		p.live.params, p.live.load = p.params, p.load
+	}
+}
+
+// read is the load of a page that shows the answer of one operation, or an empty form. The address of a form of which each use makes something holds its
+// Idempotency-Key.
+func (p *page) read(v *visit) (doc, error) {
+	path, reads := strings.CutPrefix(p.needs, "GET ")
+	switch {
+	case reads && p.limit > 0:
+		return v.get(v.expand(path), limited(p.limit, v.pick(p.params...)))
+	case reads:
+		return v.get(v.expand(path), v.pick(p.params...))
+	case slices.Contains(p.params, "key"):
+		return v.fresh()
+	}
+	return doc{}, nil
 }
 
 func (p *page) parameters() []string { return append([]string{"done"}, p.params...) }
@@ -45,8 +76,8 @@ func (p *page) parameters() []string { return append([]string{"done"}, p.params.
 func (p *page) check() error {
 	route := auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
 	faults := []error{route.Check()}
-	if !IsPath(p.path) || p.title == "" || p.template == "" || p.load == nil || len(p.cli) == 0 {
-		faults = append(faults, fmt.Errorf("the page %s lacks its title, template, load or cli, or is not below %s", p.path, Prefix))
+	if !IsPath(p.path) || p.title == "" || len(p.cli) == 0 {
+		faults = append(faults, fmt.Errorf("the page %s lacks its title or cli, or is not below %s", p.path, Prefix))
 	}
 	for _, a := range p.actions {
 		faults = append(faults, a.check(p))

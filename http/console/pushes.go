@@ -34,8 +34,7 @@ func pushPage() *page {
 		return request{Method: http.MethodPost, Path: api("pushes", v.param("pushId"), verb), Body: body}
 	}
 	return &page{path: pushPath, title: "Push", template: "push.html", needs: "GET /api/v1/pushes/{pushId}", who: operator, scopes: readers(),
-		cli:  []string{"meterplex pushes show {pushId}"},
-		load: func(v *visit) (doc, error) { return v.get(api("pushes", v.param("pushId")), nil) },
+		cli: []string{"meterplex pushes show {pushId}"},
 		actions: []*action{
 			{name: "retry-push", path: pushPath + "/retry", label: "Retry now", who: operator, scopes: billing(),
 				request: func(v *visit, _ form) (request, error) { return post(v, "retry", nil), nil }},

@@ -1,9 +1,6 @@
 package console
 
-import (
-	"net/http"
-	"net/url"
-)
+import "net/http"
 
 const (
 	rebuildsPath   = Prefix + "/rebuilds"
@@ -44,9 +41,8 @@ func scopeOf(f form) (body map[string]any, err error) {
 }
 
 func newRebuildPage() *page {
-	return &page{path: newRebuildPath, title: "New rebuild", template: "rebuild_new.html", needs: "POST /api/v1/projections/{name}/rebuilds", who: operator, scopes: billers(),
+	return &page{path: newRebuildPath, title: "New rebuild", text: "A rebuild folds the log again, beside the live rows. Readers do not see it until it is promoted.", needs: "POST /api/v1/projections/{name}/rebuilds", who: operator, scopes: billers(),
 		params: []string{"key", "projection"}, cli: []string{"meterplex projections rebuild --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
 		actions: []*action{{name: "start-rebuild", path: newRebuildPath, label: "Start the rebuild", who: operator, scopes: billers(), fields: scopeFields(),
 			request: func(_ *visit, f form) (request, error) {
 				body, err := scopeOf(f)
@@ -56,9 +52,8 @@ func newRebuildPage() *page {
 }
 
 func newVerifyPage() *page {
-	return &page{path: newVerifyPath, title: "Verify a projection", template: "verify_new.html", needs: "POST /api/v1/projections/{name}/verify", who: operator, scopes: billers(),
+	return &page{path: newVerifyPath, title: "Verify a projection", text: "A verify folds the log by the live version and compares every row. Any key that differs is an incident.", needs: "POST /api/v1/projections/{name}/verify", who: operator, scopes: billers(),
 		params: []string{"key", "projection"}, cli: []string{"meterplex projections verify --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
 		actions: []*action{{name: "verify", path: newVerifyPath, label: "Compare with the log", who: operator, scopes: billers(),
 			fields: append(scopeFields(), field{name: "repair", label: "Repair: replace the live rows where they differ", kind: "checkbox", optional: true}),
 			request: func(_ *visit, f form) (request, error) {
@@ -88,12 +83,10 @@ func rollback() *action {
 
 func rebuildPage() *page {
 	return &page{path: rebuildPath, title: "Rebuild", template: "rebuild.html", needs: "GET /api/v1/rebuilds/{rebuildId}", who: operator, scopes: letterReaders(),
-		cli:  []string{"meterplex projections status {rebuildId}"},
-		load: func(v *visit) (doc, error) { return v.get(api("rebuilds", v.param("rebuildId")), nil) },
+		cli: []string{"meterplex projections status {rebuildId}"},
 		actions: []*action{
 			rollback(),
 			decisionOn("abandon", rebuildPath, "Abandon the rebuild", "Its rows are dropped. This cannot be undone."),
 		},
-		streams: []*stream{{path: rebuildPath + "/stream", template: "rebuild-progress",
-			request: func(v *visit) (string, url.Values) { return api("rebuilds", v.param("rebuildId"), "events"), nil }}}}
+		live: &live{template: "rebuild-progress"}}
 }

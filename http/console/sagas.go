@@ -18,8 +18,7 @@ func sagasPage() *page {
 
 func sagaPage() *page {
 	return &page{path: sagaPath, title: "Saga", template: "saga.html", needs: "GET /api/v1/sagas/{sagaId}", who: operator, scopes: readers(),
-		cli:  []string{"meterplex sagas show {sagaId}"},
-		load: func(v *visit) (doc, error) { return v.get(api("sagas", v.param("sagaId")), nil) },
+		cli: []string{"meterplex sagas show {sagaId}"},
 		actions: []*action{{name: "retry-saga", path: sagaPath + "/retry", label: "Retry now", who: operator, scopes: billing(),
 			fields: []field{{name: "despite", label: "No longer wait for", kind: "checkboxes", options: waivable(), optional: true}},
 			request: func(v *visit, f form) (request, error) {

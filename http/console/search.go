@@ -151,7 +151,7 @@ func findTrace(v *visit, q string) ([]hit, error) {
 	of := with(v.pick("tenantId"), "correlationId", id.String())
 	newest := with(with(with(v.pick("tenantId"), "correlationId", id.String()), "last", "1"), "follow", "false")
 	found, err := v.followed(api("events", "stream"), newest)
-	if isBusy(err) { // the first ones may be found
+	if refused := (*refusal)(nil); errors.As(err, &refused) && (refused.Status == http.StatusServiceUnavailable || refused.Status == http.StatusTooManyRequests) { // the first ones may be found
 		found, err = nil, nil
 	}
 	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {

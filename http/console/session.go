@@ -55,7 +55,7 @@ func (c *Console) visitorOf(r *http.Request) (*visitor, error) {
 // sessionTime bounds a read of a session and of its key, and the record of its use: the edge does not bound the time of a page.
 const sessionTime = 5 * time.Second
 
-// confirm reads the session of a visitor and its key. For streams, watch repeats it.
+// confirm reads the session of a visitor and its key.
 func (c *Console) confirm(r *http.Request, v *visitor) error {
 	ctx, cancel := context.WithTimeout(r.Context(), sessionTime)
 	defer cancel()
@@ -63,11 +63,6 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 	if err != nil {
 		return err
 	}
-	return c.admit(ctx, v, session)
-}
-
-// admit finds the caller of a visitor's session, or nil.
-func (c *Console) admit(ctx context.Context, v *visitor, session *commands.ConsoleSession) (err error) {
 	if session == nil || session.Ended(c.Now()) {
 		return errSignedOut
 	}

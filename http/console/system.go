@@ -62,8 +62,7 @@ func leasesIn(outbox doc) (list []doc) {
 // settingsPage shows the instance that answers. The API masks passwords and keys.
 func settingsPage() *page {
 	return &page{path: settingsPath, title: "Instance and settings", template: "settings.html", needs: "GET /api/v1/system/instance", who: operator, scopes: admins(),
-		cli:  []string{"meterplex system instance", "meterplex config print"},
-		load: func(v *visit) (doc, error) { return v.get(api("system", "instance"), nil) }}
+		cli: []string{"meterplex system instance", "meterplex config print"}}
 }
 
 // ready reads the dependencies. Those that do not answer make the answer a refusal, which the page shows.
@@ -77,22 +76,17 @@ func (v *visit) ready() (doc, error) {
 
 func withheldPage() *page {
 	return &page{path: withheldPath, title: "Withheld records", template: "withheld.html", needs: "GET /api/v1/outbox/withheld", who: operator, scopes: operators(),
-		params: []string{"tenantId", "topic", "cursor"}, cli: []string{"meterplex outbox withheld[ --tenant-id {tenantId}][ --topic {topic}]"},
-		load: func(v *visit) (doc, error) {
-			return v.get(api("outbox", "withheld"), v.pick("tenantId", "topic", "cursor"))
-		}}
+		params: []string{"tenantId", "topic", "cursor"}, cli: []string{"meterplex outbox withheld[ --tenant-id {tenantId}][ --topic {topic}]"}}
 }
 
 func replaysPage() *page {
 	return &page{path: replaysPath, title: "Replays", menu: "Replays", template: "replays.html", needs: "GET /api/v1/replays", who: operator, scopes: admins(),
-		params: []string{"cursor"}, cli: []string{"meterplex replay list"},
-		load: func(v *visit) (doc, error) { return v.get(api("replays"), v.pick("cursor")) }}
+		params: []string{"cursor"}, cli: []string{"meterplex replay list"}}
 }
 
 func replayPageOf() *page {
 	return &page{path: replayPath, title: "Replay", template: "replay.html", needs: "GET /api/v1/replays/{replayId}", who: operator, scopes: admins(),
-		cli:  []string{"meterplex replay show {replayId}"},
-		load: func(v *visit) (doc, error) { return v.get(api("replays", v.param("replayId")), nil) }}
+		cli: []string{"meterplex replay show {replayId}"}}
 }
 
 // chosen returns the fields of a form that are set, as members of a request.
@@ -107,9 +101,8 @@ func (f form) chosen(names ...string) map[string]any {
 }
 
 func newReplayPage() *page {
-	return &page{path: newReplayPath, title: "New replay", template: "replay_new.html", needs: "POST /api/v1/replays", who: operator, scopes: admins(), params: []string{"key"},
-		cli:  []string{"meterplex replay range --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
+	return &page{path: newReplayPath, title: "New replay", text: "A range of the log is published again, for readers outside. Our own consumers skip it: no figure changes.", needs: "POST /api/v1/replays", who: operator, scopes: admins(), params: []string{"key"},
+		cli: []string{"meterplex replay range --help"},
 		actions: []*action{{name: "replay", path: newReplayPath, label: "Publish again", who: operator, scopes: admins(),
 			fields: []field{
 				{name: "topic", label: "Topic", hint: "E.g. usage.raw."},
@@ -126,9 +119,8 @@ func newReplayPage() *page {
 }
 
 func newRewindPage() *page {
-	return &page{path: newRewindPath, title: "New rewind", template: "rewind_new.html", needs: "POST /api/v1/replays/rewind", who: operator, scopes: admins(), params: []string{"key"},
-		cli:  []string{"meterplex replay rewind --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
+	return &page{path: newRewindPath, title: "New rewind", text: "The relay publishes again, or a consumer reads again, from an earlier position. Checkpoints drop duplicates: no event is counted twice.", needs: "POST /api/v1/replays/rewind", who: operator, scopes: admins(), params: []string{"key"},
+		cli: []string{"meterplex replay rewind --help"},
 		actions: []*action{{name: "rewind", path: newRewindPath, label: "Rewind", who: operator, scopes: admins(),
 			warn: "Records are published or read again. It never goes forward, and cannot be taken back; no event is counted twice.",
 			fields: []field{

@@ -22,16 +22,10 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// pageTemplate escapes each value by its place.
-type pageTemplate = template.Template
-
 // templates holds the layout, the shared templates, and each page's by the name of its file. They are one set: html/template
 // copies a set for each clone, and copies for 60 pages took 20 MiB. A file of templates/shared may have the name of a page: it
 // only defines templates.
 type templates struct{ set *template.Template }
-
-// shared returns a template of templates/shared.
-func (t *templates) shared(name string) *template.Template { return t.set.Lookup(name) }
 
 // page writes a page: its template between the two of the layout.
 func (t *templates) page(w io.Writer, name string, data *view) error {
@@ -50,8 +44,8 @@ func parseTemplates(pages []*page) (*templates, error) {
 		return nil, fmt.Errorf("parse the templates: %w", err)
 	}
 	for _, p := range pages {
-		if set.Lookup(p.template) == nil {
-			return nil, fmt.Errorf("the page %s has no template %s", p.path, p.template)
+		if set.Lookup(p.template) == nil || p.live != nil && set.Lookup(p.live.template) == nil {
+			return nil, fmt.Errorf("the page %s has no template %s, or its live part has none", p.path, p.template)
 		}
 	}
 	return &templates{set}, nil
@@ -238,6 +232,11 @@ func (d *view) Param(name string) string { return d.v.param(name) }
 
 // Tenant is the id of the page's tenant.
 func (d *view) Tenant() string { return d.v.tenantID() }
+
+// Live is the address of the page's live part.
+func (d *view) Live() string {
+	return d.v.expand(d.Page.path) + liveSuffix + "?" + d.v.pick(d.Page.live.params...).Encode()
+}
 
 // Positions are those at which the page is true.
 func (d *view) Positions() []string {

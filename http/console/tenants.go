@@ -14,16 +14,14 @@ const (
 
 func tenantsPage() *page {
 	return &page{path: tenantsPath, title: "Tenants", menu: "Tenants", template: "tenants.html", needs: "GET /api/v1/tenants", who: operator, scopes: admins(),
-		params: []string{"externalId", "cursor"}, cli: []string{"meterplex tenants list[ --external-id {externalId}]"},
-		load: func(v *visit) (doc, error) { return v.get(api("tenants"), v.pick("externalId", "cursor")) }}
+		params: []string{"externalId", "cursor"}, cli: []string{"meterplex tenants list[ --external-id {externalId}]"}}
 }
 
 // newTenantPage holds the Idempotency-Key of its form in its address: back, reload and a second window create one tenant.
 func newTenantPage() *page {
 	const path = Prefix + "/new/tenant"
-	return &page{path: path, title: "New tenant", template: "tenant_new.html", who: operator, scopes: admins(), params: []string{"key"},
-		cli:  []string{"meterplex tenants create --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
+	return &page{path: path, title: "New tenant", who: operator, scopes: admins(), params: []string{"key"},
+		cli: []string{"meterplex tenants create --help"},
 		actions: []*action{{name: "create-tenant", path: path, label: "Create the tenant", who: operator, scopes: admins(), bare: true,
 			fields: []field{
 				{name: "name", label: "Name"},

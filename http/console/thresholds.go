@@ -9,10 +9,7 @@ const (
 
 func thresholdsPage() *page {
 	return &page{path: thresholdsPath, title: "Thresholds", template: "thresholds.html", needs: "GET /api/v1/tenants/{tenantId}/thresholds", who: operator, scopes: readers(),
-		params: []string{"cursor"}, cli: []string{"meterplex thresholds list --tenant {tenantId}"},
-		load: func(v *visit) (doc, error) {
-			return v.get(api("tenants", v.param("tenantId"), "thresholds"), limited(100, v.pick("cursor")))
-		},
+		params: []string{"cursor"}, limit: 100, cli: []string{"meterplex thresholds list --tenant {tenantId}"},
 		actions: []*action{{name: "remove-threshold", path: thresholdsPath + "/{thresholdId}/remove", label: "Remove", who: operator, scopes: billing(), bare: true,
 			request: func(v *visit, _ form) (request, error) {
 				return request{Method: http.MethodDelete, Path: api("tenants", v.param("tenantId"), "thresholds", v.param("thresholdId"))}, nil
@@ -24,7 +21,6 @@ func newThresholdPage() *page {
 	const path = newThresholdPath
 	return &page{path: path, title: "New threshold", template: "threshold_new.html", needs: "POST /api/v1/tenants/{tenantId}/thresholds", who: operator, scopes: billing(),
 		params: []string{"key"}, cli: []string{"meterplex thresholds create --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
 		actions: []*action{{name: "create-threshold", path: path, label: "Create the threshold", who: operator, scopes: billing(), bare: true,
 			fields: []field{
 				{name: "feature", label: "Feature", optional: true, hint: "The key of a feature; empty: each feature, each on its own."},

@@ -141,34 +141,25 @@ type section struct {
 
 // followed reads a stream of the API that ends: server-sent events, each with an object.
 func (v *visit) followed(path string, query url.Values) ([]any, error) {
-	all, _, err := v.followedTo(path, query)
-	return all, err
-}
-
-// followedTo is followed with the id of the last event: the place after it. It is "" if there is no event.
-func (v *visit) followedTo(path string, query url.Values) (all []any, place string, err error) {
 	req := request{Method: http.MethodGet, Path: path, Query: query}
 	v.asked = append(v.asked, req)
 	answer, err := v.send(req)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	all = []any{}
+	all := []any{}
 	for line := range strings.Lines(answer.body.String()) {
-		if id, isID := strings.CutPrefix(line, "id:"); isID {
-			place = strings.TrimSpace(id)
-		}
 		data, isData := strings.CutPrefix(line, "data:")
 		if !isData {
 			continue
 		}
 		d, err := decode(strings.NewReader(data))
 		if err != nil {
-			return nil, "", fmt.Errorf("decode the answer of GET %s: %w", path, err)
+			return nil, fmt.Errorf("decode the answer of GET %s: %w", path, err)
 		}
 		all = append(all, map[string]any(d))
 	}
-	return all, place, nil
+	return all, nil
 }
 
 // decode reads an object of the API.

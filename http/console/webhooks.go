@@ -26,10 +26,7 @@ func (v *visit) webhook(below ...string) string {
 
 func webhooksPage() *page {
 	return &page{path: webhooksPath, title: "Webhooks", template: "webhooks.html", needs: "GET /api/v1/tenants/{tenantId}/webhooks", who: operator, scopes: readers(),
-		params: []string{"cursor"}, cli: []string{"meterplex webhooks list --tenant {tenantId}"},
-		load: func(v *visit) (doc, error) {
-			return v.get(api("tenants", v.param("tenantId"), "webhooks"), limited(100, v.pick("cursor")))
-		}}
+		params: []string{"cursor"}, limit: 100, cli: []string{"meterplex webhooks list --tenant {tenantId}"}}
 }
 
 // newWebhookPage holds the Idempotency-Key of its form in its address.
@@ -37,7 +34,6 @@ func newWebhookPage() *page {
 	const path = newWebhookPath
 	return &page{path: path, title: "New webhook", template: "webhook_new.html", needs: "POST /api/v1/tenants/{tenantId}/webhooks", who: operator, scopes: billing(),
 		params: []string{"key"}, cli: []string{"meterplex webhooks create --help"},
-		load: func(v *visit) (doc, error) { return v.fresh() },
 		actions: []*action{{name: "create-webhook", path: path, label: "Create the webhook", who: operator, scopes: billing(), bare: true, secret: true,
 			fields: []field{
 				{name: "url", label: "URL", hint: "An https URL of a public host."},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -183,29 +182,29 @@ func (r *run) busy(ctx context.Context) (float64, error) {
 	return (took.cpu.Service + took.cpu.Postgres) / took.did.took.Seconds(), err
 }
 
-// view reads the overview's stream until ctx ends. It fails if the stream had no event.
+// view reloads the live part of the overview every two seconds, as its script does, until ctx ends.
 func view(ctx context.Context, client *http.Client, address, cookie string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/console/overview/stream", nil)
-	if err != nil {
-		return fmt.Errorf("make a request: %w", err)
-	}
-	req.Header.Set("Cookie", cookie)
-	resp, err := client.Do(req)
-	if err != nil {
-		return fmt.Errorf("view the overview: %w", err)
-	}
-	defer resp.Body.Close()
-	frames, lines := 0, bufio.NewReader(resp.Body)
-	for {
-		line, err := lines.ReadString('\n')
-		if strings.HasPrefix(line, "data:") {
-			frames++
+	for tag := ""; ctx.Err() == nil; pause(ctx, 2*time.Second) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/console/overview/live", nil)
+		if err != nil {
+			return fmt.Errorf("make a request: %w", err)
+		}
+		req.Header.Set("Cookie", cookie)
+		req.Header.Set("If-None-Match", tag)
+		resp, err := client.Do(req)
+		if err == nil {
+			tag = resp.Header.Get("ETag")
+			_, err = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
 		}
 		switch {
-		case err != nil && frames > 0 && (ctx.Err() != nil || errors.Is(err, io.EOF)):
+		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("a viewer got %d frames, status %d: %w", frames, resp.StatusCode, err)
+			return fmt.Errorf("view the overview: %w", err)
+		case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNotModified:
+			return &Answer{"GET /console/overview/live", resp.StatusCode, nil}
 		}
 	}
+	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestConsole_InABrowser(t *testing.T) {
 	defer func() { w.t = t }()
 	for name, check := range map[string]func(*tab, *proxy){
 		"every page is accessible in light, dark and at 320 px, and runs no hostile text": w.everyPage,
-		"a walk from the live overview to the chart of a figure and the live tail":        w.walk,
+		"a walk from the live overview to the chart of a figure and the newest events":    w.walk,
 		"forms are sent by the keyboard with JavaScript off":                              w.formsByKeyboard,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +133,7 @@ func (w *consoleWorld) everyPage(p *tab, _ *proxy) {
 	var routes, queue []string
 	for _, r := range service.ConsoleRoutes() {
 		end := r.Path[strings.LastIndex(r.Path, "/")+1:]
-		if r.Method != "GET" || !r.Session || end == "stream" || strings.Contains(end, ".") {
+		if r.Method != "GET" || !r.Session || end == "live" || strings.Contains(end, ".") {
 			continue
 		}
 		if routes = append(routes, r.Path); !strings.Contains(r.Path, "{") {
@@ -261,8 +262,8 @@ func (w *consoleWorld) formsByKeyboard(p *tab, _ *proxy) {
 	}
 }
 
-// walk visits the parts of the console that need scripts: the overview that updates itself, the chart of a figure, and the tail of the log,
-// until the key is revoked.
+// walk visits the parts of the console that need scripts: the overview that updates itself, the chart of a figure, and the newest events of the
+// log, until the key is revoked.
 func (w *consoleWorld) walk(p *tab, between *proxy) {
 	x := w.createTenants(w.at, 1)[0]
 	w.ingest(w.at, x, "accepted", events("drawn", 60, "api_calls")...)
@@ -273,31 +274,31 @@ func (w *consoleWorld) walk(p *tab, between *proxy) {
 	p.signIn(key.Secret, "/console/overview")
 	p.overviewIsLive()
 	w.figureIsDrawn(p, x)
-	w.tailSurvivesACut(p, between, x)
+	w.newestSurviveACut(p, between, x)
 	for _, text := range p.complained() {
 		if !strings.Contains(text, "net::ERR_") { // of the cut
 			p.t.Error(text)
 		}
 	}
 	p.open("/console/overview")
-	p.becomes("the stream is live", overviewState, func(now string) bool { return now == "Live" })
+	p.becomes("the overview is live", liveState, func(now string) bool { return now == "Live" })
 	w.ask(w.operator, http.MethodDelete, w.at, "/api/v1/operator-keys/"+key.ID, nil, nil, http.StatusNoContent)
-	p.becomes("the stream ends", overviewState, func(now string) bool { return strings.HasPrefix(now, "Not updated since") })
+	p.becomes("the live part ends", liveState, func(now string) bool { return strings.HasPrefix(now, "Signed out. Not updated since") })
 	p.open("/console/overview")
 	if html := p.html(); !strings.Contains(html, `id="key"`) || strings.Contains(html, "Sign out") {
 		p.t.Errorf("a revoked key opens a page:\n%s", html)
 	}
 }
 
-const overviewState = `document.getElementById("overview-state").textContent`
+const liveState = `document.getElementById("live-state").textContent`
 
 // overviewIsLive fails unless the overview changes, and a link of its live part keeps the focus, visibly, while the part is swapped.
 func (p *tab) overviewIsLive() {
 	p.t.Helper()
-	p.becomes("the stream is live", overviewState, func(now string) bool { return now == "Live" })
-	before := p.eval(`document.getElementById("overview").innerText`)
-	p.becomes("the overview changes", `document.getElementById("overview").innerText`, func(now string) bool { return now != before })
-	const link = `#overview a[href*="figure=lag"]`
+	p.becomes("the overview is live", liveState, func(now string) bool { return now == "Live" })
+	before := p.eval(`document.getElementById("live").innerText`)
+	p.becomes("the overview changes", `document.getElementById("live").innerText`, func(now string) bool { return now != before })
+	const link = `#live a[href*="figure=lag"]`
 	p.walkTo(link)
 	if outline := p.eval(`getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
 		p.t.Errorf("the focus on %s cannot be seen", link)
@@ -319,31 +320,38 @@ func (w *consoleWorld) figureIsDrawn(p *tab, x *tenant) {
 	}
 }
 
-// tailSurvivesACut: the proxy cuts the connection of the live tail. The page says since when it is not updated, connects again by itself,
-// and shows each event once.
-func (w *consoleWorld) tailSurvivesACut(p *tab, between *proxy, x *tenant) {
+// newestSurviveACut: the proxy cuts the connections of the page of events. It says since when it is not updated, and why, and goes on by itself.
+// While the page is paused, it does not change.
+func (w *consoleWorld) newestSurviveACut(p *tab, between *proxy, x *tenant) {
 	p.t.Helper()
 	p.open("/console/events?" + url.Values{"tenantId": {x.id}, "subject": {"meterplex.usage.event.recorded"}}.Encode())
-	const state = `document.getElementById("tail-state").textContent`
-	p.becomes("the tail is live", state, func(now string) bool { return now == "Live" })
+	state := func(condition, begin string) {
+		p.t.Helper()
+		p.becomes(condition, liveState, func(now string) bool { return strings.HasPrefix(now, begin) })
+	}
 	shows := func(ids ...string) {
 		p.t.Helper()
-		const rows = `[...document.querySelectorAll("#tail tr")].map(r => r.textContent).join(" ")`
-		p.becomes("the tail shows each event once", rows, func(text string) bool {
-			for _, id := range ids {
-				if strings.Count(text, id) != 1 {
-					return false
-				}
-			}
-			return true
+		const rows = `[...document.querySelectorAll("#live tr")].map(r => r.textContent).join(" ")`
+		p.becomes("each event is shown once", rows, func(text string) bool {
+			return !slices.ContainsFunc(ids, func(id string) bool { return strings.Count(text, id) != 1 })
 		})
 	}
+	state("the page is live", "Live")
 	w.ingest(w.at, x, "accepted", events("before-cut", 1, "api_calls")...)
 	shows("before-cut-0")
 	between.set(cuts)
-	p.becomes("the tail is cut", state, func(now string) bool { return strings.HasPrefix(now, "Not updated since") })
+	state("the page is cut off", "Not updated since")
 	w.ingest(w.at, x, "accepted", events("while-cut", 2, "api_calls")...)
 	between.set(passes)
-	w.ingest(w.at, x, "accepted", events("after-cut", 1, "api_calls")...)
-	shows("before-cut-0", "while-cut-0", "while-cut-1", "after-cut-0")
+	shows("before-cut-0", "while-cut-0", "while-cut-1")
+	state("the page is live again", "Live")
+	p.eval(`document.getElementById("live-pause").click()`)
+	state("the page is paused", "Paused since")
+	w.ingest(w.at, x, "accepted", events("while-paused", 1, "api_calls")...)
+	p.eval(`new Promise(done => setTimeout(done, 3000))`)
+	if shown := p.eval(`document.getElementById("live").textContent`); strings.Contains(shown, "while-paused") {
+		p.t.Error("a paused page goes on")
+	}
+	p.eval(`document.getElementById("live-pause").click()`)
+	shows("while-paused-0")
 }

@@ -45,12 +45,12 @@
       series: [{ label: "Time", value: (u, at) => at == null ? "–" : utc(at).slice(0, 19) + "Z" }, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
   });
 
-  // A live part holds rows for the tables of charts, which keep 15 minutes of one row a second.
+  // A live part holds the newest rows of the chart's table, which keeps 15 minutes of one row a second.
   const append = root => each(root, "tr[data-append]", row => {
-    const body = document.getElementById(row.dataset.append)?.tBodies[0];
-    if (!body) return;
-    body.append(row);
-    while (body.rows.length > 900) body.rows[0].remove();
+    const rows = document.getElementById(row.dataset.append)?.tBodies[0].rows;
+    if (!rows?.length || rows[rows.length - 1].cells[0].textContent >= row.cells[0].textContent) return;
+    rows[0].parentElement.append(row);
+    if (rows.length > 900) rows[0].remove();
   });
 
   // A swap replaces the element that has the focus: the one with the same address or name gets it, else the one in its place.
@@ -64,57 +64,54 @@
     };
   };
 
-  // A live part follows its stream while its page is visible. A lost stream says since when.
-  const live = root => each(root, "[data-stream]", part => {
-    const state = document.getElementById(part.id + "-state");
-    let source, place, last = new Date(), paused = false, ended = false;
-    const say = text => { if (state && state.textContent !== text) state.textContent = text; };
-    const utc = at => at.toISOString().slice(0, 19).replace("T", " ") + "Z";
-    const open = () => {
-      if (source || document.hidden || paused || ended) return;
-      const address = new URL(part.dataset.stream, location);
-      if (place) { // after a pause, the stream goes on after the last event that came
-        address.searchParams.set("after", place);
-        address.searchParams.delete("last");
-      }
-      source = new EventSource(address);
-      source.onopen = () => say("Live");
-      source.onmessage = event => {
-        last = new Date();
-        say("Live");
-        if (part.dataset.swap === "prepend") {
-          place = event.lastEventId;
-          part.insertAdjacentHTML("afterbegin", event.data);
-          while (part.children.length > 200) part.lastElementChild.remove();
-        } else {
-          const focus = focused(part);
-          htmx.swap(part, event.data, { swapStyle: "innerHTML" });
-          focus();
-        }
-        times(part);
-        append(part);
-        charts(document);
-        if (part.querySelector("[data-ended]")) { // a browser would open the stream again
-          ended = true;
-          close("Ended");
-        }
-      };
-      source.onerror = () => say("Not updated since " + utc(last));
+  // A live part is read again every two seconds while its page is visible. If that fails, the page says since when, and why.
+  const live = part => {
+    const state = document.getElementById("live-state"), button = document.getElementById("live-pause");
+    let tag = "", last = new Date(), paused = false, busy = false, ended = false;
+    const idle = () => paused || document.hidden;
+    const say = text => { if (state.textContent !== text) state.textContent = text; };
+    const since = at => " since " + at.toISOString().slice(0, 19).replace("T", " ") + "Z";
+    const show = html => {
+      const focus = focused(part);
+      part.innerHTML = html;
+      focus();
+      times(part);
+      append(part);
+      charts(document);
+      ended = part.querySelector("[data-ended]") !== null;
     };
-    const close = text => { source?.close(); source = null; say(text); };
-    document.addEventListener("visibilitychange", () => ended || (document.hidden ? close("Paused: the tab is hidden") : open()));
-    addEventListener("pagehide", () => ended || close("Paused"));
-    const button = document.getElementById(part.id + "-pause");
-    if (button) {
-      button.hidden = false;
-      button.addEventListener("click", () => {
-        paused = !paused;
-        button.textContent = paused ? "Continue" : "Pause";
-        paused ? close("Paused since " + utc(new Date())) : open();
-      });
-    }
-    open();
-  });
+    const read = async () => {
+      if (busy || ended || idle()) return;
+      busy = true;
+      try {
+        const answer = await fetch(part.dataset.live, { headers: { "If-None-Match": tag }, signal: AbortSignal.timeout(15000) });
+        const html = await answer.text();
+        if (idle()) return;
+        if (answer.status === 401) {
+          ended = true;
+          return say("Signed out. Not updated" + since(last));
+        }
+        if (!answer.ok && answer.status !== 304) throw new Error(new DOMParser().parseFromString(html, "text/html").querySelector(".problem strong")?.textContent ?? "status " + answer.status);
+        if (answer.ok) show(html);
+        tag = answer.headers.get("ETag");
+        last = new Date();
+        say(ended ? "Ended" : "Live");
+      } catch (fault) {
+        if (!idle()) say("Not updated" + since(last) + ": " + fault.message);
+      } finally {
+        busy = false;
+      }
+    };
+    document.addEventListener("visibilitychange", () => ended || (document.hidden ? say("Paused: the tab is hidden") : read()));
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      paused = !paused;
+      button.textContent = paused ? "Continue" : "Pause";
+      ended || (paused ? say("Paused" + since(new Date())) : read());
+    });
+    setInterval(read, 2000);
+    read();
+  };
 
   // A chart is as wide as its page.
   let width = innerWidth, later;
@@ -126,6 +123,6 @@
     later = setTimeout(() => charts(document), 100);
   });
 
-  const enhance = root => { times(root); once(root); charts(root); live(root); };
+  const enhance = root => { times(root); once(root); charts(root); each(root, "[data-live]", live); };
   document.addEventListener("DOMContentLoaded", () => enhance(document));
 })();

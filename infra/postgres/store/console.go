@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,7 +29,6 @@ func NewConsoleSessions(pool postgres.Pool) *ConsoleSessions {
 const (
 	openSessionSQL = `INSERT INTO console_sessions (token_hash, key_id, created_at, used_at) VALUES ($1, $2, $3, $3)`
 	sessionSQL     = `SELECT s.key_id, k.secret_hash, s.created_at, s.used_at FROM console_sessions s LEFT JOIN api_keys k ON k.id = s.key_id WHERE s.token_hash = $1`
-	sessionsSQL    = `SELECT s.token_hash, s.key_id, k.secret_hash, s.created_at, s.used_at FROM console_sessions s LEFT JOIN api_keys k ON k.id = s.key_id WHERE s.token_hash = ANY ($1)`
 	useSessionSQL  = `UPDATE console_sessions SET used_at = greatest(used_at, $2) WHERE token_hash = $1`
 	endSessionSQL  = `DELETE FROM console_sessions WHERE token_hash = $1`
 	openLinkSQL    = `INSERT INTO console_links (token_hash, key_id, expires_at) VALUES ($1, $2, $3)`
@@ -55,33 +53,6 @@ func (s *ConsoleSessions) Session(ctx context.Context, token [32]byte) (*command
 		return nil, nil
 	}
 	return &c, unavailable(err)
-}
-
-// Sessions implements commands.ConsoleSessions.
-func (s *ConsoleSessions) Sessions(ctx context.Context, tokens [][32]byte) (map[[32]byte]commands.ConsoleSession, error) {
-	leave, err := s.seats.acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	hashes := make([][]byte, len(tokens))
-	for i := range tokens {
-		hashes[i] = tokens[i][:]
-	}
-	rows, err := s.pool.Query(ctx, sessionsSQL, hashes)
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	found := make(map[[32]byte]commands.ConsoleSession, len(tokens))
-	var token []byte
-	var c commands.ConsoleSession
-	_, err = pgx.ForEachRow(rows, []any{&token, &c.KeyID, &c.KeyHash, &c.CreatedAt, &c.UsedAt}, func() error {
-		one := c
-		one.KeyHash = slices.Clone(c.KeyHash)
-		found[[32]byte(token)] = one
-		return nil
-	})
-	return found, unavailable(err)
 }
 
 // UseSession implements commands.ConsoleSessions.

@@ -3,7 +3,6 @@ package store
 import (
 	"crypto/sha256"
 	"errors"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -74,29 +72,5 @@ func TestSessionsOfTheConsoleHoldFewConnections(t *testing.T) {
 	<-s.seats
 	if got, err := s.Session(t.Context(), [32]byte{}); got != nil || err != nil {
 		t.Errorf("an unknown token gives %v, %v", got, err)
-	}
-}
-
-// TestSessionsOfTheConsoleAreReadTogether: each as it is read alone, with the hash of its key or without one, and none for an unknown token.
-func TestSessionsOfTheConsoleAreReadTogether(t *testing.T) {
-	_, _, pool, _ := openStore(t)
-	s := NewConsoleSessions(pool)
-	token := func(name string) [32]byte { return sha256.Sum256([]byte(name)) }
-	keys := map[string]uuid.UUID{"a": uuid.Must(uuid.NewV7()), "b": uuid.Must(uuid.NewV7()), "without a stored key": uuid.Must(uuid.NewV7())}
-	for name, key := range keys {
-		if len(name) == 1 {
-			run(t, pool, `INSERT INTO api_keys (id, tenant_id, name, prefix, secret_hash, mode, scopes, created_at) VALUES ($1, $2, 'k', 'mp_op_', sha256($3::text::bytea), 'op', '{}', now())`, key, events.Platform, name)
-		}
-		must.OK(t, s.OpenSession(t.Context(), token(name), key, time.Now()))
-	}
-	all, err := s.Sessions(t.Context(), [][32]byte{token("a"), token("unknown"), token("b"), token("without a stored key")})
-	if err != nil || len(all) != len(keys) {
-		t.Fatalf("%v %v", all, err)
-	}
-	for name := range keys {
-		alone, err := s.Session(t.Context(), token(name))
-		if together := all[token(name)]; err != nil || !reflect.DeepEqual(*alone, together) || (len(name) == 1) != (len(together.KeyHash) == 32) {
-			t.Errorf("%s: %+v alone, %+v together, %v", name, alone, together, err)
-		}
 	}
 }
