@@ -14,6 +14,7 @@ type Admission struct {
 	KeyID    uuid.UUID   // Nil for messages, which have no key
 	Until    *time.Time  // the end of the key; nil: it has no end
 	Seen     CatalogueAt // while the key and its tenant were in this state
+	Refusing bool        // the tenant was SUSPENDED: only refusals are recorded, unless it is ARCHIVED by then
 }
 
 // CatalogueAt is how far the catalogue and the periods of a partition had come. The zero value: not known.

@@ -20,7 +20,7 @@ const (
 	stepTenant = "tenant" // the name, the external ids and the metadata
 	stepLog    = "log"    // the events, batch by batch
 	stepModels = "models" // the read models, batch by batch, once they have folded all events of the tenant; then the kept answers
-	stepErased = "erased" // the key is gone
+	stepErased = "erased" // the end
 )
 
 // erasureWait is the time between two looks at the consumers that an erasure waits for.
@@ -32,7 +32,6 @@ type Erasures struct {
 	Files  ErasureFiles // keeps erasures outside the database; nil: none does
 	Now    Clock
 	NewID  func() uuid.UUID
-	NewKey func() [32]byte
 	Wake   func() // wakes the runners of sagas of this instance; may be nil
 	Logger *slog.Logger
 }
@@ -41,10 +40,10 @@ type Erasures struct {
 type ErasureStore interface {
 	// ChangeErasure runs decide as Store.Change does.
 	ChangeErasure(ctx context.Context, tenant uuid.UUID, decide func(ErasureTx) error) error
-	// EraseLog erases the next events of a running erasure, and reports whether events remain. It does not lock the head.
+	// EraseLog erases the next events of a running erasure, and reports whether events remain.
 	EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, err error)
-	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, it erases
-	// nothing, and returns the consumers.
+	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, or the relay
+	// not published them, it erases nothing, and returns which.
 	EraseModels(ctx context.Context, erasure uuid.UUID) (waiting []string, more bool, err error)
 }
 
@@ -56,8 +55,6 @@ type ErasureTx interface {
 	// Erasure returns the tenant's erasure; nil without one.
 	Erasure(tenant uuid.UUID) (*domain.Erasure, error)
 	SaveErasure(e domain.Erasure) error
-	// LogErased reports whether no event behind the erasure's cursor may have personal data.
-	LogErased(e *domain.Erasure) (bool, error)
 }
 
 // ErasureReader reads erasures.
@@ -87,25 +84,17 @@ func (c *Erasures) Start(ctx context.Context, req Request, tenant uuid.UUID, rea
 		if t.Status != domain.TenantArchived {
 			return domain.Erasure{}, refuse("tenant_not_archived", "", "the tenant is %s; offboard it first: POST /tenants/{tenantId}/offboard", t.Status)
 		}
-		if e, err := tx.Erasure(tenant); err != nil || e != nil {
-			return orZero(e), err
+		if e, err := tx.Erasure(tenant); err != nil {
+			return domain.Erasure{}, err
+		} else if e != nil {
+			return *e, nil
 		}
 		return c.begin(tx, &req, tenant, reason)
 	})
 	if err == nil && c.Wake != nil {
 		c.Wake()
 	}
-	e.Key = nil
 	return e, err
-}
-
-func orZero(e *domain.Erasure) domain.Erasure {
-	if e == nil {
-		return domain.Erasure{}
-	}
-	answer := *e
-	answer.Key = nil // an answer is kept
-	return answer
 }
 
 func (c *Erasures) begin(tx ErasureTx, req *Request, tenant uuid.UUID, reason string) (domain.Erasure, error) {
@@ -113,27 +102,28 @@ func (c *Erasures) begin(tx ErasureTx, req *Request, tenant uuid.UUID, reason st
 	if err != nil {
 		return domain.Erasure{}, err
 	}
-	actor, key := req.By.actor(), c.NewKey()
-	e := domain.Erasure{ID: c.NewID(), TenantID: tenant, State: domain.ErasureRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now, Key: key[:]}
+	actor := req.By.actor()
+	e := domain.Erasure{ID: c.NewID(), TenantID: tenant, State: domain.ErasureRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now}
 	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaErasure, TenantID: tenant, Key: e.ID.String(), FirstStep: stepTenant, Deadline: domain.ErasureDeadline})
 	if err != nil {
 		return e, err
 	}
 	e.SagaID = saga.ID
-	if err := tx.SaveErasure(e); err != nil {
+	requested, err := c.step(tx, req, &e, events.ErasureStep{ErasureID: e.ID, Step: events.ErasureRequested, Reason: reason})
+	if err != nil {
 		return e, err
 	}
-	return orZero(&e), c.step(tx, req, &e, events.ErasureStep{ErasureID: e.ID, Step: events.ErasureRequested, Reason: reason})
+	e.UpTo = requested.Number
+	return e, tx.SaveErasure(e)
 }
 
-func (c *Erasures) step(tx ErasureTx, req *Request, e *domain.Erasure, step events.ErasureStep) error {
+func (c *Erasures) step(tx ErasureTx, req *Request, e *domain.Erasure, step events.ErasureStep) (events.Position, error) {
 	p, err := req.event(c.NewID(), c.Now().UTC().Truncate(time.Microsecond), e.TenantID, events.ErasureStepped, step)
 	if err != nil {
-		return err
+		return events.Position{}, err
 	}
 	p.DedupeKey = events.KeyErasure(e.ID, step.Step)
-	_, err = appendOne(tx, p)
-	return err
+	return appendOne(tx, p)
 }
 
 // run runs a step: one transaction. Steps of batches run until nothing is left. A step whose result was lost finds its effects, and repeats none.
@@ -164,17 +154,7 @@ func (c *Erasures) run(ctx context.Context, s *domain.Saga) (domain.SagaResult, 
 		}
 		return domain.SagaNext(stepErased), nil
 	}
-	result := domain.SagaDone()
-	return result, c.change(ctx, s, func(tx ErasureTx, e *domain.Erasure) error {
-		erased, err := tx.LogErased(e)
-		if err == nil && !erased { // an event of the tenant failed meanwhile
-			result = domain.SagaNext(stepLog)
-		}
-		if err != nil || !erased {
-			return err
-		}
-		return c.end(tx, e)
-	})
+	return domain.SagaDone(), c.change(ctx, s, c.end)
 }
 
 // saveFile saves the erasure outside the database, before anything is erased.
@@ -184,7 +164,7 @@ func (c *Erasures) saveFile(ctx context.Context, s *domain.Saga) error {
 	}
 	var file ErasureFile
 	err := c.change(ctx, s, func(_ ErasureTx, e *domain.Erasure) error {
-		file = ErasureFile{e.TenantID, e.Reason, e.RequestedAt.UTC()}
+		file = fileOf(e)
 		return nil
 	})
 	if err != nil || file.TenantID == uuid.Nil {
@@ -230,10 +210,11 @@ func (c *Erasures) end(tx ErasureTx, e *domain.Erasure) error {
 	if err != nil {
 		return err
 	}
-	e.State, e.Key, e.EndedAt = domain.ErasureErased, nil, &now
+	e.State, e.EndedAt = domain.ErasureErased, &now
 	if err := tx.SaveErasure(*e); err != nil {
 		return err
 	}
 	req := serviceRequest()
-	return c.step(tx, &req, e, events.ErasureStep{ErasureID: e.ID, Step: events.ErasureEnded, Rewritten: e.Rewritten})
+	_, err = c.step(tx, &req, e, events.ErasureStep{ErasureID: e.ID, Step: events.ErasureEnded, Rewritten: e.Rewritten})
+	return err
 }

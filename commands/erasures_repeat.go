@@ -17,6 +17,10 @@ type ErasureFile struct {
 	RequestedAt time.Time `json:"requestedAt"`
 }
 
+func fileOf(e *domain.Erasure) ErasureFile {
+	return ErasureFile{e.TenantID, e.Reason, e.RequestedAt.UTC()}
+}
+
 // ErasureFiles keeps erasures outside the database.
 type ErasureFiles interface {
 	// Save saves an erasure, durably, in place of an earlier one of the tenant.
@@ -25,7 +29,7 @@ type ErasureFiles interface {
 	List() ([]ErasureFile, error)
 }
 
-// RepeatErasures begins erasures again that the database does not know, such as after the restore of an older backup.
+// RepeatErasures begins erasures again that the database does not know, such as after the restore of an older backup, and saves those that have no file.
 type RepeatErasures struct {
 	Erasures *Erasures // with Files
 	Tenants  interface {
@@ -51,10 +55,22 @@ func (r *RepeatErasures) Run(ctx context.Context) error {
 // Look compares the files with the database once.
 func (r *RepeatErasures) Look(ctx context.Context) error {
 	list, faults := r.Erasures.Files.List()
+	saved := map[uuid.UUID]bool{}
 	for _, f := range list {
+		saved[f.TenantID] = true
 		faults = errors.Join(faults, r.repeat(ctx, f))
 	}
-	return faults
+	for p := (Page{Limit: 100}); ; {
+		known, err := r.Reader.Erasures(ctx, p)
+		for _, e := range known {
+			if p.After = e.TenantID.String(); !saved[e.TenantID] { // from before METERPLEX_ERASURES was set
+				faults = errors.Join(faults, r.Erasures.Files.Save(fileOf(&e)))
+			}
+		}
+		if len(known) < p.Limit {
+			return errors.Join(faults, err)
+		}
+	}
 }
 
 func (r *RepeatErasures) repeat(ctx context.Context, f ErasureFile) error {

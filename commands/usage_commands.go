@@ -101,13 +101,17 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	by.Admission.TenantID = tenant.ID
 	var barred *domain.Error
 	if tenant.Status != domain.TenantActive {
-		by.Admission = Admission{} // only refusals are recorded
+		by.Admission.Refusing = true // only refusals are recorded
 		barred = refuse("tenant_suspended", "", "the tenant is suspended")
+	}
+	bare := tenant.Status == domain.TenantArchived // its personal data may be erased: no more is recorded, not even a hash
+	if bare {
+		by.Admission = Admission{}
 	}
 	for _, m := range g.messages {
 		m.named = "" // the tenant is known, and is the event's tenant
-		if tenant.Status == domain.TenantArchived {
-			m.bare = true // its personal data may be erased: no more is recorded
+		if bare {
+			m.bare, m.sum = true, [32]byte{}
 			m.refuse(barred)
 			continue
 		}

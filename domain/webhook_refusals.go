@@ -10,7 +10,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// RefusalNotice is the data of a webhook's event of the type usage.refused: one group of an event of refusals, with its samples.
+// RefusalNotice is the data of a webhook's event of the type usage.refused: one group of an event of refusals, with its samples without
+// their payloads, which may describe people.
 type RefusalNotice struct {
 	events.RefusalGroup
 	From    time.Time           `json:"from"`
@@ -30,6 +31,7 @@ func RefusalNotices(tenant uuid.UUID, payload []byte) (map[uuid.UUID]RefusalNoti
 		n := RefusalNotice{RefusalGroup: group, From: seen.From, Samples: []events.SeenSample{}}
 		for _, s := range seen.Samples {
 			if s.Code == group.Code && s.Feature == group.Feature {
+				s.Payload = ""
 				n.Samples = append(n.Samples, s)
 			}
 		}

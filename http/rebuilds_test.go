@@ -55,7 +55,7 @@ func withDoublingFold(s *http.Server) {
 }
 
 // rebuilding runs the rebuild workers until the test ends.
-func (w *testService) rebuilding() (stop func()) {
+func (w *testService) rebuilding(change ...func(*rebuild.Rebuilder)) (stop func()) {
 	w.Helper()
 	reads := models.NewReads(query.DB{Pool: w.pool}, nil, doublingFolds(), time.Now, 0)
 	decide := rebuildsBy(w.rebuildStore(), models.DefaultFolds())
@@ -72,6 +72,9 @@ func (w *testService) rebuilding() (stop func()) {
 			}
 			return decide.FinishVerify(ctx, r.ID, differs)
 		},
+	}
+	for _, c := range change {
+		c(b)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -383,7 +383,12 @@ func (w *testService) runner(c projections.Consumer) *consume.Runner {
 
 func (w *testService) feed(c projections.Consumer) {
 	w.Helper()
-	var records []events.Record
+	w.must(w.runner(c).Process(context.Background(), w.records(c)))
+}
+
+// records returns the records of all events of a consumer's topic.
+func (w *testService) records(c projections.Consumer) (records []events.Record) {
+	w.Helper()
 	w.must(pgx.BeginFunc(context.Background(), w.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(context.Background(), `SELECT partition FROM log_heads WHERE position > 0 ORDER BY partition`)
 		if err != nil {
@@ -408,7 +413,7 @@ func (w *testService) feed(c projections.Consumer) {
 		}
 		return nil
 	}))
-	w.must(w.runner(c).Process(context.Background(), records))
+	return records
 }
 
 // follow lets the entitlement cache follow the log until it has reached the head.

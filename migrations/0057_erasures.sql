@@ -1,5 +1,6 @@
 -- +goose Up
--- Older instances go on beside it: they erase nothing, and leave erasures to newer ones.
+-- Older instances go on beside it: they erase nothing, and leave erasures to newer ones. They copy texts of archived tenants into dead letters and samples of
+-- refused usage, which newer ones leave out: stop them before the first erasure.
 
 ALTER TABLE tenants ADD COLUMN erased_at timestamptz; -- NULL: the personal data is there
 
@@ -12,12 +13,11 @@ CREATE TABLE erasures (
   reason       text NOT NULL,
   actor        text NOT NULL,
   requested_at timestamptz NOT NULL,
-  key          bytea,                      -- makes the pseudonyms; random, and gone with the end
+  up_to        bigint NOT NULL,            -- the events up to this number are erased: later ones have no personal data
   cursor       bigint NOT NULL DEFAULT 0,  -- the log is rewritten up to this number
   place        text NOT NULL DEFAULT '',   -- the read models are erased up to this place
   rewritten    bigint NOT NULL DEFAULT 0,
   ended_at     timestamptz,
-  CHECK ((state = 'RUNNING') = (key IS NOT NULL)),
   CHECK ((state = 'RUNNING') = (ended_at IS NULL))
 );
 ALTER TABLE erasures ENABLE ROW LEVEL SECURITY;
@@ -33,74 +33,104 @@ DO $$ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The members of a body that an erasure must not change: all but those with personal data or a hash of it. NULL if the server cannot read the body.
+-- A copy of an event in a dead letter, without personal data. Of other events than usage and verdicts, the id and the feature stay.
 -- +goose StatementBegin
-CREATE FUNCTION kept_members(subject smallint, body text) RETURNS jsonb
-LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
-  SELECT CASE
-    WHEN body ~* '[^\\](\\\\)*\\u(0000|d[89a-f])' THEN NULL
-    WHEN jsonb_typeof(body::jsonb) = 'array' THEN body::jsonb - 2
-    ELSE (body::jsonb - CASE subject
-        WHEN 7 THEN ARRAY['payload', 'reason'] WHEN 18 THEN ARRAY['key', 'value'] WHEN 20 THEN ARRAY['samples']
-        WHEN 30 THEN ARRAY['name', 'externalIds', 'metadata'] WHEN 31 THEN ARRAY['name', 'externalIds', 'metadata']
-        WHEN 4 THEN ARRAY['firstHash', 'conflictHash'] ELSE ARRAY['metadata'] END)
-      #- '{usage,metadata}'
-      || CASE WHEN subject IN (4, 10, 11) AND jsonb_typeof(body::jsonb -> 'payload') = 'object' THEN jsonb_build_object('payload', (body::jsonb -> 'payload')
-        - ARRAY['metadata', 'usage', 'payload', 'reason', 'key', 'value', 'samples', 'name', 'externalIds', 'firstHash', 'conflictHash']) ELSE '{}' END
-    END
-$$;
+CREATE FUNCTION erased_copy(name text, payload text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = public, pg_temp AS $$
+BEGIN
+  RETURN CASE
+    WHEN name = 'meterplex.usage.event.retried.v1' THEN erased_body(6::smallint, payload)
+    WHEN name IN ('meterplex.usage.event.recorded.v1', 'meterplex.usage.event.admitted.v1', 'meterplex.usage.event.corrected.v1', 'meterplex.usage.event.retracted.v1',
+      'meterplex.usage.event.validated.v1', 'meterplex.usage.event.reaggregated.v1') THEN erased_body(8::smallint, payload)
+    ELSE erased_body(0::smallint, payload) END;
+END $$;
 -- +goose StatementEnd
 
--- Replaces events of an archived tenant whose erasure runs by the same events without personal data, and returns their number. It is the only way by
--- which the service changes the log, and it can change no figure: all other members stay, and so does a dedupe key but for a hash of the content.
+-- The body of an event without personal data, all other members byte for byte; the body itself if it has none. It calls itself for usage (8), for samples
+-- of refused usage (7) and for copies (0) in a body. An escape that the server cannot read, such as \u0000, is hidden from it: \u is read as \\u, and \\ as \\s.
 -- +goose StatementBegin
-CREATE FUNCTION erase_events(of_tenant uuid, of_partition smallint, of_positions bigint[], keys text[], hashes bytea[], bodies text[]) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+CREATE FUNCTION erased_body(subject smallint, body text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = public, pg_temp AS $$
 DECLARE
-  erased bigint;
-  hash_in_key CONSTANT text := '/([0-9a-f]{16}|[0-9a-f]{66})((/-?[0-9]+)?)$';
+  readable json := replace(replace(body, '\\', '\\s'), '\u', '\\u');
+  name text;
+  member text;
+  kept text[] := '{}';
 BEGIN
-  IF NOT EXISTS (SELECT FROM tenants t JOIN erasures e ON e.tenant_id = t.id WHERE t.id = of_tenant AND t.status = 'ARCHIVED' AND e.state = 'RUNNING') THEN
+  IF subject NOT IN (0, 1, 4, 6, 7, 8, 9, 10, 11, 18, 19, 20, 30, 31) OR json_typeof(readable) NOT IN ('array', 'object') THEN
+    RETURN body;
+  END IF;
+  IF json_typeof(readable) = 'array' THEN
+    IF subject = 20 THEN
+      kept := ARRAY(SELECT erased_body(7::smallint, e.value::text) FROM json_array_elements(readable) WITH ORDINALITY AS e (value, n) ORDER BY e.n);
+    ELSE -- recorded usage in short: amount, feature, metadata, source
+      kept := ARRAY[(readable -> 0)::text, (readable -> 1)::text] || CASE WHEN json_array_length(readable) > 3 THEN ARRAY['null', (readable -> 3)::text] END;
+    END IF;
+    RETURN '[' || replace(replace(array_to_string(kept, ','), '\\u', '\u'), '\\s', '\\') || ']';
+  END IF;
+  FOR name, member IN SELECT e.key, e.value::text FROM json_each(readable) e LOOP
+    member := CASE
+      WHEN name = 'metadata' OR subject = 7 AND name IN ('payload', 'pointer') OR subject = 18 AND name IN ('key', 'value')
+        OR subject IN (30, 31) AND name = 'externalIds' OR subject = 0 AND name NOT IN ('eventId', 'feature') THEN NULL
+      WHEN subject IN (7, 10, 11, 18) AND name = 'reason' OR subject IN (30, 31) AND name = 'name' THEN '"erased"'
+      WHEN subject = 4 AND name IN ('firstHash', 'conflictHash') THEN '"' || repeat('0', 64) || '"'
+      WHEN subject = 4 AND name = 'payload' OR subject = 6 AND name = 'usage' THEN erased_body(8::smallint, member)
+      WHEN subject IN (10, 11) AND name = 'payload' THEN erased_copy(readable ->> 'sourceSubject', member)
+      WHEN subject = 20 AND name = 'samples' THEN erased_body(subject, member)
+      ELSE member END;
+    IF member IS NOT NULL THEN
+      kept := kept || (to_json(name) || ':' || member);
+    END IF;
+  END LOOP;
+  RETURN '{' || replace(replace(array_to_string(kept, ','), '\\u', '\u'), '\\s', '\\') || '}';
+END $$;
+-- +goose StatementEnd
+
+-- Erases events of an archived tenant whose erasure runs: the next ones behind a number, at most so many. It returns the number that it reached, and how many events it
+-- changed. It is the only way by which the service changes the log. What it writes follows from the event alone. Stored hashes that follow from a changed payload
+-- go, and the hash in a key becomes the event's id.
+-- +goose StatementBegin
+CREATE FUNCTION erase_events(of_tenant uuid, of_partition smallint, after bigint, up_to bigint, most int, OUT reached bigint, OUT erased bigint)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (
+    SELECT FROM erasures e JOIN tenants t ON t.id = e.tenant_id AND t.status = 'ARCHIVED'
+    JOIN event_log_rows r ON r.partition = of_partition AND r.tenant_id = e.tenant_id AND r.dedupe_key = 'z/' || e.id || '/requested' AND r.subject = 81
+    JOIN event_log_rows a ON a.partition = of_partition AND a.tenant_id = e.tenant_id AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80
+    WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING') THEN
     RAISE EXCEPTION 'the tenant % is not archived, or its erasure does not run', of_tenant USING ERRCODE = 'insufficient_privilege';
   END IF;
-  IF EXISTS (
-    SELECT FROM unnest(of_positions, keys, hashes, bodies) AS n (position, key, hash, body)
-    LEFT JOIN event_log_rows l ON l.partition = of_partition AND l.position = n.position AND l.tenant_id = of_tenant
-     AND l.subject IN (1, 4, 6, 7, 8, 9, 10, 11, 18, 19, 20, 30, 31)
-    WHERE l.position IS NULL
-       OR kept_members(l.subject, l.body::text) <> kept_members(l.subject, n.body)
-       OR kept_members(l.subject, n.body) IS NULL
-       OR kept_members(l.subject, l.body::text) IS NULL AND l.subject NOT IN (7, 18, 20)
-       OR n.key <> l.dedupe_key AND (l.subject NOT IN (4, 7, 18) OR regexp_replace(n.key, hash_in_key, '\2') <> regexp_replace(l.dedupe_key, hash_in_key, '\2'))
-       OR l.subject <> 1 AND (n.hash IS NULL) <> (l.hash IS NULL) OR l.subject = 1 AND n.hash IS NOT NULL) THEN
-    RAISE EXCEPTION 'an erasure may change personal data only' USING ERRCODE = 'insufficient_privilege';
-  END IF;
-  UPDATE event_log_rows l SET dedupe_key = n.key, hash = n.hash, body = n.body::json
-    FROM unnest(of_positions, keys, hashes, bodies) AS n (position, key, hash, body)
-   WHERE l.partition = of_partition AND l.position = n.position AND l.tenant_id = of_tenant;
-  GET DIAGNOSTICS erased = ROW_COUNT;
-  RETURN erased;
+  WITH batch AS MATERIALIZED (
+    SELECT l.position, l.subject, l.body::text AS body FROM event_log_rows l
+    WHERE l.partition = of_partition AND l.tenant_id = of_tenant AND l.position > after AND l.position <= up_to ORDER BY l.position LIMIT most),
+  changed AS (
+    UPDATE event_log_rows l SET body = n.body::json, hash = CASE WHEN l.subject NOT IN (1, 8, 9, 19) THEN l.hash END,
+      dedupe_key = CASE l.subject WHEN 4 THEN regexp_replace(l.dedupe_key, '[^/]*$', l.event_id::text)
+        WHEN 7 THEN regexp_replace(l.dedupe_key, '[0-9a-f]{16}(/-?[0-9]+)$', l.event_id || '\1') ELSE l.dedupe_key END
+    FROM (SELECT s.position, s.body AS was, erased_body(s.subject, s.body) AS body FROM batch s) n
+    WHERE l.partition = of_partition AND l.position = n.position AND n.body <> n.was RETURNING 1)
+  SELECT CASE WHEN (SELECT count(*) FROM batch) < most THEN up_to ELSE (SELECT max(position) FROM batch) END, (SELECT count(*) FROM changed) INTO reached, erased;
 END $$;
 -- +goose StatementEnd
 
--- Drops the answers to requests about a tenant from before its erasure, and the hashes of these requests. Their keys stay, so that none takes effect twice.
+-- Drops the answers to requests about a tenant from before its erasure, and the hashes of these requests, among the next so many behind a key. It returns the key that it
+-- reached, '' at the end. The keys of the answers stay, so that no request takes effect twice.
 -- +goose StatementBegin
-CREATE FUNCTION erase_answers(of_tenant uuid, of_partition smallint) RETURNS bigint
+CREATE FUNCTION erase_answers(of_tenant uuid, of_partition smallint, after text, most int) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE erased bigint;
+DECLARE reached text;
 BEGIN
-  WITH changed AS (UPDATE idempotency_answers a SET body = NULL, request_hash = '' FROM erasures e
-   WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING' AND a.created_at < e.requested_at AND a.request_hash <> ''
-     AND coalesce(strpos(a.body::text, e.id::text), 0) = 0 -- not that to its own request
-     AND (a.key IN (SELECT substr(l.dedupe_key, 3) FROM event_log_rows l
-                     WHERE l.partition = of_partition AND l.tenant_id = of_tenant AND l.dedupe_key >= 'c/' AND l.dedupe_key < 'c0')
-       OR strpos(a.body::text, of_tenant::text) > 0) RETURNING 1)
-  SELECT count(*) INTO erased FROM changed;
-  RETURN erased;
+  WITH batch AS MATERIALIZED (
+    SELECT a.tenant_id, a.key FROM idempotency_answers a WHERE a.tenant_id = '00000000-0000-0000-0000-000000000000' AND a.key > after ORDER BY a.key LIMIT most),
+  changed AS (UPDATE idempotency_answers a SET body = NULL, request_hash = '' FROM batch s, erasures e
+    WHERE a.tenant_id = s.tenant_id AND a.key = s.key AND e.tenant_id = of_tenant AND e.state = 'RUNNING' AND a.created_at < e.requested_at AND a.request_hash <> ''
+      AND coalesce(strpos(a.body::text, e.id::text), 0) = 0 -- not that to its own request
+      AND (strpos(a.body::text, of_tenant::text) > 0
+        OR EXISTS (SELECT FROM event_log_rows l WHERE l.partition = of_partition AND l.tenant_id = of_tenant AND l.dedupe_key = 'c/' || a.key)))
+  SELECT CASE WHEN count(*) < most THEN '' ELSE max(s.key) END INTO reached FROM batch s;
+  RETURN reached;
 END $$;
 -- +goose StatementEnd
-REVOKE ALL ON FUNCTION kept_members, erase_events, erase_answers FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION erase_events, erase_answers TO meterplex_worker;
+REVOKE ALL ON FUNCTION erased_copy, erased_body, erase_events, erase_answers FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION erased_copy, erased_body, erase_events, erase_answers TO meterplex_worker;
 
 -- Rows that an erasure replaced are vacuumed soon: the log is large, and has no other ones.
 SET LOCAL lock_timeout = '2s';

@@ -6,7 +6,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -18,5 +17,5 @@ type PersonalData struct {
 	Topic    events.Topic
 	// Erase erases rows of a tenant in all generations, after the place that an earlier call returned. It returns "" if none remains. The rows are
 	// then those that a fold of the erased log makes.
-	Erase func(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, eraser *domain.Eraser, after string) (next string, err error)
+	Erase func(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, after string) (next string, err error)
 }

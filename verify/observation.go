@@ -19,7 +19,7 @@ type seenHead struct {
 	position, from, to                   int64 // the range (from, to] at the end of the first observation
 	events, digest                       int64
 	accepted, validated, rejected, epoch int64
-	erasing                              bool // an erasure of personal data runs, or ended today
+	erasures                             int64 // of personal data: the digest leaves out what they change
 }
 
 type lease struct {
@@ -32,14 +32,17 @@ type lease struct {
 // passes, since positions are dense.
 const stretch = 4_000
 
-const (
-	headsSQL = `SELECT h.partition, h.position, w.low, w.high, t.events, t.digest, h.accepted, h.validated, h.rejected, h.epoch,
- EXISTS (SELECT FROM erasures e WHERE get_byte(sha256(convert_to(e.tenant_id::text, 'UTF8')), 0) % 32 = h.partition AND (e.ended_at IS NULL OR e.ended_at > now() - interval '1 day')) FROM log_heads h
+var headsSQL = `SELECT h.partition, h.position, w.low, w.high, t.events, t.digest, h.accepted, h.validated, h.rejected, h.epoch,
+ cardinality(x.tenants) FROM log_heads h
+ CROSS JOIN LATERAL (SELECT ARRAY(SELECT e.tenant_id FROM erasures e WHERE ` + fmt.Sprintf(isRequested, "h.partition") + `) AS tenants) x
  CROSS JOIN LATERAL (SELECT coalesce(f.low, greatest(h.position - $2::bigint, 0)) AS low, coalesce(f.high, h.position) AS high
   FROM (SELECT) one LEFT JOIN unnest($3::smallint[], $4::bigint[], $5::bigint[]) AS f (partition, low, high) ON f.partition = h.partition) w
- CROSS JOIN LATERAL (SELECT count(*) AS events, coalesce(bit_xor(hashtextextended(concat_ws('/', l.position, l.event_id, l.tenant_id, l.dedupe_key, l.body), 0)), 0) AS digest
+ CROSS JOIN LATERAL (SELECT count(*) AS events, coalesce(bit_xor(hashtextextended(concat_ws('/', l.position, l.event_id, l.tenant_id,
+   CASE WHEN l.tenant_id <> ALL (x.tenants) THEN l.dedupe_key || l.body END), 0)), 0) AS digest
   FROM event_log_rows l WHERE l.partition = h.partition AND l.position > w.low AND l.position <= w.high) t
  WHERE h.partition = ANY ($1::smallint[])`
+
+const (
 	positionsSQL = `SELECT c.consumer || ', generation ' || c.generation || ', in partition ' || c.partition, c.position
  FROM consumer_checkpoints c WHERE c.partition = ANY ($1::smallint[])`
 	// An instance updates seen_at when it renews its leases, which also last 5 seconds.
@@ -63,7 +66,7 @@ func (l *observation) observe(ctx context.Context, v *verifier, first *observati
 		var p int16
 		var h seenHead
 		err := each(ctx, tx, headsSQL, []any{v.Config.Partitions, stretch, of, low, high},
-			[]any{&p, &h.position, &h.from, &h.to, &h.events, &h.digest, &h.accepted, &h.validated, &h.rejected, &h.epoch, &h.erasing}, func() error {
+			[]any{&p, &h.position, &h.from, &h.to, &h.events, &h.digest, &h.accepted, &h.validated, &h.rejected, &h.epoch, &h.erasures}, func() error {
 				l.heads[p] = h
 				return nil
 			})

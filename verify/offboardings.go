@@ -95,6 +95,9 @@ func (x *pass) addOffboarding(r *row, _ *content, _ error) {
 		}
 		o.addKept(x, r)
 	}
+	if r.subject == erasureStepped {
+		x.addErasure(r)
+	}
 	if r.subject != offboardingStepped {
 		return
 	}
@@ -134,6 +137,7 @@ const endedTenantsSQL = `SELECT t.id, t.status, (SELECT count(*) FROM api_keys k
 
 // compareOffboardings compares the offboardings with their steps, their manifests and the tenants.
 func (x *pass) compareOffboardings(ctx context.Context, tx pgx.Tx) error {
+	x.compareErasures()
 	tenants := []uuid.UUID{}
 	for _, o := range x.ending.of {
 		x.offboardings.n++
@@ -234,7 +238,7 @@ func (x *pass) checkManifest(o *offboarding) {
 		}
 	}
 	is := o.kept.Log
-	_, erased := x.erased[o.tenant] // the manifest lists the log of before
+	erased := x.erased.of(o.tenant) // the manifest lists the log of before
 	x.offboardings.expect(o.kept.TenantID == o.tenant && is.Events == o.events && is.FirstPosition == x.at(o.first).String() && (erased || is.Bytes == o.bytes && is.SHA256 == hex.EncodeToString(o.log.Sum(nil))),
 		"the manifest of the offboarding %s lists %d events from %s to %s, %d bytes with the hash %.64q; the log has %d from %s, %d bytes with %x", o.id, is.Events, is.FirstPosition, is.LastPosition, is.Bytes, is.SHA256, o.events, x.at(o.first), o.bytes, o.log.Sum(nil))
 }

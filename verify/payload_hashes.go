@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,6 +17,10 @@ import (
 )
 
 func (x *pass) addHash(r *row, s *content, err error) {
+	if x.erased.of(r.tenant) && (r.subject == conflicted && s.FirstHash == erasedHash && s.ConflictHash == erasedHash || len(r.hash) == 0 && r.subject != conflicted) {
+		x.payloadHashes.n++
+		return
+	}
 	switch r.subject {
 	case recorded:
 		x.hash(r, err)
@@ -126,6 +131,9 @@ func (x *pass) compareHash(r *row, version byte, given any) {
 		"%s stores the hash %x, what was sent has %x", x.at(r.position), r.hash[:min(9, len(r.hash))], sum[:8])
 }
 
+// erasedHash stands for the hashes of a conflict whose personal data is erased.
+var erasedHash = strings.Repeat("0", 64)
+
 // conflict is a conflict with the first payload's hash that it stores.
 type conflict struct {
 	position, first int64
@@ -145,19 +153,17 @@ func (x *pass) addConflict(r *row, s *content) {
 	sum := sha256.Sum256(canonical)
 	x.payloadHashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s stores the hash %.16s, its payload has %x", x.at(r.position), s.ConflictHash, sum[:8])
 	x.payloadHashes.expect(s.FirstHash != s.ConflictHash, "the conflict at %s has the hash of the first payload", x.at(r.position))
-	if len(x.conflicts) < maxConflicts {
+	switch {
+	case x.erased.runs(r.tenant): // its first event may be erased
+	case len(x.conflicts) < maxConflicts:
 		x.conflicts = append(x.conflicts, conflict{r.position, s.RawPosition, s.FirstHash})
-	} else {
+	default:
 		x.payloadHashes.add(1, "conflicts not compared with their first event: too many")
 	}
 }
 
 // compareConflicts compares conflicts with their first events, 1,000 at a time.
 func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
-	if x.unfinished() && len(x.conflicts) > 0 {
-		x.payloadHashes.incomplete(errErasing)
-		return nil
-	}
 	for len(x.conflicts) > 0 {
 		some := x.conflicts[:min(len(x.conflicts), 1000)]
 		x.conflicts = x.conflicts[len(some):]

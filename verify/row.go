@@ -59,6 +59,7 @@ const (
 	pushFailed         = 77
 	pushCompared       = 78
 	offboardingStepped = 80
+	erasureStepped     = 81
 
 	topicRaw       = 1
 	topicValidated = 2

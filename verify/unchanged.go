@@ -7,7 +7,7 @@ func (v *verifier) checkUnchanged(_ context.Context, before, after *observation)
 	for p, b := range before.heads {
 		a := after.heads[p]
 		v.unchanged.n += b.events
-		if a.erasing && a.events == b.events && a.digest != b.digest {
+		if a.erasures != b.erasures {
 			v.unchanged.incomplete(errErasing)
 			a.digest = b.digest
 		}

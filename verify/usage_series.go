@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"time"
@@ -86,6 +87,9 @@ func hourOf(hour, group string) string {
 // rareValues reports values without a group of their own, although their key has room for them.
 func (x *pass) rareValues(h *hourSums, g *candidate) {
 	for key, s := range h.sums {
+		if x.erased.runs(key.tenant) {
+			continue
+		}
 		group := &h.groups.list[key.group]
 		for i, name := range group.keys {
 			of := seriesKey{key.tenant, key.feature, name}
@@ -104,10 +108,6 @@ const hoursSQL = `SELECT tenant_id, feature, to_char(hour AT TIME ZONE 'UTC', 'Y
  FROM usage_series WHERE generation = $1 AND partition = $2`
 
 func (x *pass) compareHours(ctx context.Context, tx pgx.Tx) error {
-	if x.unfinished() {
-		x.usageSeries.incomplete(errErasing)
-		return nil
-	}
 	all, err := x.candidates(ctx, tx, x.usageSeries, "usage_series", series)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
@@ -115,10 +115,14 @@ func (x *pass) compareHours(ctx context.Context, tx pgx.Tx) error {
 	h := &x.figures.hours
 	for _, g := range all {
 		sums := h.of(g.number)
+		maps.DeleteFunc(sums, func(f figure, _ *sum) bool { return x.erased.runs(f.tenant) })
 		var f figure
 		var amount, group string
 		var n int64
 		err := each(ctx, tx, hoursSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &group, &amount, &n}, func() error {
+			if x.erased.runs(f.tenant) {
+				return nil
+			}
 			x.usageSeries.n++
 			f.period = hourOf(f.period, group)
 			x.compareFigure(x.usageSeries, sums, &g, f, amount, n)

@@ -2,16 +2,13 @@ package deadletters
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -19,19 +16,30 @@ import (
 // erasedLetters bounds the rows that one call of erase reads.
 const erasedLetters = 500
 
-// PersonalData erases the copies of payloads.
+// PersonalData erases the copies of payloads, and the reasons and hashes of their contents.
 func PersonalData() projections.PersonalData {
 	return projections.PersonalData{Name: projections.ProjectionDeadLetters, Consumer: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter, Erase: erase}
 }
 
-const (
-	nextGeneration = `SELECT coalesce(min(generation), 0) FROM projection_generations WHERE projection = '` + projections.ProjectionDeadLetters + `' AND generation > $1 AND NOT purged`
-	lettersToErase = `SELECT id FROM dead_letter_events WHERE generation = $1 AND tenant_id = $2 AND id > $3 ORDER BY id LIMIT $4`
-	hashAt         = `SELECT coalesce((SELECT encode(substring(l.payload_hash FROM 2), 'hex') FROM event_log_rows l WHERE l.partition = $1 AND l.position = $2), '')`
-)
+const nextGeneration = `SELECT coalesce(min(generation), 0) FROM projection_generations WHERE projection = '` + projections.ProjectionDeadLetters + `' AND generation > $1 AND NOT purged`
+
+// eraseLetters makes of letters what the fold makes of their erased events.
+var eraseLetters = events.SQL(`
+WITH batch AS MATERIALIZED (
+  SELECT generation, id FROM dead_letter_events WHERE generation = $1 AND tenant_id = $2 AND id > $3 ORDER BY id LIMIT $4),
+erased AS (
+  UPDATE dead_letter_events d SET
+    reason = CASE WHEN d.stage = '` + events.StageValidation + `' OR d.details ->> 'conflictHash' <> '' THEN d.reason ELSE '` + events.ErasedName + `' END,
+    details = regexp_replace(d.details::text, '("(first|conflict)Hash":")[0-9a-f]{64}"', '\1' || repeat('0', 64) || '"', 'g')::json,
+    payload = CASE
+      WHEN d.details ->> 'conflictHash' <> '' THEN erased_body({usage.event.admitted}::smallint, d.payload::text)::json
+      WHEN d.details ->> 'sourceSubject' <> '' THEN erased_copy(d.details ->> 'sourceSubject', d.payload::text)::json
+      WHEN d.stage <> '` + events.StageIngestion + `' THEN erased_body({dead_letters.record.parked}::smallint, d.payload::text)::json END
+  FROM batch b WHERE d.generation = b.generation AND d.id = b.id)
+SELECT id FROM batch ORDER BY id DESC`)
 
 // erase erases the next rows. A place is a generation and an id in it.
-func erase(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, eraser *domain.Eraser, after string) (next string, err error) {
+func erase(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, after string) (next string, err error) {
 	number, id, _ := strings.Cut(after, "/")
 	generation, _ := strconv.Atoi(number) // "": the first
 	last, _ := uuid.Parse(id)
@@ -40,53 +48,17 @@ func erase(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, eraser *domain.Eras
 			return "", err
 		}
 	}
-	rows, err := tx.Query(ctx, lettersToErase, generation, tenant, last, erasedLetters)
+	rows, err := tx.Query(ctx, eraseLetters, generation, tenant, last, erasedLetters)
 	if err != nil {
-		return "", fmt.Errorf("read dead_letter_events: %w", err)
+		return "", fmt.Errorf("erase dead_letter_events: %w", err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	if err != nil {
-		return "", fmt.Errorf("read dead_letter_events: %w", err)
+		return "", fmt.Errorf("erase dead_letter_events: %w", err)
 	}
 	next = strconv.Itoa(generation)
 	if len(ids) == erasedLetters {
-		next += "/" + ids[len(ids)-1].String()
+		next += "/" + ids[0].String()
 	}
-	h, in := new(Handler), projections.Generation{Number: generation}
-	letters, err := h.load(ctx, tx, in, ids)
-	if err != nil {
-		return "", err
-	}
-	var changed []*Row
-	for _, id := range ids {
-		if d := letters[id]; d.payload != nil || d.stage == events.StageIngestion {
-			if err := d.erase(ctx, tx, eraser); err != nil {
-				return "", err
-			}
-			changed = append(changed, d)
-		}
-	}
-	return next, h.write(ctx, tx, in, slices.Clip(changed))
-}
-
-// erase changes a letter with a copy of a payload to that of the erased event.
-func (d *Row) erase(ctx context.Context, tx pgx.Tx, eraser *domain.Eraser) error {
-	subject := domain.SubjectNamed(d.details.SourceSubject)
-	switch {
-	case d.details.SourceSubject != "":
-	case d.details.ConflictHash != "":
-		payload, hash := eraser.Conflicting(json.RawMessage(*d.payload))
-		d.payload, d.details.ConflictHash = text(payload), hash
-		return tx.QueryRow(ctx, hashAt, d.partition, d.source).Scan(&d.details.FirstHash)
-	case d.stage == events.StageIngestion: // the payload of a refused message
-		d.payload, d.reason = nil, events.ErasedName
-		return nil
-	default:
-		subject = events.RecordParked
-	}
-	payload, err := eraser.Payload(subject, []byte(*d.payload), "")
-	if err == nil {
-		d.payload = text(payload)
-	}
-	return err
+	return next, nil
 }

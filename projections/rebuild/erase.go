@@ -7,7 +7,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -20,7 +19,7 @@ const eraseReport = `UPDATE projection_rebuilds SET report = (
   SELECT coalesce(json_agg(r ORDER BY n), '[]') FROM json_array_elements(report) WITH ORDINALITY AS x (r, n) WHERE r ->> 'tenantId' IS DISTINCT FROM $1::uuid::text)
 WHERE json_typeof(report) = 'array' AND strpos(report::text, $1::uuid::text) > 0`
 
-func eraseReports(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, _ *domain.Eraser, _ string) (next string, err error) {
+func eraseReports(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, _ string) (next string, err error) {
 	if _, err := tx.Exec(ctx, eraseReport, tenant); err != nil {
 		return "", fmt.Errorf("erase reports: %w", err)
 	}

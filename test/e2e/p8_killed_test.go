@@ -303,7 +303,7 @@ func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 }
 
 // P8: the process that offboards a tenant is killed at each step: before the append of the step's event, before and behind COMMIT. Another
-// one continues. The tenant is archived with a whole manifest, each step is recorded once, and what was due is pushed once.
+// one continues. The tenant is archived with a whole manifest, each step is recorded once, and what was due is pushed once. So it is with its erasure.
 func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
@@ -327,8 +327,21 @@ func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
  json_array_length(o.manifest::json->'snapshots'), (SELECT count(*) FROM api_keys k WHERE k.tenant_id = $1 AND k.revoked_at IS NULL))
 FROM offboardings o JOIN tenants t ON t.id = o.tenant_id JOIN sagas s ON s.id = o.saga_id WHERE o.tenant_id = $1`)
 	}
-	if got := int(d.deaths.Load()); got != len(places)*steps {
-		t.Errorf("%d deaths, want %d", got, len(places)*steps)
+	// Its personal data is erased: the process dies after the batches of the log and of the read models, before and behind the COMMIT of the request and the end.
+	for n, c := range []struct {
+		place string
+		next  []int
+	}{{"saga erasure, RUNNING: before its row is saved", []int{2, 2, 2}}, {"change 81: before COMMIT", []int{2}}, {"change 81: after COMMIT", []int{1}}} {
+		x := tenants[n]
+		d.killAt(c.place, 1, "/api/v1/tenants/"+x.id+"/erase", object{}, c.next...)
+		within(t, "the erasure ends", func(context.Context) (bool, string) {
+			return d.w.count(`SELECT count(*) FROM erasures WHERE tenant_id = $1 AND state = 'ERASED'`, x.id) == 1, "it runs"
+		})
+		d.same(x, "erasure", "requested erased erased",
+			`SELECT string_agg(l.body ->> 'step', ' ' ORDER BY l.position) || ' ' || (SELECT name FROM tenants WHERE id = $1) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 81`)
+	}
+	if got, want := int(d.deaths.Load()), len(places)*steps+4+2+2; got != want {
+		t.Errorf("%d deaths, want %d", got, want)
 	}
 	d.w.finish()
 }

@@ -174,7 +174,8 @@ func TestAForgottenErasureIsFound(t *testing.T) {
 	p.finds("erasures", OK, "knows all") // not even the tenant
 	p.exec(`INSERT INTO tenants (id, name, class, status, created_at) VALUES ('` + tenant + `', 'A', 'small', 'ARCHIVED', now())`)
 	p.finds("erasures", Failure, tenant+" is ARCHIVED")
-	p.exec(`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, ended_at) VALUES (gen_random_uuid(), '` + tenant + `', gen_random_uuid(), 'ERASED', 'r', 'a', now(), now())`)
+	p.exec(`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to, ended_at)
+ VALUES (gen_random_uuid(), '` + tenant + `', gen_random_uuid(), 'ERASED', 'r', 'a', now(), 1, now())`)
 	p.finds("erasures", OK, "")
 	must.OK(t, os.WriteFile(p.cfg.Erasures+"/other.json", []byte(`{`), 0o600))
 	p.finds("erasures", Failure, "other.json")

@@ -18,7 +18,7 @@ func (n *Node) offboarding() *commands.Offboarding {
 
 // erasures returns the command that erases personal data.
 func (n *Node) erasures() *commands.Erasures {
-	c := &commands.Erasures{Store: &store.Erasures{Store: n.store, Models: models.PersonalData()}, Now: time.Now, NewID: newID, NewKey: newSecret,
+	c := &commands.Erasures{Store: &store.Erasures{Store: n.store, Models: models.PersonalData()}, Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 	if n.cfg.Erasures != "" {
 		c.Files = erasures.Folder(n.cfg.Erasures)

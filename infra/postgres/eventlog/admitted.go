@@ -46,9 +46,12 @@ func reAdmit(list []*commands.Admission, now func() time.Time, use func(i int, r
 			if status != nil {
 				tenant = &domain.Tenant{Status: *status}
 			}
-			if keys[i] == uuid.Nil {
+			switch {
+			case list[i].Refusing && (tenant == nil || tenant.Status != domain.TenantArchived):
+				use(i, nil)
+			case keys[i] == uuid.Nil:
 				use(i, tenant.Refuse())
-			} else {
+			default:
 				key.TenantID = tenants[i]
 				use(i, key.Refuse(tenant, now()))
 			}

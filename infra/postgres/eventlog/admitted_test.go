@@ -47,14 +47,17 @@ func TestAGroupRefusesTheSubmissionsWhoseKeyEnded(t *testing.T) {
 	const never, ended = `expires_at = NULL`, `ended = true, revoked_at = now() + interval '1 hour'`
 	cases := []struct {
 		status, set, code string
+		refusing          bool
 	}{
-		{domain.TenantActive, never, ""},
-		{domain.TenantActive, ended, "unauthenticated"},
-		{domain.TenantActive, `revoked_at = now() - interval '1 hour'`, "unauthenticated"},
-		{domain.TenantActive, `expires_at = now() - interval '1 hour'`, "unauthenticated"},
-		{domain.TenantSuspended, never, "tenant_suspended"},
-		{domain.TenantArchived, never, "unauthenticated"},
-		{domain.TenantActive, never, ""},
+		{domain.TenantActive, never, "", false},
+		{domain.TenantActive, ended, "unauthenticated", false},
+		{domain.TenantActive, `revoked_at = now() - interval '1 hour'`, "unauthenticated", false},
+		{domain.TenantActive, `expires_at = now() - interval '1 hour'`, "unauthenticated", false},
+		{domain.TenantSuspended, never, "tenant_suspended", false},
+		{domain.TenantArchived, never, "unauthenticated", false},
+		{domain.TenantSuspended, never, "", true},
+		{domain.TenantArchived, never, "unauthenticated", true}, // what was sent may be erased by now
+		{domain.TenantActive, never, "", false},
 	}
 	for what, seen := range map[string]func(commands.CatalogueAt) commands.CatalogueAt{
 		"not known":     func(commands.CatalogueAt) commands.CatalogueAt { return commands.CatalogueAt{} },
@@ -66,7 +69,7 @@ func TestAGroupRefusesTheSubmissionsWhoseKeyEnded(t *testing.T) {
 			var subs []*submission
 			for _, c := range cases {
 				a := admissionOf(t, pool, c.status, c.set)
-				a.Seen = seen(headOf(t, pool, a.TenantID))
+				a.Seen, a.Refusing = seen(headOf(t, pool, a.TenantID)), c.refusing
 				subs = append(subs, submissionBy(a))
 			}
 			newWriter(l, false).commit(subs)

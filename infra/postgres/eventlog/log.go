@@ -234,7 +234,7 @@ func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([
 		return nil, nil, err
 	}
 	reading, watchers := readingWatchers(list)
-	hs, err := tx.lock(ctx, partitionsOf(list), reading)
+	hs, err := tx.lock(ctx, partitionsOf(list), reading, readingArchived(list))
 	if err == nil {
 		err = l.inNewLife(hs)
 	}

@@ -1,11 +1,18 @@
 package store
 
 import (
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -15,14 +22,13 @@ var personalData = map[string]string{
 	"event_log.body": "erase_events", "event_log.hash": "erase_events", "event_log.dedupe_key": "erase_events: the hash of a content in it",
 	"event_log_rows.body": "erase_events", "event_log_rows.hash": "erase_events", "event_log_rows.dedupe_key": "erase_events",
 	"tenants.name": "the step tenant", "tenants.external_ids": "the step tenant", "tenants.metadata": "the step tenant", "tenant_external_ids.external_id": "the step tenant: its rows are deleted",
-	"usage_series.group_values": "pseudonyms", "usage_series_values.value": "pseudonyms",
-	"dead_letter_events.payload": "as the event", "dead_letter_events.details": "the hashes of a conflict", "dead_letter_events.reason": "that of a refused message",
+	"usage_series.group_values": "groups without values", "usage_series_values.value": "its rows are deleted",
+	"dead_letter_events.payload": "as the event", "dead_letter_events.details": "the hashes of a conflict", "dead_letter_events.reason": "as the event",
 	"dead_letter_events.fingerprint": "follows from the reason", "dead_letter_counts.fingerprint": "follows from the reason",
 	"usage_refusals.samples": "without payloads", "projection_rebuilds.report": "without the tenant's rows",
 	"idempotency_answers.body": "erase_answers", "idempotency_answers.request_hash": "erase_answers",
 	"reporting_usage.tenant": "a view", "reporting_closed_usage.tenant": "a view", "reporting_adjustments.tenant": "a view", "reporting_dead_letters.tenant": "a view",
 	"reporting_dead_letters.reason": "a view", "inbox.event_id": "a view of dedupe_key",
-	"erasures.key": "gone with the end",
 }
 
 // noPersonalData lists all other columns of texts, documents and bytes, by the reason.
@@ -92,18 +98,64 @@ func TestP6_EachColumnIsErasedOrHasNoPersonalData(t *testing.T) {
 	}
 }
 
-// The function that changes the log changes personal data of an archived tenant whose erasure runs, and nothing else.
+// Personal data leaves the body of each subject, whatever was sent; all other bytes stay, and a second erasure changes nothing.
+func TestP6_BodiesAreErased(t *testing.T) {
+	_, _, pool, _ := openStore(t)
+	erased := func(subject events.Subject, body string) (got string) {
+		t.Helper()
+		must.OK(t, pool.QueryRow(t.Context(), `SELECT erased_body($1, $2)`, subject, body).Scan(&got))
+		return got
+	}
+	zeros := strings.Repeat("0", 64)
+	for _, c := range []struct {
+		subject    events.Subject
+		body, want string
+	}{
+		{events.UsageRecorded, `[1,"f"]`, `[1,"f"]`},
+		{events.UsageRecorded, `[1,"f",{"user":"ann"}]`, `[1,"f"]`},
+		{events.UsageRecorded, `[1,"f",{"user":"ann"},"/x"]`, `[1,"f",null,"/x"]`},
+		{events.UsageRecorded, `{"feature":"f","metadata":{"a":1},"x":"<&>\"\\","n":5.0}`, `{"feature":"f","x":"<&>\"\\","n":5.0}`},
+		{events.UsageRetried, `{"rawPosition":1,"usage":{"amount":1,"metadata":{"a":1}}}`, `{"rawPosition":1,"usage":{"amount":1}}`},
+		{events.UsageConflicted, `{"firstHash":"aa","conflictHash":"bb","payload":{"amount":1e200000,"amount":5,"metadata":{"a":"\\u0000"}}}`,
+			`{"firstHash":"` + zeros + `","conflictHash":"` + zeros + `","payload":{"amount":1e200000,"amount":5}}`},
+		{events.UsageRefused, `{"code":"c","reason":"\"ann\"","pointer":"/metadata/ann","eventId":"\\u0000\ud83d","payload":{"a\u0000":"\ud83d"},"bytes":3}`,
+			`{"code":"c","reason":"erased","eventId":"\\u0000\ud83d","bytes":3}`},
+		{events.RefusalsSeen, `{"count":2,"samples":[{"eventId":"a","payload":"ann\u0000"},{"code":"c"}]}`, `{"count":2,"samples":[{"eventId":"a"},{"code":"c"}]}`},
+		{events.RecordParked, `{"topic":"t","reason":"ann","key":"YW5u","value":"YW5u","bytes":3}`, `{"topic":"t","reason":"erased","bytes":3}`},
+		{events.PublishFailed, `{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"r","payload":{"amount":1e200000,"metadata":{"a":"\ud83d"}}}`,
+			`{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"erased","payload":{"amount":1e200000}}`},
+		{events.PublishFailed, `{"sourceSubject":"meterplex.catalogue.tenant.created.v1","payload":{"name":"Ann","class":"small"}}`,
+			`{"sourceSubject":"meterplex.catalogue.tenant.created.v1","payload":{}}`},
+		{events.AggregationFailed, `{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f","who":"ann"}}`, `{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f"}}`},
+		{events.AggregationFailed, `{"sourceSubject":"meterplex.usage.event.validated.v1","payload":{"amount":1,"name":"n"}}`,
+			`{"sourceSubject":"meterplex.usage.event.validated.v1","payload":{"amount":1,"name":"n"}}`},
+		{events.AggregationFailed, `{"sourceSubject":"x","payload":null}`, `{"sourceSubject":"x","payload":null}`},
+		{events.TenantChanged, `{"id":"i","name":"Ann","class":"small","externalIds":["crm"],"metadata":{"a":"b"},"reason":"r"}`, `{"id":"i","name":"erased","class":"small","reason":"r"}`},
+		{events.FeatureDefined, `{"name":"Calls"}`, `{"name":"Calls"}`},
+	} {
+		got := erased(c.subject, c.body)
+		if again := erased(c.subject, got); got != c.want || again != got {
+			t.Errorf("%s of subject %d is\n%s, then\n%s, want\n%s", c.body, c.subject, got, again, c.want)
+		}
+	}
+	for _, info := range events.Subjects() {
+		whole, err := os.ReadFile("../../../events/testdata/" + info.Name() + ".json")
+		must.OK(t, err)
+		localtest.CheckPayloads(t).Written(1, func(int) (events.Subject, []byte) { return info.Subject, []byte(erased(info.Subject, string(whole))) })
+	}
+}
+
+// The function that changes the log erases events of an archived tenant whose erasure was requested, as the log says, and runs. No other statement changes the log.
 func TestP6_TheServiceErasesNothingElse(t *testing.T) {
-	_, l, pool, _ := openStore(t)
+	s, l, pool, _ := openStore(t)
 	tenant := uuid.Must(uuid.NewV7())
 	event := usageEvent(tenant, "one", 1)
+	event.Body = []byte(`[1,"f",{"user":"ann"}]`)
 	at := submit(t, l, tenant, event)[0].Position
-	erase := func(key string, hash []byte, body string) error {
-		_, err := pool.Exec(t.Context(), eraseEventsSQL, tenant, at.Partition, []int64{at.Number}, []string{key}, [][]byte{hash}, []string{body})
+	erase := func() error {
+		_, err := pool.Exec(t.Context(), `SELECT erase_events($1, $2, 0, 100, 100)`, tenant, at.Partition)
 		return err
 	}
-	var body, key string
-	must.OK(t, pool.QueryRow(t.Context(), `SELECT body::text, dedupe_key FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&body, &key))
 	refused := func(what string, err error) {
 		t.Helper()
 		if postgres.SQLState(err) != "42501" {
@@ -113,28 +165,63 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	tables := func(status, state string) {
 		t.Helper()
 		must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'A', 'small', $2, now()) ON CONFLICT (id) DO UPDATE SET status = excluded.status`, tenant, status)
-		must.Exec(t, pool, `INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, key, ended_at) VALUES ($1, $1, $1, $2, 'r', 'a', now(), CASE $2 WHEN 'RUNNING' THEN '\x01'::bytea END, CASE $2 WHEN 'ERASED' THEN now() END)
- ON CONFLICT (id) DO UPDATE SET state = excluded.state, key = excluded.key, ended_at = excluded.ended_at`, tenant, state)
+		must.Exec(t, pool, `INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to, ended_at)
+ VALUES ($1, $1, $1, $2, 'r', 'a', now(), 1, CASE $2 WHEN 'ERASED' THEN now() END)
+ ON CONFLICT (id) DO UPDATE SET state = excluded.state, ended_at = excluded.ended_at`, tenant, state)
 	}
-	refused("without an erasure", erase(key, nil, body))
-	tables("ACTIVE", "RUNNING")
-	refused("an active tenant", erase(key, nil, body))
-	tables("ARCHIVED", "ERASED")
-	refused("an ended erasure", erase(key, nil, body))
-	tables("ARCHIVED", "RUNNING")
-	for what, other := range map[string]string{"the amount": `[2,"f"]`, "the feature": `[1,"other"]`, "the source": `[1,"f",null,"/x"]`, "the form": `{"amount":1}`} {
-		refused(what, erase(key, nil, other))
+	record := func(subject events.Subject, key string, payload any) {
+		t.Helper()
+		body, err := codec.EncodePayload(subject, payload)
+		must.OK(t, err)
+		must.OK(t, s.Change(t.Context(), tenant, func(tx commands.Tx) error {
+			_, err := tx.Append(events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key, OccurredAt: time.Now(), Payload: body,
+				Residency: "unspecified", Actor: events.Actor{Type: "service", ID: "test"}})
+			return err
+		}))
 	}
-	refused("the key", erase("u/two", nil, body))
-	refused("a hash", erase(key, []byte{1}, body))
-	_, err := pool.Exec(t.Context(), eraseEventsSQL, tenant, at.Partition, []int64{at.Number + 1}, []string{key}, [][]byte{nil}, []string{body})
-	refused("another position", err)
-	other := uuid.Must(uuid.NewV7())
-	_, err = pool.Exec(t.Context(), eraseEventsSQL, other, at.Partition, []int64{at.Number}, []string{key}, [][]byte{nil}, []string{body})
-	refused("another tenant", err)
-	must.OK(t, erase(key, nil, strings.TrimSuffix(body, "]")+`,{"region":"x"}]`))
-	for _, sql := range []string{`UPDATE event_log_rows SET body = body`, `DELETE FROM event_log_rows`, `SELECT kept_members(1::smallint, '[]')`} {
+	refused("without an erasure", erase())
+	tables(domain.TenantArchived, domain.ErasureRunning)
+	refused("without events", erase())
+	record(events.ErasureStepped, events.KeyErasure(tenant, events.ErasureRequested), events.ErasureStep{ErasureID: tenant, Step: events.ErasureRequested, Reason: "r"})
+	refused("without the event of the archive", erase())
+	record(events.OffboardingStepped, events.KeyOffboarding(tenant, events.OffboardingArchived),
+		events.OffboardingStep{OffboardingID: tenant, Step: events.OffboardingArchived, Outcome: events.OffboardingDone})
+	tables(domain.TenantSuspended, domain.ErasureRunning)
+	refused("a suspended tenant", erase())
+	tables(domain.TenantArchived, domain.ErasureErased)
+	refused("an ended erasure", erase())
+	tables(domain.TenantArchived, domain.ErasureRunning)
+	must.OK(t, erase())
+	var body string
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT body::text FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&body))
+	if body != `[1,"f"]` {
+		t.Errorf("the body is %s", body)
+	}
+	for _, sql := range []string{`UPDATE event_log_rows SET body = body`, `DELETE FROM event_log_rows`} {
 		_, err := pool.Exec(t.Context(), sql)
 		refused(sql, err)
+	}
+}
+
+// Copies of what a client sent have no personal data from the archive of their tenant on: an erasure looks at the events before its request only.
+func TestP6_CopiesForAnArchivedTenantAreErased(t *testing.T) {
+	s, _, pool, _ := openStore(t)
+	for status, want := range map[string]string{domain.TenantSuspended: "ann", domain.TenantArchived: events.ErasedName} {
+		tenant := uuid.Must(uuid.NewV7())
+		must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'A', 'small', $2, now())`, tenant, status)
+		body, err := codec.EncodePayload(events.AggregationFailed, events.Failed{SourcePosition: 1, SourceEventID: tenant, SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw",
+			Stage: events.StageAggregation, Code: "fold_failed", Reason: "ann", DeadLetterID: tenant, Payload: []byte(`{"amount":1,"metadata":{"user":"ann"}}`)})
+		must.OK(t, err)
+		must.OK(t, s.Change(t.Context(), tenant, func(tx commands.Tx) error {
+			_, err := tx.Append(events.Pending{EventID: tenant, Subject: events.AggregationFailed, TenantID: tenant, DedupeKey: events.KeyEvent(tenant), OccurredAt: time.Now(), Payload: body,
+				Residency: "unspecified", Actor: events.Actor{Type: "service", ID: "test"}})
+			return err
+		}))
+		var reason string
+		var ann bool
+		must.OK(t, pool.QueryRow(t.Context(), `SELECT body ->> 'reason', body::text ~ 'ann"' FROM event_log_rows WHERE tenant_id = $1`, tenant).Scan(&reason, &ann))
+		if reason != want || ann != (want == "ann") {
+			t.Errorf("%s: the reason is %q; it has the metadata: %v", status, reason, ann)
+		}
 	}
 }

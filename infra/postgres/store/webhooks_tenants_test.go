@@ -193,7 +193,7 @@ func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
 		must.OK(t, err)
 		seen := &commands.UsageSeen{Store: f.store, Now: func() time.Time { return now }, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 		for _, feature := range features {
-			seen.Seen(&commands.Caller{TenantID: tenant}, []domain.BatchItem{{Sent: &domain.SentItem{Feature: feature}}},
+			seen.Seen(&commands.Caller{TenantID: tenant}, []domain.BatchItem{{Sent: &domain.SentItem{Feature: feature, Payload: `{"user":"ann"}`}}},
 				[]commands.EventVerdict{{EventID: "of-" + feature, Status: commands.StatusRejected, Code: "feature_not_found"}}, true)
 		}
 		ended, end := context.WithCancel(t.Context())
@@ -218,7 +218,8 @@ func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
 		}
 		must.OK(t, json.Unmarshal(got.body, &body))
 		counts[body.Data.Feature] += body.Data.Count
-		if body.Type != "usage.refused" || body.Subject != "meterplex.usage.event.refusals_seen.v1" || len(body.Data.Samples) != int(body.Data.Count) || body.Data.Samples[0].EventID != "of-"+body.Data.Feature {
+		if body.Type != "usage.refused" || body.Subject != "meterplex.usage.event.refusals_seen.v1" || len(body.Data.Samples) != int(body.Data.Count) ||
+			body.Data.Samples[0].EventID != "of-"+body.Data.Feature || body.Data.Samples[0].Payload != "" {
 			t.Errorf("%s", got.body)
 		}
 	}
