@@ -75,10 +75,11 @@ bench: ## Measure the service beside its raw limits, into docs/benchmarks/ and d
 	$(if $(ARGS),,go run ./test/scaling)
 
 UPDATE = $(TEST) -count=1
-generate: ## Write every generated file: vocabulary, rules and dashboards, codes of errors, examples, golden files
+generate: ## Write every generated file: vocabulary, rules and dashboards, codes of errors, examples, operations of the command line, golden files
 	$(UPDATE) ./events -run '^TestEveryVocabularyIsEmbedded$$' -update
 	$(UPDATE) ./test/observe -run '^TestTheFilesHoldTheTable$$' -update
 	$(UPDATE) ./domain/codes -run '^(TestTheDocumentHoldsTheTable|TestTheSDKsHoldTheRemedies)$$' -update
 	$(UPDATE) ./http -run '^TestEveryExampleIsSent$$' -update
 	$(UPDATE) ./http -run '^TestTheSDKsKnowTheDocument$$' -update-sdk
+	$(UPDATE) ./http -run '^TestTheCommandLineKnowsTheDocument$$' -update-cli
 	cd deploy/check && GOWORK=off $(UPDATE) -run '^TestTheChartRenders$$' . -update

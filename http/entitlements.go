@@ -24,9 +24,9 @@ func (s *service) entitlementOperations(t *site) {
 	granted := []string{commands.ScopeEntitlementsRead}
 	t.serveRaw(operation{method: http.MethodGet, path: path + "/{feature}/check", who: auth.Tenant, scopes: granted, objective: auth.ObjectiveCheck, id: "checkEntitlement", tag: "Entitlements",
 		summary:     "May the tenant use an amount of a feature?",
-		description: "200 also if it may not: allowed is false, with a reason. The ETag names the content, not the time: send it as If-None-Match."},
+		description: "allowed is false, with a reason, if it may not. The ETag names the content, not the time: send it as If-None-Match."},
 		describeCheck, s.check)
-	serve(t, operation{method: http.MethodGet, path: path, who: auth.Tenant, scopes: granted, id: "listEntitlements", tag: "Entitlements", summary: "List all entitlements", description: "One check of each feature of the subscription, with the amount used and the rest of the limit."}, s.entitlements)
+	serve(t, operation{method: http.MethodGet, path: path, who: auth.Tenant, scopes: granted, id: "listEntitlements", tag: "Entitlements", summary: "List the features that the tenant may use", description: "One check of each feature of the subscription, with the amount used and the rest of the limit."}, s.entitlements)
 	serve(t, operation{method: http.MethodPost, path: path + "/check", who: auth.Tenant, scopes: granted, objective: auth.ObjectiveCheck, id: "checkEntitlements", tag: "Entitlements",
 		summary: "Check up to 100 features at once", description: "Answered in the order of the question, from one snapshot."}, s.checks)
 }

@@ -48,10 +48,10 @@ type putFeatureRequest struct {
 	Creating
 	Body struct {
 		Name string `json:"name" minLength:"1" maxLength:"200"`
-		Type string `json:"type" enum:"BOOLEAN,QUOTA,METERED"`
+		Type string `json:"type" enum:"BOOLEAN,QUOTA,METERED" doc:"BOOLEAN (granted or not), QUOTA (used up to a limit) or METERED (billed by use)."`
 		Unit string `json:"unit,omitempty" maxLength:"50"`
 
-		GroupBy []string `json:"groupBy,omitempty" nullable:"false" maxItems:"2" doc:"Metadata keys by which GET /usage groups the feature's usage. Usage recorded before a key was declared is not grouped by it." example:"[\"region\",\"model\"]"`
+		GroupBy []string `json:"groupBy,omitempty" nullable:"false" maxItems:"2" doc:"Metadata keys by which GET /usage groups the feature's usage; at most two. Usage recorded before a key was declared is not grouped by it." example:"[\"region\",\"model\"]"`
 
 		BillingEvent string `json:"billingEvent,omitempty" maxLength:"100" doc:"Event name of the meter that counts the feature at the billing provider; not given: the lookup key. Pushes that are stored keep their name." example:"api_calls"`
 	} `nameHint:"NewFeature"`

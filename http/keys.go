@@ -89,7 +89,7 @@ func keyAnswerOf(k commands.CreatedKey, err error) (*keyAnswer, error) {
 type newKey struct {
 	Name      string   `json:"name" minLength:"1" maxLength:"200"`
 	Scopes    []string `json:"scopes" minItems:"1" maxItems:"10" nullable:"false" enum:"usage:write,usage:backfill,usage:read,entitlements:read,entitlements:reserve,events:read,webhooks:manage"`
-	Mode      string   `json:"mode,omitempty" enum:"live,test" doc:"That of the tenant, which is the default: another is 400."`
+	Mode      string   `json:"mode,omitempty" enum:"live,test" doc:"live or test: that of the tenant, which is the default. Another is 400."`
 	ExpiresAt string   `json:"expiresAt,omitempty" format:"date-time"`
 }
 

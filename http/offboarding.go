@@ -21,7 +21,7 @@ func (s *service) offboardingOperations(t *site) {
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: deciders, id: "offboardTenant", tag: "Tenants", status: http.StatusAccepted,
 		summary: "Offboard a tenant",
 		description: "A saga suspends the tenant, ends its reservations, closes all its periods, waits until what is due is pushed, lists what is kept, " +
-			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled.", problems: gone}, s.offboardTenant)
+			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled. The tenant's keys are refused within a second.", problems: gone}, s.offboardTenant)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "getOffboarding", tag: "Tenants", summary: "Read the offboarding of a tenant",
 		description: "The last one, with its step, and the manifest of what is kept.", problems: gone}, s.getOffboarding)
 	serve(t, operation{method: http.MethodPost, path: path + "/cancel", who: auth.Operator, scopes: deciders, id: "cancelOffboarding", tag: "Tenants", status: http.StatusAccepted,

@@ -22,7 +22,7 @@ func (s *service) periodOperations(t *site) {
 		description: "Periods with usage, and all that were ever closed. Newest first, a year behind its months, lifetime last.", problems: gone}, s.listPeriods)
 	serve(t, operation{method: http.MethodPost, path: one + "/close", who: auth.Operator, scopes: deciders, id: "closePeriod", tag: "Periods", status: http.StatusAccepted, also: http.StatusOK,
 		summary: "Close a period",
-		description: "The position of the request is the cut: usage of the period recorded behind it is late. A saga waits until all usage up to the cut is counted, then freezes the figures. " +
+		description: "The position of the request is the cut: usage of the period recorded behind it is late. A saga waits until all usage up to the cut is counted, usually for seconds, then freezes the figures. " +
 			"200 if the period is CLOSING or CLOSED already.", problems: gone}, s.closePeriod)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPeriod", tag: "Periods", summary: "Read a period with its frozen figures",
 		description: "For each line: net = frozen + adjustments + unreconciled, where net is the live figure; billable = frozen + approved. All of one snapshot of the database. " +
@@ -37,7 +37,7 @@ func (s *service) periodOperations(t *site) {
 		describePeriodExport, s.exportPeriod)
 	serve(t, operation{method: http.MethodGet, path: one + "/charges", who: auth.Operator, scopes: readers, id: "chargePeriod", tag: "Periods",
 		summary: "Read what a period costs", description: "What the usage of a period costs, in exact micro-units, by the price of the grant that was in force at its time: of a closed period by its billable amounts, of any other by its live figures. " +
-			"No invoice, and no tax.", problems: gone}, s.chargePeriod)
+			"Lines of the status BEFORE or TRIALING cost 0, unless the plan charges trials. No invoice, and no tax.", problems: gone}, s.chargePeriod)
 }
 
 // PeriodPath names a period of a tenant.

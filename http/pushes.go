@@ -29,7 +29,7 @@ func (s *service) pushOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPush", tag: "Pushes", summary: "Read a push",
 		description: "The state of the push, and its last error in the provider's words.", problems: gone}, s.getPush)
 	serve(t, operation{method: http.MethodPost, path: one + "/retry", who: auth.Operator, scopes: deciders, id: "retryPush", tag: "Pushes",
-		summary: "Retry a push now", description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have been counted: until then the provider detects a repetition.",
+		summary: "Retry a push now", description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have been counted: until then the provider detects a repetition. Later, look for the identifier of the push at the provider, and resolve it.",
 		problems: gone}, s.retryPush)
 	serve(t, operation{method: http.MethodPost, path: one + "/resolve", who: auth.Operator, scopes: deciders, id: "resolvePush", tag: "Pushes",
 		summary: "Resolve a push", description: "Of a push whose result is unknown, or that failed. delivered: the provider counts the amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",

@@ -16,7 +16,7 @@ type refusalsRequest struct {
 	Paging
 	IncludeTest
 	Code    string `query:"code" doc:"A code of a rejection, e.g. feature_not_found."`
-	Feature string `query:"feature" doc:"* is all features without a group of their own: a tenant has at most 1,000 groups."`
+	Feature string `query:"feature" doc:"Groups of this feature; * is all features without a group of their own: a tenant has at most 1,000 groups."`
 }
 
 func (s *service) listRefusals(ctx context.Context, in *refusalsRequest) (*listed[refusals.Refusal], error) {

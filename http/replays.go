@@ -36,7 +36,7 @@ type replayBody struct {
 	Kind       string       `json:"kind" enum:"range,relay,consumer" doc:"Kind of the replay: a range of the log, the relay, or a consumer."`
 	State      string       `json:"state" enum:"RUNNING,DONE,FAILED"`
 	Topic      string       `json:"topic,omitempty"`
-	TenantID   *uuid.UUID   `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
+	TenantID   *uuid.UUID   `json:"tenantId,omitempty" format:"uuid" doc:"Only this tenant's events."`
 	Consumer   string       `json:"consumer,omitempty"`
 	To         string       `json:"to,omitempty" doc:"The target of a rewind."`
 	Reason     string       `json:"reason"`
@@ -131,10 +131,10 @@ func accepted(r commands.Replay, err error) (*replayAccepted, error) {
 type rangeRequest struct {
 	Idempotent
 	Body struct {
-		Topic    string `json:"topic" minLength:"1" maxLength:"100" example:"usage.raw"`
-		From     string `json:"from,omitempty" minLength:"3" maxLength:"24" example:"17-4711" doc:"First position; its partition is the range's."`
+		Topic    string `json:"topic" minLength:"1" maxLength:"100" doc:"The topic, e.g. usage.raw." example:"usage.raw"`
+		From     string `json:"from,omitempty" minLength:"3" maxLength:"24" example:"17-4711" doc:"First position, e.g. 17-4711; its partition is the range's."`
 		To       string `json:"to,omitempty" minLength:"3" maxLength:"24" doc:"Last position."`
-		TenantID string `json:"tenantId,omitempty" format:"uuid" doc:"Only this one's events."`
+		TenantID string `json:"tenantId,omitempty" format:"uuid" doc:"Only this tenant's events."`
 		FromTime string `json:"fromTime,omitempty" format:"date-time" doc:"Events recorded at this time or later, in all partitions."`
 		ToTime   string `json:"toTime,omitempty" format:"date-time" doc:"Events recorded before this time; all if absent."`
 		Reason   string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
@@ -195,7 +195,7 @@ func timeMember(pointer, text string) (time.Time, error) {
 type rewindRequest struct {
 	Idempotent
 	Body struct {
-		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-aggregator" doc:"Without it the relay goes back."`
+		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-aggregator" doc:"A consumer, e.g. meterplex-usage-aggregator. Without it the relay goes back."`
 		To        string   `json:"to,omitempty" minLength:"1" maxLength:"40" doc:"consumers (the relay's default: to what our consumers still need), start, or a time."`
 		Positions []string `json:"positions,omitempty" minItems:"1" maxItems:"32" nullable:"false" doc:"Instead of to: the first position that is published or read again, one for a partition."`
 		Reason    string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`

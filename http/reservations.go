@@ -247,7 +247,7 @@ type newReservations struct {
 
 type newCommit struct {
 	EventID string `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key of the usage, unique among the tenant's events; compared byte for byte."`
-	Amount  int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	Amount  int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"How much has been used. Digits only."`
 	Overage string `json:"overage,omitempty" enum:"deny,record" doc:"record: the amount may be above the held one, because it has been used; deny is the default."`
 }
 

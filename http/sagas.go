@@ -24,7 +24,7 @@ func (s *service) sagaOperations(t *site) {
 	serve(t, operation{method: http.MethodPost, path: one + "/retry", who: auth.Operator, scopes: deciders, id: "retrySaga", tag: "Sagas", status: http.StatusAccepted,
 		summary: "Retry a saga now",
 		description: "An open saga retries by itself; this begins the next attempt at once. With despite it no longer waits for these conditions. " +
-			"If a step is running, another attempt follows it.",
+			"If a step is running, another attempt follows it. An ended saga does not run again.",
 		problems: []int{gone}}, s.retrySaga)
 }
 

@@ -22,9 +22,9 @@ func (s *service) systemOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: prefix + "/system/identity", who: auth.Operator, scopes: operators, id: "getIdentity", tag: "System",
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
 	serve(t, operation{method: http.MethodGet, path: prefix + "/system", who: auth.Operator, scopes: operators, id: "getSystem", tag: "System",
-		summary: "The log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
+		summary: "Show the log's id and the lives of its database server", description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
 	serve(t, operation{method: http.MethodGet, path: prefix + "/system/instance", who: auth.Operator, scopes: []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}, id: "getInstance", tag: "System",
-		summary: "The instance that answers, with its settings", description: "Each setting with its value and its origin, as `meterplex config print` shows them. Passwords and keys are masked."}, s.instance)
+		summary: "Show the instance that answers, with its settings", description: "Each setting with its value and its origin, as `meterplex config print` shows them. Passwords and keys are masked."}, s.instance)
 	s.instanceOperations(t)
 	if !s.AdminElsewhere {
 		s.healthOperations(t, t.privately)

@@ -76,11 +76,11 @@ type createTenantRequest struct {
 	Idempotent
 	Body struct {
 		Name          string `json:"name" minLength:"1" maxLength:"200"`
-		Class         string `json:"class" enum:"small,medium,large" doc:"Groups tenants in metrics."`
-		Mode          string `json:"mode,omitempty" enum:"live,test" default:"live" doc:"Fixed: of the tenant and all its keys. The usage of a test tenant is not billed."`
-		DataResidency string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
+		Class         string `json:"class" enum:"small,medium,large" doc:"The size of the tenant, which groups tenants in metrics: small, medium or large."`
+		Mode          string `json:"mode,omitempty" enum:"live,test" default:"live" doc:"live, or test: its usage is not billed, and its keys are mp_test_…. It cannot be changed."`
+		DataResidency string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Where its data is to be, e.g. eu-central-1: recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
 
-		ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"The tenant's ids in other systems, each different, of 1 to 255 printable ASCII characters without space. An id belongs to one tenant: one of another is 409." example:"[\"crm-4711\"]"`
+		ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"The tenant's ids in other systems, each different, of 1 to 255 printable ASCII characters without space. An id belongs to one tenant. One of another is 409." example:"[\"crm-4711\"]"`
 		Metadata    map[string]string `json:"metadata,omitempty" doc:"Notes that the service does not interpret: at most 50 keys of 1 to 64 characters with values of at most 500 characters, without control characters." example:"{\"segment\":\"retail\"}"`
 	} `nameHint:"NewTenant"`
 }
@@ -197,13 +197,13 @@ type changeTenantRequest struct {
 	Body struct {
 		Name          *string `json:"name,omitempty" minLength:"1" maxLength:"200"`
 		Class         *string `json:"class,omitempty" enum:"small,medium,large"`
-		Status        *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED"`
-		DataResidency *string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Events keep the residency that they were recorded under." example:"eu-central-1"`
+		Status        *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED" doc:"ACTIVE, or SUSPENDED: its keys are refused within a second."`
+		DataResidency *string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"A new data residency, e.g. eu-central-1. Events keep the residency that they were recorded under." example:"eu-central-1"`
 
-		ExternalIDs *[]string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"All external ids of the tenant; [] removes them." example:"[\"crm-4711\"]"`
-		Metadata    *map[string]string `json:"metadata,omitempty" doc:"All notes; {} removes them." example:"{\"segment\":\"retail\"}"`
+		ExternalIDs *[]string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"All external ids of the tenant, in place of those that it has; [] removes them." example:"[\"crm-4711\"]"`
+		Metadata    *map[string]string `json:"metadata,omitempty" doc:"All notes, in place of those that it has; {} removes them." example:"{\"segment\":\"retail\"}"`
 
-		LateUsage       *string       `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period that is recorded from now on: it is refused, or it counts as an adjustment. Corrections and retractions always count as adjustments."`
+		LateUsage       *string       `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period that is recorded from now on: REJECT (refused), or ADJUST (counts as an adjustment). Corrections and retractions always count as adjustments."`
 		CloseAfterHours clearableHour `json:"closeAfterHours,omitempty,omitzero" doc:"Hours from the end of a period until the service closes it, 1 to 8784; null: periods are closed by request only."`
 	} `nameHint:"TenantChange"`
 }

@@ -83,8 +83,8 @@ func (s *service) subject(ctx context.Context, named string) (query.Viewer, uuid
 
 // Between is a half-open time range in a query, [from, to).
 type Between struct {
-	From string `query:"from" format:"date-time" doc:"From this time on."`
-	To   string `query:"to" format:"date-time" doc:"Before this time."`
+	From string `query:"from" format:"date-time" doc:"From this time on: the timestamp of usage, the first failure of a dead letter."`
+	To   string `query:"to" format:"date-time" doc:"Before this time, by the same."`
 }
 
 func (b Between) read() (from, to *time.Time, err error) {
@@ -126,7 +126,7 @@ type usageEventsRequest struct {
 	Between
 	Paging
 	Feature string `query:"feature"`
-	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"Duplicates are answered, not stored: DUPLICATE lists none."`
+	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"PENDING, VALIDATED, AGGREGATED, REJECTED or DEAD_LETTERED. DUPLICATE lists none: duplicates are answered, not stored."`
 }
 
 func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*listed[audit.UsageEventRow], error) {

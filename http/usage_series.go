@@ -22,7 +22,7 @@ type seriesRequest struct {
 	Feature     string   `query:"feature" doc:"The feature; required." example:"api_calls"`
 	From        string   `query:"from" format:"date-time" doc:"The start of the first bucket, in UTC; required." example:"2026-05-01T00:00:00Z"`
 	To          string   `query:"to" format:"date-time" doc:"The end of the last bucket, in UTC; required. At most 10,000 buckets after from." example:"2026-06-01T00:00:00Z"`
-	Granularity string   `query:"granularity" enum:"hour,day,month" doc:"The length of a bucket; day if absent."`
+	Granularity string   `query:"granularity" enum:"hour,day,month" doc:"The length of a bucket: hour, day or month, in UTC; day if absent."`
 	GroupBy     []string `query:"groupBy,explode" maxItems:"2" nullable:"false" doc:"metadata.<key>, a key that the feature declares in groupBy; once or twice." example:"[\"metadata.region\"]"`
 	Format      string   `query:"format" enum:"json,csv" doc:"csv: all buckets in one answer, without limit and cursor. The default follows Accept."`
 }

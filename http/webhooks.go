@@ -176,7 +176,7 @@ type changeWebhookRequest struct {
 	Body struct {
 		URL    *string   `json:"url,omitempty" minLength:"1" maxLength:"2048" doc:"An https URL of a public host."`
 		Events *[]string `json:"events,omitempty" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed,usage.refused" doc:"All types of events that are sent."`
-		Status *string   `json:"status,omitempty" enum:"ENABLED,DISABLED" doc:"DISABLED: nothing is sent."`
+		Status *string   `json:"status,omitempty" enum:"ENABLED,DISABLED" doc:"ENABLED, or DISABLED: nothing is sent."`
 	} `nameHint:"WebhookChange"`
 }
 

@@ -44,26 +44,18 @@ func (a *app) list(path string, query url.Values, limit int, columns ...string) 
 	return p.Close()
 }
 
-// show prints one resource.
-func (a *app) show(path string, query url.Values) error {
+// get reads a resource.
+func (a *app) get(path string, query url.Values) (json.RawMessage, error) {
 	c, err := a.newClient()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	raw, err := c.Get(a.ctx, path, query)
-	if err != nil {
-		return err
-	}
-	return a.object(raw)
+	return c.Get(a.ctx, path, query)
 }
 
-// change sends a body and prints the response.
-func (a *app) change(method, path string, body any) error {
-	c, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := c.Send(a.ctx, method, path, nil, body)
+// show prints one resource.
+func (a *app) show(path string, query url.Values) error {
+	raw, err := a.get(path, query)
 	if err != nil {
 		return err
 	}
@@ -72,17 +64,13 @@ func (a *app) change(method, path string, body any) error {
 
 // create posts a body with the Idempotency-Key once and prints the response.
 func (a *app) create(path, once string, body any) error {
-	raw, err := a.posted(path, once, body)
+	c, err := a.newClient()
+	if err != nil {
+		return err
+	}
+	raw, err := c.Post(a.ctx, path, once, body)
 	if err != nil {
 		return err
 	}
 	return a.object(raw)
-}
-
-func (a *app) posted(path, once string, body any) (json.RawMessage, error) {
-	c, err := a.newClient()
-	if err != nil {
-		return nil, err
-	}
-	return c.Post(a.ctx, path, once, body)
 }

@@ -1,4 +1,4 @@
-// Package cli is the command line: each noun has its own file.
+// Package cli is the command line: one table of the commands of one request, and a file for each other command.
 //
 // All commands except serve, migrate, demo, tour and verify use only the service's
 // HTTP API, as any other client does. The package holds no metering rules.
@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,37 +43,36 @@ type clientFlags struct {
 	config.Connection
 }
 
+// grammar holds the nouns. The commands of one request are not in it: see requests.
 type grammar struct {
-	clientFlags
-
 	Serve   ServeCmd   `cmd:"" help:"Run the service."`
 	Demo    DemoCmd    `cmd:"" help:"Run the service with real usage in it, and drive it."`
 	Tour    TourCmd    `cmd:"" help:"Take a guided tour of the service."`
 	Migrate MigrateCmd `cmd:"" help:"Bring the database's schema up to date."`
 
-	Tenants       TenantsCmd       `cmd:"" help:"Customers whose usage is metered."`
-	Keys          KeysCmd          `cmd:"" help:"API keys of tenants, and operator keys."`
-	Features      FeaturesCmd      `cmd:"" help:"Features that tenants can use."`
-	Plans         PlansCmd         `cmd:"" help:"Named sets of entitlements."`
-	Prices        PricesCmd        `cmd:"" help:"Prices of amounts, by which usage is charged."`
-	Subscriptions SubscriptionsCmd `cmd:"" help:"Which tenant has which plan."`
-	Usage         UsageCmd         `cmd:"" help:"Usage events and their sums."`
-	Events        EventsCmd        `cmd:"" help:"The event log: the whole history."`
-	Entitlements  EntitlementsCmd  `cmd:"" help:"Features that a tenant may use now."`
-	DeadLetters   DeadLettersCmd   `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
-	Replay        ReplayCmd        `cmd:"" help:"Publish or consume events again."`
-	Periods       PeriodsCmd       `cmd:"" help:"Closed periods and their frozen figures."`
-	Adjustments   AdjustmentsCmd   `cmd:"" help:"Differences of closed periods, to approve or to waive."`
-	Pushes        PushesCmd        `cmd:"" help:"Amounts that a billing provider counts."`
-	Sagas         SagasCmd         `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
-	Webhooks      WebhooksCmd      `cmd:"" help:"Endpoints that get events of a tenant."`
-	Thresholds    ThresholdsCmd    `cmd:"" help:"Used amounts at which a tenant gets an event."`
-	Outbox        OutboxCmd        `cmd:"" help:"The log on its way to the topics."`
-	Projections   ProjectionsCmd   `cmd:"" help:"Read models: their rebuilds, differences and proof."`
-	Schemas       SchemasCmd       `cmd:"" help:"JSON Schemas of the payloads of events."`
-	System        SystemCmd        `cmd:"" help:"The service as a whole."`
-	Doctor        DoctorCmd        `cmd:"" help:"Check clocks, servers, access and the pipeline, each with a remedy."`
-	Verify        VerifyCmd        `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
+	Tenants       TenantsCmd      `cmd:"" help:"Customers whose usage is metered."`
+	Keys          struct{}        `cmd:"" help:"API keys of tenants, and operator keys."`
+	Features      struct{}        `cmd:"" help:"Features that tenants can use."`
+	Plans         struct{}        `cmd:"" help:"Named sets of entitlements."`
+	Prices        struct{}        `cmd:"" help:"Prices of amounts, by which usage is charged."`
+	Subscriptions struct{}        `cmd:"" help:"Which tenant has which plan."`
+	Usage         UsageCmd        `cmd:"" help:"Usage events and their sums."`
+	Events        EventsCmd       `cmd:"" help:"The event log: the whole history."`
+	Entitlements  EntitlementsCmd `cmd:"" help:"Features that a tenant may use now."`
+	DeadLetters   DeadLettersCmd  `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
+	Replay        struct{}        `cmd:"" help:"Publish or consume events again."`
+	Periods       struct{}        `cmd:"" help:"Closed periods and their frozen figures."`
+	Adjustments   struct{}        `cmd:"" help:"Differences of closed periods, to approve or to waive."`
+	Pushes        struct{}        `cmd:"" help:"Amounts that a billing provider counts."`
+	Sagas         struct{}        `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
+	Webhooks      struct{}        `cmd:"" help:"Endpoints that get events of a tenant."`
+	Thresholds    struct{}        `cmd:"" help:"Used amounts at which a tenant gets an event."`
+	Outbox        OutboxCmd       `cmd:"" help:"The log on its way to the topics."`
+	Projections   ProjectionsCmd  `cmd:"" help:"Read models: their rebuilds, differences and proof."`
+	Schemas       SchemasCmd      `cmd:"" help:"JSON Schemas of the payloads of events."`
+	System        SystemCmd       `cmd:"" help:"The service as a whole."`
+	Doctor        DoctorCmd       `cmd:"" help:"Check clocks, servers, access and the pipeline, each with a remedy."`
+	Verify        VerifyCmd       `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
 
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
 	Version    VersionCmd    `cmd:"" help:"Show which build this is."`
@@ -129,7 +129,7 @@ func (a *app) run(args []string) int {
 	if args[0] == "--version" {
 		args = append([]string{"version"}, args[1:]...)
 	}
-	var c grammar
+	var c clientFlags
 	parser, err := a.parserFor(&c, args[0])
 	if err != nil {
 		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
@@ -139,38 +139,34 @@ func (a *app) run(args []string) int {
 		fmt.Fprintf(a.stderr, "meterplex: %v%s\nRun meterplex --help, or --help after a command.\n", err, flagHint(args))
 		return exitUnknown
 	}
-	a.flags, a.parser = c.clientFlags, parser
-	if change, ok := parsed.Selected().Target.Addr().Interface().(interface{ because() string }); ok {
-		a.reason = change.because()
+	a.flags, a.parser = c, parser
+	if l := callOf(parsed.Selected()); l != nil {
+		return a.exitCode(l.execute(a))
 	}
 	return a.exitCode(parsed.Run(a))
 }
 
 // parserFor returns a parser of the noun that a command line begins with, or else of all nouns: to read their definitions takes longer than
 // most commands.
-func (a *app) parserFor(c *grammar, first string) (*kong.Kong, error) {
-	for field, value := range reflect.ValueOf(c).Elem().Fields() {
-		if _, noun := field.Tag.Lookup("cmd"); !noun || first != cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name)) {
-			continue
-		}
-		switch noun := value.Addr().Interface().(type) {
-		case *HelpCmd, *CompletionCmd: // they show all nouns
-		default:
-			return a.newParser(&c.clientFlags, kong.DynamicCommand(first, field.Tag.Get("help"), "", noun, string(field.Tag)))
-		}
+func (a *app) parserFor(c *clientFlags, first string) (*kong.Kong, error) {
+	nouns := reflect.VisibleFields(reflect.TypeFor[grammar]())
+	at := slices.IndexFunc(nouns, func(noun reflect.StructField) bool { return first == wordOf(noun) })
+	if at >= 0 && first != "help" && first != "completion" { // they show all nouns
+		nouns = nouns[at : at+1]
 	}
-	return a.newParser(c)
-}
-
-// newParser returns the parser of a command line.
-func (a *app) newParser(c any, more ...kong.Option) (*kong.Kong, error) {
-	return kong.New(c, append(more,
+	var options []kong.Option
+	for _, noun := range nouns {
+		definition := reflect.New(nounType(wordOf(noun), noun.Type)).Interface()
+		options = append(options, kong.DynamicCommand(wordOf(noun), noun.Tag.Get("help"), "", definition, string(noun.Tag)))
+	}
+	return kong.New(c, append(options,
 		kong.Name("meterplex"),
 		kong.Description(description),
 		kong.Writers(a.stdout, a.stderr),
 		kong.Vars{"tenant_scopes": strings.Join(commands.TenantScopes(), ", "), "operator_scopes": strings.Join(commands.OperatorScopes(), ", ")},
 		kong.ValueFormatter(config.DescribeFlag),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: config.DescribeFlag}),
+		kong.PostBuild(describeRequests),
 	)...)
 }
 

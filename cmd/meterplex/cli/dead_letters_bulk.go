@@ -13,10 +13,28 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
+// DeadLettersCmd groups the commands of dead letters that are not one request.
+type DeadLettersCmd struct {
+	Bulk DeadLettersBulk `cmd:"" help:"Retry or discard the dead letters that match a filter, after a preview."`
+}
+
+// letterFilter holds the flags that select dead letters.
+type letterFilter struct {
+	Status      string `placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
+	Stage       string `placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
+	TenantID    string `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
+	Fingerprint string `placeholder:"HEX" help:"Of one cause, as groups shows it."`
+	Feature     string `placeholder:"KEY" help:"Of one feature."`
+	Consumer    string `placeholder:"NAME" help:"Of the consumer that failed."`
+	Topic       string `placeholder:"NAME" help:"Of the failed event's topic."`
+	From        string `placeholder:"TIME" help:"First failed at or after this time, RFC 3339."`
+	To          string `placeholder:"TIME" help:"First failed before this time, RFC 3339."`
+}
+
 // DeadLettersBulk retries or discards many dead letters at once.
 type DeadLettersBulk struct {
 	Action string `arg:"" enum:"retry,discard" help:"retry or discard."`
-	LetterFilter
+	letterFilter
 	Code   string   `placeholder:"CODE" help:"With this code."`
 	IDs    []string `name:"id" placeholder:"ID" help:"By their ids; may be given more than once."`
 	Reason string   `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
@@ -74,7 +92,8 @@ func (c *DeadLettersBulk) Run(a *app) error {
 
 func (c *DeadLettersBulk) send(a *app, cl *client.Client, dryRun bool) (raw json.RawMessage, result bulkResult, err error) {
 	filter := map[string]any{}
-	for name, value := range c.members(c.Code) {
+	for name, value := range map[string]string{"status": c.Status, "stage": c.Stage, "tenantId": c.TenantID, "reason": c.Code, "fingerprint": c.Fingerprint,
+		"feature": c.Feature, "consumer": c.Consumer, "topic": c.Topic, "from": c.From, "to": c.To} {
 		if value != "" {
 			filter[name] = value
 		}
@@ -118,13 +137,7 @@ func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
 		return nil
 	}
 	fmt.Fprintln(a.stdout)
-	p := a.rows("count", "code", "reason")
-	for _, no := range r.Refused {
-		if err := p.Row(no); err != nil {
-			return err
-		}
-	}
-	return p.Close()
+	return a.printAll(r.Refused, "count", "code", "reason")
 }
 
 var errNoTerminal = errors.New("there is no terminal to ask on: give --yes, or --dry-run to see the effect")

@@ -2,40 +2,23 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net/url"
+	"strconv"
+	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
 
-// EntitlementsCmd groups the entitlements commands.
+// EntitlementsCmd groups the commands of entitlements that are not one request.
 type EntitlementsCmd struct {
-	Accounts     EntitlementsAccounts     `cmd:"" help:"List what a tenant has used of its QUOTA features and holds, by period, beside its limits (needs an operator's key)."`
-	Check        EntitlementsCheck        `cmd:"" help:"Check whether the key's tenant may use an amount of a feature. Exit code 0 yes, 1 no."`
-	Commit       EntitlementsCommit       `cmd:"" help:"Use at most the amount of a reservation, and release the rest."`
-	Consume      EntitlementsConsume      `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
-	Extend       EntitlementsExtend       `cmd:"" help:"Hold the amount of a reservation longer."`
-	List         EntitlementsList         `cmd:"" help:"List the features that the key's tenant may use."`
-	Reconcile    EntitlementsReconcile    `cmd:"" help:"Compare a tenant's accounts with the log, and repair them. Exit code 0: none differs, 1: some do, 2: not compared."`
-	Release      EntitlementsRelease      `cmd:"" help:"End a reservation without usage."`
-	Reservations EntitlementsReservations `cmd:"" help:"List the reservations of a feature in the order of their ids, or show one."`
-	Reserve      EntitlementsReserve      `cmd:"" help:"Hold an amount if the limit allows it, until it is committed or released. Exit code 0 held, 1 refused."`
+	Consume EntitlementsConsume `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
+	Reserve EntitlementsReserve `cmd:"" help:"Hold an amount if the limit allows it, until it is committed or released. Exit code 0 held, 1 refused."`
 }
 
-// EntitlementsCheck checks one feature.
-type EntitlementsCheck struct {
-	Feature string `arg:"" help:"The feature's lookup key."`
-	Amount  int64  `default:"1" placeholder:"N" help:"How much is to be used (default 1)."`
-	Fresh
-}
-
-// Run prints the answer and returns it as the exit code.
-func (c *EntitlementsCheck) Run(a *app) error {
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := c.read(a, cl, client.Path("entitlements", c.Feature, "check"), url.Values{"amount": {fmt.Sprint(c.Amount)}}, "")
+// checkEntitlement prints the answer and returns it as the exit code.
+func checkEntitlement(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
 		return err
 	}
@@ -46,35 +29,83 @@ func (c *EntitlementsCheck) Run(a *app) error {
 	if err := a.object(raw); err != nil {
 		return err
 	}
-	if !*answer.Allowed {
-		return errNo
+	return orNo(*answer.Allowed)
+}
+
+// oneReservation selects one of a list.
+type oneReservation struct {
+	ID string `arg:"" optional:"" help:"Only this reservation."`
+}
+
+// reservations lists the reservations of a feature, or shows one.
+func reservations(a *app, l *call) error {
+	r, err := l.request(a)
+	if err != nil {
+		return err
 	}
+	id := flagOf[oneReservation](l, "Own").ID
+	switch {
+	case id == "":
+		return l.list(a, r)
+	case r.Query.Has("state"):
+		return errors.New("give an id or --state, not both")
+	}
+	return a.show(r.Path+client.Path(id), r.Query)
+}
+
+const commitHelp = `    meterplex entitlements commit tokens job-1 --amount 2741 --event-id job-1-usage
+    meterplex entitlements commit tokens job-1 --amount 4100 --event-id job-1-usage --overage record
+
+After a failure send the same ids again: usage that was recorded gets its first answer.`
+
+// commitReservation prints the usage.
+func commitReservation(a *app, l *call) error {
+	var id string
+	l.amend = func(_ *app, _ *call, in map[string]any) error {
+		if in["eventId"] == nil {
+			in["eventId"] = client.NewEventID()
+		}
+		id, _ = in["eventId"].(string)
+		return nil
+	}
+	raw, err := l.send(a)
+	if err != nil {
+		a.reportUnanswered(err, onceByEventID, id)
+		return err
+	}
+	return a.object(raw)
+}
+
+func orNo(yes bool) error {
+	if yes {
+		return nil
+	}
+	return errNo
+}
+
+// wholeTime is a time in seconds.
+type wholeTime int64
+
+// UnmarshalText parses seconds, e.g. 300, or a duration of whole seconds, e.g. 5m. The service validates the bounds.
+func (s *wholeTime) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		var d time.Duration
+		if d, err = time.ParseDuration(string(text)); d%time.Second != 0 {
+			err = strconv.ErrSyntax
+		}
+		n = int64(d / time.Second)
+	}
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q: write seconds, or a duration of whole seconds, e.g. 300 or 5m", text)
+	}
+	*s = wholeTime(n)
 	return nil
 }
 
-// EntitlementsList lists entitlements.
-type EntitlementsList struct{ Fresh }
-
-// Run prints the rows.
-func (c *EntitlementsList) Run(a *app) error {
-	return c.figures(a, "/entitlements", nil, "feature", "type", "allowed", "limit", "used", "held", "remaining", "limitBehavior", "resetAt")
-}
-
-// EntitlementsAccounts lists the accounts of a tenant.
-type EntitlementsAccounts struct {
-	TenantID string `required:"" placeholder:"ID" aliases:"tenant" help:"The tenant."`
-	Feature  string `placeholder:"KEY" help:"Of one feature."`
-	Period   string `placeholder:"PERIOD" help:"Of one period: 2026-05, 2026 or lifetime."`
-	Limit
-}
-
-// Run prints the rows.
-func (c *EntitlementsAccounts) Run(a *app) error {
-	query := url.Values{"tenantId": {c.TenantID}}
-	for name, value := range map[string]string{"feature": c.Feature, "periodKey": c.Period} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	return a.list("/quota/accounts", query, c.Limit.Limit, "feature", "periodKey", "used", "held", "openReservations", "limit", "limitBehavior")
+// readTTL reads a time in seconds.
+func readTTL(text string) (any, error) {
+	var s wholeTime
+	err := s.UnmarshalText([]byte(text))
+	return s, err
 }

@@ -7,34 +7,13 @@ import (
 	"slices"
 )
 
-// EntitlementsReconcile compares the accounts and the held reservations of a tenant with the log.
-type EntitlementsReconcile struct {
-	TenantID string `required:"" placeholder:"ID" aliases:"tenant" help:"The tenant."`
-	Repair   bool   `help:"Set the accounts that differ to the log, by an event each; needs --reason."`
-	Reason   string `placeholder:"TEXT" help:"The reason, recorded in the log."`
-}
-
-// Help returns the long help text.
-func (EntitlementsReconcile) Help() string {
-	return `Folds the accounts and the held reservations from the tenant's events and prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the service; find out which program did. --repair sets accounts, not reservations. Needs an operator's key with billing.
+const reconcileHelp = `Prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the service; find out which program did. Needs an operator's key with billing.
 
 Exit code 0: none differs, or all were repaired; 1: some differ; 2: not compared.`
-}
 
-// Run prints the accounts that differ. Without a result it exits with 2, never with 0 or 1.
-func (c *EntitlementsReconcile) Run(a *app) error {
-	if c.Repair && c.Reason == "" {
-		return errors.New("--repair changes accounts: give the reason by --reason")
-	}
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	body := map[string]any{"tenantId": c.TenantID}
-	if c.Repair {
-		body["repair"], body["reason"] = true, c.Reason
-	}
-	raw, err := cl.Post(a.ctx, "/quota/accounts/reconcile", "", body)
+// reconcile prints the accounts and reservations that differ. Without a result it exits with 2, never with 0 or 1.
+func reconcile(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
 		return cannotTell(err)
 	}
@@ -45,13 +24,7 @@ func (c *EntitlementsReconcile) Run(a *app) error {
 	if err := json.Unmarshal(raw, &result); err != nil || result.Drift == nil {
 		return cannotTell(fmt.Errorf("the answer is no comparison: %s", raw))
 	}
-	p := a.rows("feature", "periodKey", "used", "held", "reservationId", "was", "is")
-	for _, of := range slices.Concat(result.Drift, result.Reservations) {
-		if err := p.Row(of); err != nil {
-			return err
-		}
-	}
-	if err := p.Close(); err != nil {
+	if err := a.printAll(slices.Concat(result.Drift, result.Reservations), "feature", "periodKey", "used", "held", "reservationId", "was", "is"); err != nil {
 		return err
 	}
 	differ := false
@@ -68,8 +41,13 @@ func (c *EntitlementsReconcile) Run(a *app) error {
 		a.report("%d reservations differ from the log; they are not repaired: restore their rows.", n)
 		differ = true
 	}
-	if differ {
-		return errNo
+	return orNo(!differ)
+}
+
+// repairsForAReason refuses a repair without a reason.
+func repairsForAReason(_ *app, _ *call, in map[string]any) error {
+	if in["repair"] != nil && in["reason"] == nil {
+		return errors.New("--repair changes figures: give the reason by --reason")
 	}
 	return nil
 }

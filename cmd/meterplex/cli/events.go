@@ -15,11 +15,9 @@ import (
 
 // EventsCmd groups the events commands.
 type EventsCmd struct {
-	Query   EventsQuery   `cmd:"" help:"List events of the log."`
-	Show    EventsShow    `cmd:"" help:"Show one event."`
-	Lineage EventsLineage `cmd:"" help:"Show the causes and effects of an event."`
-	Tail    EventsTail    `cmd:"" help:"Show the newest events, and with -f those that come."`
-	Export  EventsExport  `cmd:"" help:"Write events to stdout, one JSON object for each line."`
+	Query  EventsQuery  `cmd:"" help:"List events of the log."`
+	Tail   EventsTail   `cmd:"" help:"Show the newest events, and with -f those that come."`
+	Export EventsExport `cmd:"" help:"Write events to stdout, one JSON object for each line."`
 }
 
 // wantedEvents holds the flags that select events.
@@ -84,21 +82,11 @@ func (c *EventsQuery) Run(a *app) error {
 	return nil
 }
 
-// EventsShow shows an event.
-type EventsShow struct {
-	ID       string `arg:"" help:"The eventId, or the position."`
-	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
-}
-
-// Run prints the envelope, and the id of its trace as traceparent headers and collectors write it.
-func (c *EventsShow) Run(a *app) error {
-	cl, err := a.newClient()
+// showEvent prints the envelope, and the id of its trace as traceparent headers and collectors write it.
+func showEvent(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
-		return err
-	}
-	raw, err := cl.Get(a.ctx, client.Path("events", c.ID), url.Values{"tenantId": {c.TenantID}})
-	if err != nil {
-		return producersID(err, c.ID)
+		return producersID(err, l.last())
 	}
 	return a.object(withTrace(raw))
 }
@@ -128,12 +116,6 @@ func producersID(err error, id string) error {
 	return err
 }
 
-// EventsLineage shows an event's causes and effects.
-type EventsLineage struct {
-	ID       string `arg:"" help:"The event's eventId, or its position."`
-	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; it is found sooner then."`
-}
-
 // graph is a lineage in the API's form.
 type graph struct {
 	Root  string `json:"root"`
@@ -148,16 +130,12 @@ type graph struct {
 	Truncated    bool                        `json:"truncated"`
 }
 
-// Run prints a tree: causes above the event, effects below. Other formats print the
+// showLineage prints a tree: causes above the event, effects below. Other formats print the
 // graph or its nodes.
-func (c *EventsLineage) Run(a *app) error {
-	cl, err := a.newClient()
+func showLineage(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
-		return err
-	}
-	raw, err := cl.Get(a.ctx, client.Path("events", c.ID, "lineage"), url.Values{"tenantId": {c.TenantID}})
-	if err != nil {
-		return producersID(err, c.ID)
+		return producersID(err, l.last())
 	}
 	if a.flags.Output == "json" {
 		return a.object(raw)
@@ -174,13 +152,7 @@ func (c *EventsLineage) Run(a *app) error {
 	if err := json.Unmarshal(raw, &nodes); err != nil {
 		return fmt.Errorf("read the lineage: %w", err)
 	}
-	p := a.rows("position", "recordedAt", "subject", "summary", "eventId")
-	for _, n := range nodes.Nodes {
-		if err := p.Row(n); err != nil {
-			return err
-		}
-	}
-	return p.Close()
+	return a.printAll(nodes.Nodes, "position", "recordedAt", "subject", "summary", "eventId")
 }
 
 func (a *app) tree(g *graph) {

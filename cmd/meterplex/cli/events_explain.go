@@ -3,39 +3,19 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
-// KnownAt holds the flags that select figures as of an earlier time or position.
-type KnownAt struct {
-	AsOfPosition string `placeholder:"POSITION" help:"As known at this position, e.g. 17-4711."`
-	AsOf         string `placeholder:"TIME" help:"As known at this time, RFC 3339."`
+// explaining holds the flags of an explanation that are not sent as they are.
+type explaining struct {
+	Limit    int  `placeholder:"N" help:"Maximum number of events; 0, the default, means all. Only all of them prove the figure."`
+	Rejected bool `help:"Show the events that are not in the figure instead, with the reasons."`
 }
 
-func (k *KnownAt) add(q url.Values) url.Values {
-	q["asOfPosition"], q["asOf"] = []string{k.AsOfPosition}, []string{k.AsOf}
-	return q
-}
-
-// UsageExplain shows the events behind a figure.
-type UsageExplain struct {
-	Feature        string `required:"" placeholder:"KEY" help:"The figure's feature."`
-	Period         string `required:"" placeholder:"PERIOD" help:"The figure's period: 2026-05, 2026 or lifetime."`
-	SubscriptionID string `placeholder:"ID" help:"Of one subscription; of all together without it."`
-	TenantID       string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
-	Limit          int    `placeholder:"N" help:"Maximum number of events; 0, the default, means all. Only all of them prove the figure."`
-	Rejected       bool   `help:"Show the events that are not in the figure instead, with the reasons."`
-	KnownAt
-}
-
-// Help returns the long help text.
-func (UsageExplain) Help() string {
-	return `Prints each event that the figure is the sum of, with the running sum; the figure and whether it adds up go to stderr. Exit code 1: it does not add up. With --rejected it reads one page, which proves that only for a figure of up to 1,000 events.`
-}
+const explainHelp = `Prints each event that the figure is the sum of, with the running sum; the figure and whether it adds up go to stderr. Exit code 1: it does not add up. With --rejected it reads one page, which proves that only for a figure of up to 1,000 events.`
 
 // explanation is a page in the API's form.
 type explanation struct {
@@ -49,13 +29,19 @@ type explanation struct {
 	RejectedMore bool              `json:"rejectedMore,omitempty"`
 }
 
-// Run prints the rows.
-func (c *UsageExplain) Run(a *app) error {
+// explain prints the rows.
+func explain(a *app, l *call) error {
+	c := flagOf[explaining](l, "Own")
 	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
-	q := c.add(url.Values{"feature": {c.Feature}, "period": {c.Period}, "subscriptionId": {c.SubscriptionID}, "tenantId": {c.TenantID}, "limit": {strconv.Itoa(client.PageSize(c.Limit, c.Limit))}})
+	r, err := l.request(a)
+	if err != nil {
+		return err
+	}
+	q := r.Query
+	q.Set("limit", strconv.Itoa(client.PageSize(c.Limit, c.Limit)))
 	columns := []string{"position", "eventId", "kind", "amount", "count", "runningTotal", "timestamp", "recordedAt", "verdictPosition"}
 	if c.Rejected {
 		q.Set("include", "rejected")
@@ -65,7 +51,7 @@ func (c *UsageExplain) Run(a *app) error {
 	seen := 0
 	for cursor := ""; ; {
 		q.Set("cursor", cursor)
-		raw, err := cl.Get(a.ctx, "/usage/aggregates/explain", q)
+		raw, err := cl.Do(a.ctx, r)
 		if err != nil {
 			return err
 		}
@@ -95,7 +81,7 @@ func (c *UsageExplain) Run(a *app) error {
 }
 
 // conclude reports the figure; cut says that more events than the listed ones belong to it.
-func (c *UsageExplain) conclude(a *app, p *output.Rows, e *explanation, seen int, cut bool) error {
+func (c *explaining) conclude(a *app, p *output.Rows, e *explanation, seen int, cut bool) error {
 	if err := p.Close(); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // TestNoCommandShadowsAGlobalFlag: no flag, alias or argument of a command has the name of a flag of all commands. A user who gives the
 // argument as a flag would set the global one: a webhook's URL as --url was the host that got the operator's key.
 func TestNoCommandShadowsAGlobalFlag(t *testing.T) {
-	parser, err := newConsole(t, nil).app.newParser(&grammar{})
+	parser, err := newConsole(t, nil).app.parserFor(&clientFlags{}, "")
 	must.OK(t, err)
 	var global []string
 	for _, flag := range parser.Model.Flags {

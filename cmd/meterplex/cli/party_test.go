@@ -172,6 +172,26 @@ func (p *fakeService) recordRequest(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// canonical returns a request with the members of its body in order.
+func canonical(t *testing.T, request string) string {
+	t.Helper()
+	at := strings.IndexByte(request, '{')
+	if at < 0 {
+		return request
+	}
+	d := json.NewDecoder(strings.NewReader(request[at:]))
+	d.UseNumber()
+	var body any
+	if err := d.Decode(&body); err != nil {
+		t.Fatalf("%s: %v", request, err)
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return request[:at] + string(text) + request[at+int(d.InputOffset()):]
+}
+
 func refuse(w http.ResponseWriter, status int, code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)

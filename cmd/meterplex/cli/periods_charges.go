@@ -3,20 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
-
-	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
-
-// PeriodsChargesCmd shows what a period costs.
-type PeriodsChargesCmd struct{ OneSnapshot }
-
-// Help returns the long help text.
-func (PeriodsChargesCmd) Help() string {
-	return `Each line is usage under one grant of a subscription, by the version of the price that the grant names: of a closed period by its billable amounts, of any other by its
-live figures. Lines of the status BEFORE or TRIALING cost 0, unless the plan charges trials. No invoice, and no tax.`
-}
 
 // chargesPage is a page of charges. Totals and Unpriced are of all pages.
 type chargesPage struct {
@@ -73,9 +61,9 @@ func (k *priceKey) UnmarshalJSON(raw []byte) error {
 // MarshalJSON writes the key alone.
 func (k priceKey) MarshalJSON() ([]byte, error) { return json.Marshal(k.Key) }
 
-// Run prints the charges, then their totals.
-func (c *PeriodsChargesCmd) Run(a *app) error {
-	whole, err := c.read(a)
+// showCharges prints the charges, then their totals.
+func showCharges(a *app, l *call) error {
+	whole, err := readCharges(a, l)
 	if err != nil {
 		return err
 	}
@@ -123,26 +111,16 @@ func lines(n int) string {
 	return strconv.Itoa(n) + " lines"
 }
 
-// read merges all pages into one. Totals are from the last page.
-func (c *PeriodsChargesCmd) read(a *app) (*chargesPage, error) {
-	cl, err := a.newClient()
-	if err != nil {
-		return nil, err
-	}
-	whole, q := &chargesPage{Data: []json.RawMessage{}}, url.Values{"limit": {strconv.Itoa(client.PageSize(0, 0))}, "snapshot": {c.Snapshot}}
-	for {
-		raw, err := cl.Get(a.ctx, c.path("charges"), q)
-		if err != nil {
-			return nil, err
-		}
+// readCharges merges all pages into one. Totals are from the last page.
+func readCharges(a *app, l *call) (*chargesPage, error) {
+	whole := &chargesPage{Data: []json.RawMessage{}}
+	return whole, l.pages(a, func(raw json.RawMessage) error {
 		var page chargesPage
 		if err := json.Unmarshal(raw, &page); err != nil {
-			return nil, fmt.Errorf("read charges: %w", err)
+			return fmt.Errorf("read charges: %w", err)
 		}
 		page.Data = append(whole.Data, page.Data...)
-		if whole = &page; page.NextCursor == nil {
-			return whole, nil
-		}
-		q.Set("cursor", *page.NextCursor)
-	}
+		*whole = page
+		return nil
+	})
 }

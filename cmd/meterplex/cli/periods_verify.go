@@ -10,16 +10,12 @@ import (
 	"os"
 )
 
-// PeriodsVerifyCmd computes the hash of frozen figures.
-type PeriodsVerifyCmd struct {
-	OneSnapshot
+// exportFile names a file with an export.
+type exportFile struct {
 	File string `placeholder:"FILE" help:"Read an export in JSON instead of asking the service."`
 }
 
-// Help returns the long help text.
-func (PeriodsVerifyCmd) Help() string {
-	return `Computes figuresHash from the answer alone, as docs/auditing.md describes. Exit code 1 if it differs. meterplex verify compares the frozen figures with the log.`
-}
+const verifyPeriodHelp = `It computes figuresHash from the answer alone, as docs/auditing.md describes. Exit code 1 if it differs. meterplex verify compares the frozen figures with the log.`
 
 // frozenPeriod holds the members of a period that its hash is computed from.
 type frozenPeriod struct {
@@ -56,23 +52,24 @@ func (p *frozenPeriod) hash() (string, error) {
 	return hex.EncodeToString(sum[:]), err
 }
 
-// Run prints both hashes.
-func (c *PeriodsVerifyCmd) Run(a *app) error {
-	raw, err := c.read(a)
+// verifyPeriod prints both hashes.
+func verifyPeriod(a *app, l *call) error {
+	raw, err := readExport(a, l)
 	if err != nil {
 		return err
 	}
 	var p frozenPeriod
+	period, tenant, snapshot := l.last(), *flagOf[*string](l, "InTenantId"), flagOf[*int64](l, "InSnapshot")
 	if err := json.Unmarshal(raw, &p); err != nil {
 		return fmt.Errorf("read the period: %w", err)
 	}
 	switch {
 	case p.FiguresHash == nil:
-		a.report("The period %s has no frozen figures.", c.Period)
+		a.report("The period %s has no frozen figures.", period)
 		return errNo
 	case p.NextCursor != nil:
 		return errors.New("the file holds only a page of the lines: export the period")
-	case p.TenantID != c.Tenant || p.PeriodKey != c.Period || c.Snapshot != "" && fmt.Sprint(*p.Snapshot) != c.Snapshot:
+	case p.TenantID != tenant || p.PeriodKey != period || snapshot != nil && int64(*p.Snapshot) != *snapshot:
 		return fmt.Errorf("the file is of tenant %s, period %s, snapshot %d", p.TenantID, p.PeriodKey, *p.Snapshot)
 	}
 	computed, err := p.hash()
@@ -98,9 +95,9 @@ func (c *PeriodsVerifyCmd) Run(a *app) error {
 	return nil
 }
 
-func (c *PeriodsVerifyCmd) read(a *app) (json.RawMessage, error) {
-	if c.File == "" {
-		return c.export(a)
+func readExport(a *app, l *call) (json.RawMessage, error) {
+	if file := flagOf[exportFile](l, "Own").File; file != "" {
+		return os.ReadFile(file)
 	}
-	return os.ReadFile(c.File)
+	return l.send(a)
 }

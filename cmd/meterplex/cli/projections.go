@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -16,16 +15,9 @@ import (
 
 // ProjectionsCmd groups the projections commands.
 type ProjectionsCmd struct {
-	List     ProjectionsList     `cmd:"" help:"List projections: the generations that readers see, and their freshness."`
-	Status   ProjectionsStatus   `cmd:"" help:"Show a projection, or a rebuild by its id."`
-	Rebuild  ProjectionsRebuild  `cmd:"" help:"Rebuild a projection from the log, beside the live one."`
-	Rebuilds ProjectionsRebuilds `cmd:"" help:"List rebuilds, the newest first."`
-	Diff     ProjectionsDiff     `cmd:"" help:"Show the changes of a rebuild."`
-	Events   ProjectionsEvents   `cmd:"" help:"Show the events behind the difference of a key."`
-	Promote  ProjectionsPromote  `cmd:"" help:"Promote a rebuild."`
-	Rollback ProjectionsRollback `cmd:"" help:"Roll back to the previous generation."`
-	Abandon  ProjectionsAbandon  `cmd:"" help:"Drop a rebuild."`
-	Verify   ProjectionsVerify   `cmd:"" help:"Compare a projection with the log. Exit code 0: no drift, 1: drift, 2: not compared."`
+	List   ProjectionsList   `cmd:"" help:"List projections: the generations that readers see, and their freshness."`
+	Status ProjectionsStatus `cmd:"" help:"Show a projection, or a rebuild by its id."`
+	Events ProjectionsEvents `cmd:"" help:"Show the events behind the difference of a key."`
 }
 
 // ProjectionsList lists projections.
@@ -51,11 +43,7 @@ func (c *ProjectionsList) Run(a *app) error {
 
 // projections reads all projections, which fit into one page.
 func (a *app) projections() ([]json.RawMessage, error) {
-	cl, err := a.newClient()
-	if err != nil {
-		return nil, err
-	}
-	raw, err := cl.Get(a.ctx, "/projections", nil)
+	raw, err := a.get("/projections", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -88,11 +76,7 @@ type ProjectionsStatus struct {
 // Run prints it.
 func (c *ProjectionsStatus) Run(a *app) error {
 	if isRebuildID(c.Name) {
-		cl, err := a.newClient()
-		if err != nil {
-			return err
-		}
-		raw, err := cl.Get(a.ctx, client.Path("rebuilds", c.Name), nil)
+		raw, err := a.get(client.Path("rebuilds", c.Name), nil)
 		if err != nil {
 			return err
 		}
@@ -117,58 +101,45 @@ func (c *ProjectionsStatus) Run(a *app) error {
 
 func isRebuildID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
 
-// ProjectionsRebuilds lists rebuilds.
-type ProjectionsRebuilds struct{ Limit }
-
-// Run prints the rows.
-func (c *ProjectionsRebuilds) Run(a *app) error {
-	return a.list("/rebuilds", nil, c.Limit.Limit, "id", "projection", "state", "purpose", "foldVersion", "tenantId", "periodKey", "differs", "createdAt", "reason")
-}
-
-// Scoped holds the flags that select a part of a projection.
-type Scoped struct {
-	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of one tenant only."`
-	Period   string `placeholder:"PERIOD" help:"Of one period only: 2026-05, 2026 or lifetime."`
-	Workers  int    `placeholder:"N" help:"How many partitions are folded at once; not given: half as many as the instance has processors."`
-}
-
-// body returns a request body with the given flags.
-func (s *Scoped) body(reason string) map[string]any {
-	body := map[string]any{}
-	for name, value := range map[string]string{"tenantId": s.TenantID, "periodKey": s.Period, "reason": reason} {
-		if value != "" {
-			body[name] = value
-		}
-	}
-	if s.Workers != 0 {
-		body["workers"] = s.Workers
-	}
-	return body
-}
-
-// Decided holds the common arguments of all decisions on a rebuild.
-type Decided struct {
-	ID     string `arg:"" help:"The rebuild's id."`
-	Reason string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
-	Once
-}
-
-func (c *Decided) decide(a *app, step string) error { return c.decideIf(a, step, "") }
-
-// decideIf is decide with an entity tag, with or without its quotes.
-func (c *Decided) decideIf(a *app, step, tag string) error {
-	if tag != "" && tag != "*" {
-		tag = `"` + strings.Trim(tag, `"`) + `"`
-	}
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := cl.PostIf(a.ctx, client.Path("rebuilds", c.ID, step), c.IdempotencyKey, tag, map[string]string{"reason": c.Reason})
+// decide sends a decision on a rebuild, and prints the rebuild.
+func decide(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
 		return err
 	}
 	return a.rebuild(raw)
+}
+
+// promoting holds the flags of a promotion.
+type promoting struct {
+	IfMatch string `placeholder:"ETAG" help:"Promote only if the difference is still the one with this etag, as projections diff -o json shows it."`
+	agreeing
+}
+
+// agreeing holds the flag that skips a confirmation.
+type agreeing struct {
+	Yes bool `help:"Skip the confirmation, although billed figures change."`
+}
+
+// promote asks for confirmation if billed figures change.
+func promote(a *app, l *call) error {
+	own := flagOf[promoting](l, "Own")
+	if err := a.confirmBilled(l.last(), "Promote it", own.Yes); err != nil {
+		return err
+	}
+	l.match = own.IfMatch
+	if l.match != "" && l.match != "*" {
+		l.match = `"` + strings.Trim(l.match, `"`) + `"` // with or without its quotes
+	}
+	return decide(a, l)
+}
+
+// rollBack asks for confirmation if billed figures change.
+func rollBack(a *app, l *call) error {
+	if err := a.confirmBilled(l.last(), "Roll it back", flagOf[agreeing](l, "Own").Yes); err != nil {
+		return err
+	}
+	return decide(a, l)
 }
 
 // rebuild prints a rebuild; a table omits its work units.
@@ -224,73 +195,27 @@ func without(raw json.RawMessage, name string) json.RawMessage {
 	return rest
 }
 
-// ProjectionsPromote promotes a rebuild.
-type ProjectionsPromote struct {
-	Decided
-	IfMatch string `placeholder:"ETAG" help:"Promote only if the difference is still the one with this etag, as projections diff -o json shows it."`
-	Yes     bool   `help:"Skip the confirmation, although billed figures change."`
-}
-
-// Run asks for confirmation if billed figures change.
-func (c *ProjectionsPromote) Run(a *app) error {
-	if err := a.confirmBilled(c.ID, "Promote it", c.Yes); err != nil {
-		return err
-	}
-	return c.decideIf(a, "promote", c.IfMatch)
-}
-
-// ProjectionsRollback rolls back a promotion.
-type ProjectionsRollback struct {
-	Decided
-	Yes bool `help:"Skip the confirmation, although billed figures change."`
-}
-
-// Run asks for confirmation if billed figures change.
-func (c *ProjectionsRollback) Run(a *app) error {
-	if err := a.confirmBilled(c.ID, "Roll it back", c.Yes); err != nil {
-		return err
-	}
-	return c.decide(a, "rollback")
-}
-
-// ProjectionsAbandon drops a rebuild.
-type ProjectionsAbandon struct{ Decided }
-
-// Run prints the rebuild.
-func (c *ProjectionsAbandon) Run(a *app) error { return c.decide(a, "abandon") }
-
-// ProjectionsVerify compares a projection with the log.
-type ProjectionsVerify struct {
-	Name   string `arg:"" help:"The projection's name, e.g. usage_aggregates."`
-	Repair bool   `help:"Replace the live rows where they differ; needs --reason."`
-	Reason string `placeholder:"TEXT" help:"The reason, recorded in the log."`
-	Scoped
-}
-
-// Run prints the keys that differ. Without a result it exits with 2, never with 0 or 1.
-func (c *ProjectionsVerify) Run(a *app) error {
-	if c.Repair && c.Reason == "" {
-		return fmt.Errorf("--repair changes figures: give the reason by --reason")
-	}
-	cl, err := a.newClient()
+// verifyProjection prints the keys that differ. Without a result it exits with 2, never with 0 or 1.
+func verifyProjection(a *app, l *call) error {
+	r, err := l.request(a)
 	if err != nil {
 		return err
 	}
-	body := c.body(c.Reason)
-	if c.Repair {
-		body["repair"] = true
-	}
-	v, err := a.verify(cl, c.Name, body)
+	v, err := a.verify(r)
 	if err != nil {
 		return cannotTell(err)
 	}
-	return c.conclude(a, v)
+	return v.conclude(a, l.last())
 }
 
 // verify makes the service compare a projection with the log, and waits for the result.
-func (a *app) verify(cl *client.Client, name string, body map[string]any) (*verifyOutcome, error) {
-	header := http.Header{"Idempotency-Key": {newKey()}, "Prefer": {"wait=30"}}
-	raw, err := cl.Send(a.ctx, http.MethodPost, client.Path("projections", name, "verify"), header, body)
+func (a *app) verify(r client.Request) (*verifyOutcome, error) {
+	cl, err := a.newClient()
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Prefer", "wait=30")
+	raw, err := cl.Do(a.ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -318,11 +243,11 @@ type verifyOutcome struct {
 	Drift     []json.RawMessage
 }
 
-func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
+func (v *verifyOutcome) conclude(a *app, name string) error {
 	if v.Differs == nil {
 		return fmt.Errorf("the verify %s ended %s without an outcome: %s", v.RebuildID, v.State, output.Printable(v.Failure))
 	}
-	columns, err := diffColumns(c.Name)
+	columns, err := diffColumns(name)
 	if err != nil {
 		return err
 	}
@@ -339,12 +264,12 @@ func (c *ProjectionsVerify) conclude(a *app, v *verifyOutcome) error {
 	}
 	switch {
 	case *v.Differs == 0:
-		a.report("%s agrees with the log, key for key.", c.Name)
+		a.report("%s agrees with the log, key for key.", name)
 		return nil
 	case v.State == "PROMOTED":
-		a.report("%s differs from the log for %s; rebuild %s repairs the rows.", c.Name, keys(*v.Differs), v.RebuildID)
+		a.report("%s differs from the log for %s; rebuild %s repairs the rows.", name, keys(*v.Differs), v.RebuildID)
 	default:
-		a.report("%s differs from the log for %s. --repair --reason TEXT repairs the rows.", c.Name, keys(*v.Differs))
+		a.report("%s differs from the log for %s. --repair --reason TEXT repairs the rows.", name, keys(*v.Differs))
 	}
 	return errNo
 }

@@ -13,15 +13,9 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 )
 
-// ProjectionsDiff shows a difference.
-type ProjectionsDiff struct {
-	ID       string   `arg:"" help:"The rebuild's id."`
-	All      bool     `help:"Include equal keys."`
+// differing holds the flags of a difference that are not sent.
+type differing struct {
 	Events   []string `placeholder:"KEY" help:"Show the events that make these keys' difference instead; a key is TENANT/FEATURE/PERIOD."`
-	TenantID string   `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
-	Feature  string   `placeholder:"KEY" help:"Of one feature."`
-	Period   string   `placeholder:"PERIOD" help:"Of one period."`
-	Priced   bool     `help:"Show what the figures cost, by the prices of the present."`
 	ExitCode bool     `help:"Exit with 1 if the rebuild changes anything, 0 if not, 2 if the comparison failed."`
 	Limit
 }
@@ -53,36 +47,31 @@ type diffTotals struct {
 	Unpriced        *int        `json:"unpriced,omitempty"`
 }
 
-// Run prints the rows and their totals.
-func (c *ProjectionsDiff) Run(a *app) error {
+// showDiff prints the rows and their totals.
+func showDiff(a *app, l *call) error {
+	c := flagOf[differing](l, "Own")
 	if len(c.Events) > 0 {
-		return a.diffEvents(c.ID, c.Events)
+		return a.diffEvents(l.last(), c.Events)
 	}
-	cl, err := a.newClient()
+	r, err := l.request(a)
 	if err != nil {
 		return err
 	}
-	whole, err := c.read(a, cl)
+	whole, err := a.diff(r, c.Limit.Limit)
 	if err != nil {
 		return cannotTell(err)
 	}
-	if err := c.print(a, whole); err != nil {
+	if err := a.printDiff(whole, r.Query.Has("priced")); err != nil {
 		return err
 	}
-	if c.ExitCode && whole.Totals.Differing > 0 {
-		return errNo
-	}
-	return nil
+	return orNo(!c.ExitCode || whole.Totals.Differing == 0)
 }
 
-// read merges all pages into one. The totals are from the first page's snapshot.
-func (c *ProjectionsDiff) read(a *app, cl *client.Client) (*diffPage, error) {
-	q := url.Values{"tenantId": {c.TenantID}, "feature": {c.Feature}, "periodKey": {c.Period}}
-	if c.All {
-		q.Set("all", "true")
-	}
-	if c.Priced {
-		q.Set("priced", "true")
+// diff merges all pages of a difference into one, up to limit rows. The totals are from the first page's snapshot.
+func (a *app) diff(r client.Request, limit int) (*diffPage, error) {
+	cl, err := a.newClient()
+	if err != nil {
+		return nil, err
 	}
 	var whole *diffPage
 	for {
@@ -90,8 +79,8 @@ func (c *ProjectionsDiff) read(a *app, cl *client.Client) (*diffPage, error) {
 		if whole != nil {
 			have = len(whole.Data)
 		}
-		q.Set("limit", strconv.Itoa(client.PageSize(c.Limit.Limit-have, c.Limit.Limit)))
-		raw, err := cl.Get(a.ctx, client.Path("rebuilds", c.ID, "diff"), q)
+		r.Query.Set("limit", strconv.Itoa(client.PageSize(limit-have, limit)))
+		raw, err := cl.Do(a.ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -107,15 +96,15 @@ func (c *ProjectionsDiff) read(a *app, cl *client.Client) (*diffPage, error) {
 		} else {
 			whole.Data = append(whole.Data, page.Data...)
 		}
-		if page.NextCursor == nil || len(whole.Data) == c.Limit.Limit {
+		if page.NextCursor == nil || len(whole.Data) == limit {
 			whole.NextCursor = nil
 			return whole, nil
 		}
-		q.Set("cursor", *page.NextCursor)
+		r.Query.Set("cursor", *page.NextCursor)
 	}
 }
 
-func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
+func (a *app) printDiff(whole *diffPage, priced bool) error {
 	if a.flags.Output == "json" {
 		raw, err := json.Marshal(whole)
 		if err != nil {
@@ -127,12 +116,12 @@ func (c *ProjectionsDiff) print(a *app, whole *diffPage) error {
 	if err != nil {
 		return err
 	}
-	if c.Priced {
+	if priced {
 		columns = append(columns, pricedColumns()...)
 	}
 	p := a.rows(columns...)
 	for _, row := range whole.Data {
-		if c.Priced && a.flags.Output != "ndjson" {
+		if priced && a.flags.Output != "ndjson" {
 			if row, err = withCharge(row); err != nil {
 				return err
 			}
@@ -273,11 +262,7 @@ func (a *app) confirmBilled(id, what string, yes bool) error {
 	if yes {
 		return nil
 	}
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := cl.Get(a.ctx, client.Path("rebuilds", id, "diff"), url.Values{"limit": {"1"}})
+	raw, err := a.get(client.Path("rebuilds", id, "diff"), url.Values{"limit": {"1"}})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,23 +12,20 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
-// ProjectionsRebuild starts a rebuild and waits for it.
-type ProjectionsRebuild struct {
-	Name   string `arg:"" help:"The projection's name, e.g. usage_aggregates."`
-	Reason string `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
-	Scoped
+// following holds the flags of a rebuild that is waited for.
+type following struct {
 	Wait     bool   `default:"true" negatable:"" help:"Wait until it is READY (default)."`
 	Progress string `enum:"bar,lines,json," default:"" placeholder:"FORM" help:"bar, lines or json. Not given: a bar on a terminal, else a line every 10 s."`
-	Once
 }
 
-// Run waits until the rebuild is READY or has failed, which is exit code 1.
-func (c *ProjectionsRebuild) Run(a *app) error {
+// startRebuild waits until the rebuild is READY or has failed, which is exit code 1.
+func startRebuild(a *app, l *call) error {
+	c := flagOf[following](l, "Own")
 	cl, err := a.newClient()
 	if err != nil {
 		return err
 	}
-	raw, err := cl.Post(a.ctx, client.Path("projections", c.Name, "rebuilds"), c.IdempotencyKey, c.body(c.Reason))
+	raw, err := l.send(a)
 	if err != nil {
 		return err
 	}
@@ -81,8 +77,6 @@ func isFolding(state string) bool { return state == "FOLDING" || state == "CATCH
 
 // ended reports whether a verify is over.
 func ended(state string) bool { return !isFolding(state) && state != "READY" }
-
-func newKey() string { return rand.Text() }
 
 // followEvery is how often a rebuild is polled.
 const followEvery = 500 * time.Millisecond

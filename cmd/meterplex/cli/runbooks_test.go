@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// command is a command of this program in a document, up to the end of its code.
-var command = regexp.MustCompile("(?m)(?:^|[`($ ])meterplex ([a-z][^`\n|>;&)]*)")
+// written is a command of this program in a document, up to the end of its code.
+var written = regexp.MustCompile("(?m)(?:^|[`($ ])meterplex ([a-z][^`\n|>;&)]*)")
 
 // TestTheCommandsOfRunbooksExist: with each of their flags. A command that is only named may lack required flags.
 func TestTheCommandsOfRunbooksExist(t *testing.T) {
@@ -23,7 +23,7 @@ func TestTheCommandsOfRunbooksExist(t *testing.T) {
 		text, err := os.ReadFile(page)
 		must.OK(t, err)
 		inCode := regexp.MustCompile("(?s)```.*?```|`[^`\n]+`").FindAllString(string(text), -1)
-		for _, found := range command.FindAllStringSubmatch(strings.Join(inCode, "\n"), -1) {
+		for _, found := range written.FindAllStringSubmatch(strings.Join(inCode, "\n"), -1) {
 			line, _, _ := strings.Cut(found[1], " #")
 			line = strings.TrimSuffix(line, " 2") // of 2>
 			line = regexp.MustCompile(`"[^"]*"|…|\$\w+`).ReplaceAllString(line, "x")
@@ -43,7 +43,7 @@ func TestTheCommandsOfRunbooksExist(t *testing.T) {
 func parses(t *testing.T, args []string) error {
 	t.Helper()
 	a := &app{stdout: io.Discard, stderr: io.Discard}
-	parser, err := a.parserFor(&grammar{}, args[0])
+	parser, err := a.parserFor(&clientFlags{}, args[0])
 	must.OK(t, err)
 	_, err = parser.Parse(args)
 	return err

@@ -14,16 +14,7 @@ import (
 
 // SchemasCmd groups the schemas commands.
 type SchemasCmd struct {
-	List SchemasList `cmd:"" help:"List the versions of all subjects, with their topics."`
 	Show SchemasShow `cmd:"" help:"Show the JSON Schema of an event's payload."`
-}
-
-// SchemasList lists schemas.
-type SchemasList struct{ Limit }
-
-// Run prints the rows.
-func (c *SchemasList) Run(a *app) error {
-	return a.list("/schemas", nil, c.Limit.Limit, "subject", "version", "topic", "retention", "recorded")
 }
 
 // SchemasShow shows a schema.

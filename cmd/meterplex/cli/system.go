@@ -17,24 +17,13 @@ import (
 
 // SystemCmd groups the system commands.
 type SystemCmd struct {
-	Show      SystemShow      `cmd:"" help:"Show the log's id, the lives of the database server, and where each partition's epoch begins."`
-	Ready     SystemReady     `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
-	Overview  SystemOverview  `cmd:"" help:"Show rates, lags and items that need attention."`
-	Instances SystemInstances `cmd:"" help:"List the instances of the last day, with their roles, versions and states."`
-	Instance  SystemInstance  `cmd:"" help:"Show the instance that answers: its roles, its version and its settings, without secrets."`
-	Identity  SystemIdentity  `cmd:"" help:"Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."`
+	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
+	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
 }
 
-// SystemShow reads GET /system.
-type SystemShow struct{}
-
-// Run prints the log's id and the server's lives; other formats include the partitions.
-func (c *SystemShow) Run(a *app) error {
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := cl.Get(a.ctx, "/system", nil)
+// showSystem prints the log's id and the server's lives; other formats include the partitions.
+func showSystem(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
 		return err
 	}
@@ -49,35 +38,12 @@ func (c *SystemShow) Run(a *app) error {
 		return fmt.Errorf("reading the system: %w", err)
 	}
 	a.report("Log %s. Lives of the database server, newest first:", answer.LogID)
-	p := a.rows("reason", "startedAt", "raisedAt", "timeline", "systemIdentifier", "partitions")
-	for _, life := range answer.Lives {
-		if err := p.Row(life); err != nil {
-			return err
-		}
-	}
-	return p.Close()
+	return a.printAll(answer.Lives, "reason", "startedAt", "raisedAt", "timeline", "systemIdentifier", "partitions")
 }
 
-// SystemInstances reads GET /system/instances.
-type SystemInstances struct {
-	Limit int `default:"100" help:"Rows to print; 0 prints all."`
-}
-
-// Run prints the instances.
-func (c *SystemInstances) Run(a *app) error {
-	return a.list("/system/instances", nil, c.Limit, "id", "state", "version", "roles", "startedAt", "seenAt", "endedAt")
-}
-
-// SystemInstance reads GET /system/instance.
-type SystemInstance struct{}
-
-// Run prints the settings of the instance; other formats than table include its roles and version.
-func (c *SystemInstance) Run(a *app) error {
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := cl.Get(a.ctx, "/system/instance", nil)
+// showInstance prints the settings of the instance; other formats than table include its roles and version.
+func showInstance(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
 		return err
 	}
@@ -93,13 +59,7 @@ func (c *SystemInstance) Run(a *app) error {
 		return fmt.Errorf("reading the instance: %w", err)
 	}
 	a.report("Instance %s, version %s, roles %s", output.Printable(answer.ID), output.Printable(answer.Version), output.Printable(strings.Join(answer.Roles, ",")))
-	p := a.rows("name", "value", "origin")
-	for _, setting := range answer.Settings {
-		if err := p.Row(setting); err != nil {
-			return err
-		}
-	}
-	return p.Close()
+	return a.printAll(answer.Settings, "name", "value", "origin")
 }
 
 // SystemReady reads GET /readyz of an instance. Container health checks run it with --here --retry-for=0s.
@@ -152,16 +112,9 @@ func urlHere(cfg config.Config) (string, error) {
 	return scheme + "://" + net.JoinHostPort(host, port), nil
 }
 
-// SystemIdentity shows the identity's figures.
-type SystemIdentity struct{}
-
-// Run prints the figures; the exit code says whether they add up.
-func (c *SystemIdentity) Run(a *app) error {
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	raw, err := cl.Get(a.ctx, "/system/identity", nil)
+// showIdentity prints the figures; the exit code says whether they add up.
+func showIdentity(a *app, l *call) error {
+	raw, err := l.send(a)
 	if err != nil {
 		return err
 	}
@@ -179,8 +132,5 @@ func (c *SystemIdentity) Run(a *app) error {
 	if err := a.object(raw); err != nil {
 		return err
 	}
-	if !*answer.Holds {
-		return errNo
-	}
-	return nil
+	return orNo(*answer.Holds)
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"time"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/importer"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
@@ -50,8 +52,10 @@ func (c *UsageImport) await(a *app, sum *importer.Summary) error {
 // awaitTenant returns how many of a tenant's events are not counted, and how to list them.
 func (c *UsageImport) awaitTenant(a *app, to *importer.Recipient) (count int64, lists string, err error) {
 	to.Client.RetryFor = c.Wait
+	r := client.Request{Method: http.MethodGet, Path: "/usage/aggregates", Query: url.Values{"limit": {"1"}}}
 	fresh := Fresh{MinPosition: to.Last(), Wait: min(c.Wait, maxWait)}
-	if _, err := fresh.read(a, to.Client, "/usage/aggregates", url.Values{"limit": {"1"}}, ""); err != nil {
+	fresh.add(&r)
+	if _, err := to.Client.Do(a.ctx, r); err != nil {
 		return 0, "", fmt.Errorf("wait for the figures: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, listFor)

@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -11,34 +10,25 @@ import (
 	"github.com/meterplex/meterplex/projections/series"
 )
 
-// UsageSeries shows the usage of a feature over time.
-type UsageSeries struct {
-	Feature     string   `required:"" placeholder:"KEY" help:"Of this feature."`
-	From        string   `placeholder:"TIME" help:"From this time on, cut to a bucket. Not given: 24 hours, 30 days or 12 months before --to."`
-	To          string   `placeholder:"TIME" help:"Before this time, up to the end of its bucket. Not given: now."`
-	Granularity string   `enum:"hour,day,month" default:"day" placeholder:"LENGTH" help:"The length of a bucket: hour, day or month, in UTC (default day)."`
-	GroupBy     []string `placeholder:"KEY" help:"By the values of a metadata key that the feature declares; at most two."`
-	TenantID    string   `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
-	Fresh
+// rangeOfSeries sets the range of whole buckets, and the names of the groups.
+func rangeOfSeries(a *app, _ *call, in map[string]any) error {
+	text := func(name string) string { s, _ := in[name].(string); return s }
+	from, to, err := between(series.Granularity(text("granularity")), text("from"), text("to"), a.now())
+	in["from"], in["to"] = from.Format(time.RFC3339), to.Format(time.RFC3339)
+	keys, _ := in["groupBy"].([]string)
+	for i, key := range keys {
+		keys[i] = "metadata." + strings.TrimPrefix(key, "metadata.")
+	}
+	return err
 }
 
-// Run prints the buckets.
-func (c *UsageSeries) Run(a *app) error {
-	from, to, err := c.between(a.now())
+// showSeries prints the buckets.
+func showSeries(a *app, l *call) error {
+	all, err := l.figureList(a, "")
 	if err != nil {
 		return err
 	}
-	q := url.Values{"feature": {c.Feature}, "from": {from.Format(time.RFC3339)}, "to": {to.Format(time.RFC3339)}, "granularity": {c.Granularity}, "tenantId": {c.TenantID}}
-	columns := []string{"start", "amount", "eventCount"}
-	for _, key := range c.GroupBy {
-		name := "metadata." + strings.TrimPrefix(key, "metadata.")
-		q.Add("groupBy", name)
-		columns = append(columns, name)
-	}
-	all, err := c.all(a, "/usage", q)
-	if err != nil {
-		return err
-	}
+	columns := append([]string{"start", "amount", "eventCount"}, flagOf[[]string](l, "InGroupBy")...)
 	if a.flags.Output == "json" {
 		raw, err := json.Marshal(all)
 		if err != nil {
@@ -87,9 +77,8 @@ func flattened(raw json.RawMessage) (json.RawMessage, error) {
 }
 
 // between returns the range of whole buckets that contains the times of the flags.
-func (c *UsageSeries) between(now time.Time) (from, to time.Time, err error) {
-	g := series.Granularity(c.Granularity)
-	if to, err = timeFlag("--to", c.To, now); err != nil {
+func between(g series.Granularity, first, last string, now time.Time) (from, to time.Time, err error) {
+	if to, err = timeFlag("--to", last, now); err != nil {
 		return from, to, err
 	}
 	if start := g.Floor(to); start.Equal(to) {
@@ -98,7 +87,7 @@ func (c *UsageSeries) between(now time.Time) (from, to time.Time, err error) {
 		to = g.Next(start)
 	}
 	ago := map[series.Granularity]time.Time{series.Hour: to.Add(-24 * time.Hour), series.Day: to.AddDate(0, 0, -30), series.Month: to.AddDate(-1, 0, 0)}[g]
-	from, err = timeFlag("--from", c.From, ago)
+	from, err = timeFlag("--from", first, ago)
 	return g.Floor(from), to, err
 }
 

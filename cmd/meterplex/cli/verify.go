@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -166,7 +168,8 @@ func (s verifiedService) Identity() (json.RawMessage, error) {
 func (s verifiedService) Projections() ([]json.RawMessage, error) { return s.projections() }
 
 func (s verifiedService) VerifyProjection(name string) (verify.ProjectionVerify, error) {
-	v, err := s.verify(s.client, name, map[string]any{"reason": "meterplex verify"})
+	v, err := s.verify(client.Request{Method: http.MethodPost, Path: client.Path("projections", name, "verify"),
+		Header: http.Header{"Idempotency-Key": {rand.Text()}}, Body: []byte(`{"reason":"meterplex verify"}`)})
 	if err != nil {
 		return verify.ProjectionVerify{}, err
 	}

@@ -26,20 +26,3 @@ type Entitlement struct {
 	Price         string `json:"price,omitempty"`
 	ChargeTrial   bool   `json:"chargeTrial,omitempty"`
 }
-
-// Price is a price of an amount, in micro-units.
-type Price struct {
-	Name        string      `json:"name"`
-	Currency    string      `json:"currency"`
-	Model       string      `json:"model"`
-	MicroUnits  *int64      `json:"microUnits,omitempty"`
-	PackageSize int64       `json:"packageSize,omitempty"`
-	Tiers       []PriceTier `json:"tiers,omitempty"`
-}
-
-// PriceTier is a tier of a price; UpTo is nil in the last.
-type PriceTier struct {
-	UpTo           *int64 `json:"upTo,omitempty"`
-	MicroUnits     int64  `json:"microUnits"`
-	FlatMicroUnits int64  `json:"flatMicroUnits,omitempty"`
-}

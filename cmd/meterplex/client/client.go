@@ -95,19 +95,10 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values) (json.R
 // Post creates a resource; the Idempotency-Key makes retries safe. An empty once
 // means a new key for this call.
 func (c *Client) Post(ctx context.Context, path, once string, body any) (json.RawMessage, error) {
-	return c.PostIf(ctx, path, once, "", body)
-}
-
-// PostIf is Post with the header If-Match, unless the tag is empty.
-func (c *Client) PostIf(ctx context.Context, path, once, tag string, body any) (json.RawMessage, error) {
 	if once == "" {
 		once = rand.Text()
 	}
-	header := http.Header{"Idempotency-Key": {once}}
-	if tag != "" {
-		header.Set("If-Match", tag)
-	}
-	return c.Send(ctx, http.MethodPost, path, header, body)
+	return c.Send(ctx, http.MethodPost, path, http.Header{"Idempotency-Key": {once}}, body)
 }
 
 // Send sends a body as JSON; nil is no body.
