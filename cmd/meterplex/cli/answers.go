@@ -74,3 +74,14 @@ func (a *app) create(path, once string, body any) error {
 	}
 	return a.object(raw)
 }
+
+// printAll prints rows.
+func (a *app) printAll(list []json.RawMessage, columns ...string) error {
+	rows := a.rows(columns...)
+	for _, row := range list {
+		if err := rows.Row(row); err != nil {
+			return err
+		}
+	}
+	return rows.Close()
+}

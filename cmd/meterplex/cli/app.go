@@ -50,29 +50,29 @@ type grammar struct {
 	Tour    TourCmd    `cmd:"" help:"Take a guided tour of the service."`
 	Migrate MigrateCmd `cmd:"" help:"Bring the database's schema up to date."`
 
-	Tenants       TenantsCmd      `cmd:"" help:"Customers whose usage is metered."`
-	Keys          struct{}        `cmd:"" help:"API keys of tenants, and operator keys."`
-	Features      struct{}        `cmd:"" help:"Features that tenants can use."`
-	Plans         struct{}        `cmd:"" help:"Named sets of entitlements."`
-	Prices        struct{}        `cmd:"" help:"Prices of amounts, by which usage is charged."`
-	Subscriptions struct{}        `cmd:"" help:"Which tenant has which plan."`
-	Usage         UsageCmd        `cmd:"" help:"Usage events and their sums."`
-	Events        EventsCmd       `cmd:"" help:"The event log: the whole history."`
-	Entitlements  EntitlementsCmd `cmd:"" help:"Features that a tenant may use now."`
-	DeadLetters   DeadLettersCmd  `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
-	Replay        struct{}        `cmd:"" help:"Publish or consume events again."`
-	Periods       struct{}        `cmd:"" help:"Closed periods and their frozen figures."`
-	Adjustments   struct{}        `cmd:"" help:"Differences of closed periods, to approve or to waive."`
-	Pushes        struct{}        `cmd:"" help:"Amounts that a billing provider counts."`
-	Sagas         struct{}        `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
-	Webhooks      struct{}        `cmd:"" help:"Endpoints that get events of a tenant."`
-	Thresholds    struct{}        `cmd:"" help:"Used amounts at which a tenant gets an event."`
-	Outbox        OutboxCmd       `cmd:"" help:"The log on its way to the topics."`
-	Projections   ProjectionsCmd  `cmd:"" help:"Read models: their rebuilds, differences and proof."`
-	Schemas       SchemasCmd      `cmd:"" help:"JSON Schemas of the payloads of events."`
-	System        SystemCmd       `cmd:"" help:"The service as a whole."`
-	Doctor        DoctorCmd       `cmd:"" help:"Check clocks, servers, access and the pipeline, each with a remedy."`
-	Verify        VerifyCmd       `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
+	Tenants       TenantsCmd     `cmd:"" help:"Customers whose usage is metered."`
+	Keys          struct{}       `cmd:"" help:"API keys of tenants, and operator keys."`
+	Features      struct{}       `cmd:"" help:"Features that tenants can use."`
+	Plans         struct{}       `cmd:"" help:"Named sets of entitlements."`
+	Prices        struct{}       `cmd:"" help:"Prices of amounts, by which usage is charged."`
+	Subscriptions struct{}       `cmd:"" help:"Which tenant has which plan."`
+	Usage         UsageCmd       `cmd:"" help:"Usage events and their sums."`
+	Events        EventsCmd      `cmd:"" help:"The event log: the whole history."`
+	Entitlements  struct{}       `cmd:"" help:"Features that a tenant may use now."`
+	DeadLetters   struct{}       `cmd:"" name:"dead-letters" help:"Events that failed, with reasons and outcomes."`
+	Replay        struct{}       `cmd:"" help:"Publish or consume events again."`
+	Periods       struct{}       `cmd:"" help:"Closed periods and their frozen figures."`
+	Adjustments   struct{}       `cmd:"" help:"Differences of closed periods, to approve or to waive."`
+	Pushes        struct{}       `cmd:"" help:"Amounts that a billing provider counts."`
+	Sagas         struct{}       `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
+	Webhooks      struct{}       `cmd:"" help:"Endpoints that get events of a tenant."`
+	Thresholds    struct{}       `cmd:"" help:"Used amounts at which a tenant gets an event."`
+	Outbox        OutboxCmd      `cmd:"" help:"The log on its way to the topics."`
+	Projections   ProjectionsCmd `cmd:"" help:"Read models: their rebuilds, differences and proof."`
+	Schemas       SchemasCmd     `cmd:"" help:"JSON Schemas of the payloads of events."`
+	System        SystemCmd      `cmd:"" help:"The service as a whole."`
+	Doctor        DoctorCmd      `cmd:"" help:"Check clocks, servers, access and the pipeline, each with a remedy."`
+	Verify        VerifyCmd      `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
 
 	ConfigNoun ConfigCmd     `cmd:"" name:"config" help:"Settings and where they come from."`
 	Version    VersionCmd    `cmd:"" help:"Show which build this is."`

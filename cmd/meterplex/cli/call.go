@@ -163,11 +163,11 @@ func readFile(name string) (any, error) {
 
 // send sends the request, and returns the answer.
 func (l *call) send(a *app) (json.RawMessage, error) {
-	r, err := l.request(a)
+	cl, err := a.newClient()
 	if err != nil {
 		return nil, err
 	}
-	cl, err := a.newClient()
+	r, err := l.request(a)
 	if err != nil {
 		return nil, err
 	}

@@ -30,11 +30,6 @@ type command struct {
 	run   func(*app, *call) error                 // nil: send the request, and print the answer
 }
 
-// Once holds the Idempotency-Key of a creation.
-type Once struct {
-	IdempotencyKey string `placeholder:"TEXT" help:"Creating again with the same text gives the first answer instead of a second one. Not given: a new one for each call."`
-}
-
 // Limit holds the maximum number of rows of a list.
 type Limit struct {
 	Limit int `placeholder:"N" help:"Maximum number of rows; 0, the default, means all."`

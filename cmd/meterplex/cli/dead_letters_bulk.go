@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,40 +10,28 @@ import (
 	"os"
 	"strings"
 
-	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
-// DeadLettersCmd groups the commands of dead letters that are not one request.
-type DeadLettersCmd struct {
-	Bulk DeadLettersBulk `cmd:"" help:"Retry or discard the dead letters that match a filter, after a preview."`
-}
-
-// letterFilter holds the flags that select dead letters.
+// letterFilter holds the flags that select dead letters, in the form of the request.
 type letterFilter struct {
-	Status      string `placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
-	Stage       string `placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
-	TenantID    string `placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
-	Fingerprint string `placeholder:"HEX" help:"Of one cause, as groups shows it."`
-	Feature     string `placeholder:"KEY" help:"Of one feature."`
-	Consumer    string `placeholder:"NAME" help:"Of the consumer that failed."`
-	Topic       string `placeholder:"NAME" help:"Of the failed event's topic."`
-	From        string `placeholder:"TIME" help:"First failed at or after this time, RFC 3339."`
-	To          string `placeholder:"TIME" help:"First failed before this time, RFC 3339."`
+	Status      string   `json:"status,omitempty" placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
+	Stage       string   `json:"stage,omitempty" placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
+	TenantID    string   `json:"tenantId,omitempty" placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
+	Fingerprint string   `json:"fingerprint,omitempty" placeholder:"HEX" help:"Of one cause, as groups shows it."`
+	Feature     string   `json:"feature,omitempty" placeholder:"KEY" help:"Of one feature."`
+	Consumer    string   `json:"consumer,omitempty" placeholder:"NAME" help:"Of the consumer that failed."`
+	Topic       string   `json:"topic,omitempty" placeholder:"NAME" help:"Of the failed event's topic."`
+	From        string   `json:"from,omitempty" placeholder:"TIME" help:"First failed at or after this time, RFC 3339."`
+	To          string   `json:"to,omitempty" placeholder:"TIME" help:"First failed before this time, RFC 3339."`
+	Code        string   `json:"reason,omitempty" placeholder:"CODE" help:"With this code."`
+	IDs         []string `json:"ids,omitempty" name:"id" placeholder:"ID" help:"By their ids; may be given more than once."`
 }
 
-// DeadLettersBulk retries or discards many dead letters at once.
-type DeadLettersBulk struct {
-	Action string `arg:"" enum:"retry,discard" help:"retry or discard."`
+// bulkFlags holds the flags of a bulk that are not members of its request.
+type bulkFlags struct {
 	letterFilter
-	Code   string   `placeholder:"CODE" help:"With this code."`
-	IDs    []string `name:"id" placeholder:"ID" help:"By their ids; may be given more than once."`
-	Reason string   `required:"" placeholder:"TEXT" help:"The reason, recorded in the log."`
-	DryRun bool     `help:"Only show the effect."`
-	Yes    bool     `help:"Skip the confirmation."`
-
-	ExpectedMatched *int `placeholder:"N" help:"Change no dead letter unless N match. Without --yes it is the number that was confirmed."`
-	Once
+	Yes bool `help:"Skip the confirmation."`
 }
 
 // bulkResult is the part of a response that is used in messages.
@@ -53,64 +42,61 @@ type bulkResult struct {
 	Refused   []json.RawMessage `json:"refused"`
 }
 
-// Run prints the result. Without --yes it first shows a dry run and asks for
-// confirmation.
-func (c *DeadLettersBulk) Run(a *app) error {
-	cl, err := a.newClient()
-	if err != nil {
-		return err
-	}
-	if !c.Yes || c.DryRun {
-		raw, plan, err := c.send(a, cl, true)
+// bulk prints the result. Without --yes it first shows a dry run and asks for confirmation.
+func bulk(a *app, l *call) error {
+	own, dry := flagOf[bulkFlags](l, "Own"), flagOf[*bool](l, "InDryRun")
+	dryRun := dry != nil && *dry
+	var confirmed *int
+	if !own.Yes || dryRun {
+		raw, plan, err := sendBulk(a, l, true, nil)
 		if err != nil {
 			return err
 		}
-		if c.DryRun {
+		if dryRun {
 			return a.bulk(raw, plan)
 		}
+		action := *flagOf[*string](l, "InAction")
 		if plan.Eligible == 0 {
-			a.report("Nothing to %s: %d match, none of them can be.", c.Action, plan.Matched)
+			a.report("Nothing to %s: %d match, none of them can be.", action, plan.Matched)
 			return errors.Join(a.bulk(raw, plan), errNo)
 		}
-		agreed, err := a.agreed(fmt.Sprintf("%d match, %d would be left alone. %s %d dead letters?", plan.Matched, plan.Matched-plan.Eligible, c.Action, plan.Eligible))
+		agreed, err := a.agreed(fmt.Sprintf("%d match, %d would be left alone. %s %d dead letters?", plan.Matched, plan.Matched-plan.Eligible, action, plan.Eligible))
 		if err != nil {
 			return err
 		}
 		if !agreed {
 			return errNo
 		}
-		if c.ExpectedMatched == nil {
-			c.ExpectedMatched = &plan.Matched
-		}
+		confirmed = &plan.Matched
 	}
-	raw, done, err := c.send(a, cl, false)
+	raw, done, err := sendBulk(a, l, false, confirmed)
 	if err != nil {
 		return err
 	}
 	return a.bulk(raw, done)
 }
 
-func (c *DeadLettersBulk) send(a *app, cl *client.Client, dryRun bool) (raw json.RawMessage, result bulkResult, err error) {
-	filter := map[string]any{}
-	for name, value := range map[string]string{"status": c.Status, "stage": c.Stage, "tenantId": c.TenantID, "reason": c.Code, "fingerprint": c.Fingerprint,
-		"feature": c.Feature, "consumer": c.Consumer, "topic": c.Topic, "from": c.From, "to": c.To} {
-		if value != "" {
-			filter[name] = value
+// sendBulk sends the request; confirmed is the number of dead letters that were shown, nil if none were.
+func sendBulk(a *app, l *call, dryRun bool, confirmed *int) (raw json.RawMessage, result bulkResult, err error) {
+	l.amend = func(_ *app, _ *call, in map[string]any) error {
+		in["filter"], in["dryRun"] = flagOf[bulkFlags](l, "Own").letterFilter, dryRun
+		if confirmed != nil && in["expectedMatched"] == nil {
+			in["expectedMatched"] = *confirmed
 		}
+		return nil
 	}
-	if len(c.IDs) > 0 {
-		filter["ids"] = c.IDs
-	}
-	once := c.IdempotencyKey
-	if dryRun {
-		once = "" // a dry run must not use the key: the real request would return its response
-	}
-	body := map[string]any{"action": c.Action, "filter": filter, "reason": c.Reason, "dryRun": dryRun}
-	if c.ExpectedMatched != nil {
-		body["expectedMatched"] = *c.ExpectedMatched
-	}
-	raw, err = cl.Post(a.ctx, "/dead-letters/bulk", once, body)
+	r, err := l.request(a)
 	if err != nil {
+		return nil, result, err
+	}
+	if dryRun { // it must not use the key of the request: the real one would get its answer
+		r.Header.Set("Idempotency-Key", rand.Text())
+	}
+	cl, err := a.newClient()
+	if err != nil {
+		return nil, result, err
+	}
+	if raw, err = cl.Do(a.ctx, r); err != nil {
 		return nil, result, err
 	}
 	if err := json.Unmarshal(raw, &result); err != nil {
@@ -119,7 +105,7 @@ func (c *DeadLettersBulk) send(a *app, cl *client.Client, dryRun bool) (raw json
 	return raw, result, nil
 }
 
-// bulk prints a response; a table has a row for each reason of refusal.
+// bulk prints an answer; a table has a row for each reason of refusal.
 func (a *app) bulk(raw json.RawMessage, r bulkResult) error {
 	if a.flags.Output != "table" {
 		return a.object(raw)

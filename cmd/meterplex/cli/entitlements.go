@@ -10,12 +10,6 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
 
-// EntitlementsCmd groups the commands of entitlements that are not one request.
-type EntitlementsCmd struct {
-	Consume EntitlementsConsume `cmd:"" help:"Use an amount if the limit allows it. Exit code 0 granted and recorded, 1 refused."`
-	Reserve EntitlementsReserve `cmd:"" help:"Hold an amount if the limit allows it, until it is committed or released. Exit code 0 held, 1 refused."`
-}
-
 // checkEntitlement prints the answer and returns it as the exit code.
 func checkEntitlement(a *app, l *call) error {
 	raw, err := l.send(a)
@@ -60,17 +54,8 @@ After a failure send the same ids again: usage that was recorded gets its first 
 
 // commitReservation prints the usage.
 func commitReservation(a *app, l *call) error {
-	var id string
-	l.amend = func(_ *app, _ *call, in map[string]any) error {
-		if in["eventId"] == nil {
-			in["eventId"] = client.NewEventID()
-		}
-		id, _ = in["eventId"].(string)
-		return nil
-	}
-	raw, err := l.send(a)
+	raw, err := l.sendUnder(a, "eventId", onceByEventID)
 	if err != nil {
-		a.reportUnanswered(err, onceByEventID, id)
 		return err
 	}
 	return a.object(raw)
@@ -83,29 +68,20 @@ func orNo(yes bool) error {
 	return errNo
 }
 
-// wholeTime is a time in seconds.
-type wholeTime int64
-
-// UnmarshalText parses seconds, e.g. 300, or a duration of whole seconds, e.g. 5m. The service validates the bounds.
-func (s *wholeTime) UnmarshalText(text []byte) error {
-	n, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		var d time.Duration
-		if d, err = time.ParseDuration(string(text)); d%time.Second != 0 {
-			err = strconv.ErrSyntax
+// seconds reads a time in whole seconds, at least so many: 300, or 5m. The service validates the bounds.
+func seconds(least int64) func(text string) (any, error) {
+	return func(text string) (any, error) {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			var d time.Duration
+			if d, err = time.ParseDuration(text); d%time.Second != 0 {
+				err = strconv.ErrSyntax
+			}
+			n = int64(d / time.Second)
 		}
-		n = int64(d / time.Second)
+		if err != nil || n < least {
+			return nil, fmt.Errorf("%q: write seconds, or a duration of whole seconds, e.g. 300 or 5m", text)
+		}
+		return n, nil
 	}
-	if err != nil || n < 1 {
-		return fmt.Errorf("%q: write seconds, or a duration of whole seconds, e.g. 300 or 5m", text)
-	}
-	*s = wholeTime(n)
-	return nil
-}
-
-// readTTL reads a time in seconds.
-func readTTL(text string) (any, error) {
-	var s wholeTime
-	err := s.UnmarshalText([]byte(text))
-	return s, err
 }

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-const reconcileHelp = `Prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the service; find out which program did. Needs an operator's key with billing.
+const reconcileHelp = `Prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the service;
+find out which program did. Needs an operator's key with billing.
 
 Exit code 0: none differs, or all were repaired; 1: some differ; 2: not compared.`
 
@@ -46,7 +47,7 @@ func reconcile(a *app, l *call) error {
 
 // repairsForAReason refuses a repair without a reason.
 func repairsForAReason(_ *app, _ *call, in map[string]any) error {
-	if in["repair"] != nil && in["reason"] == nil {
+	if in["repair"] == true && in["reason"] == nil {
 		return errors.New("--repair changes figures: give the reason by --reason")
 	}
 	return nil

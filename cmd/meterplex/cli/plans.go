@@ -48,6 +48,7 @@ const plansHelp = `An entitlement is written feature=limit,behavior,period and, 
     --entitlement input_tokens=unlimited,SOFT,MONTHLY
     --entitlement sso
 
-The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER; the last words onIngest of the API, record by default, the key of a price behind price:, and trial:charged if usage of a trial is charged. A BOOLEAN feature is its name alone.
+The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER;
+the last words onIngest of the API, record by default, the key of a price behind price:, and trial:charged if usage of a trial is charged. A BOOLEAN feature is its name alone.
 
 A change of a plan changes no subscription that runs: subscriptions update --plan applies it.`

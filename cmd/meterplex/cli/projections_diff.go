@@ -61,7 +61,7 @@ func showDiff(a *app, l *call) error {
 	if err != nil {
 		return cannotTell(err)
 	}
-	if err := a.printDiff(whole, r.Query.Has("priced")); err != nil {
+	if err := a.printDiff(whole, r.Query.Get("priced") == "true"); err != nil {
 		return err
 	}
 	return orNo(!c.ExitCode || whole.Totals.Differing == 0)

@@ -22,7 +22,8 @@ type rewinding struct {
 	waiting
 }
 
-const rewindHelp = `After Kafka lost its data this is the one command: the relay publishes again from where a consumer of ours still needs it, or, with --since, what readers outside should find again: 168h is as long as the topics keep anything.`
+const rewindHelp = `After Kafka lost its data this is the one command: the relay publishes again from where a consumer of ours
+still needs it, or, with --since, what readers outside should find again: 168h is as long as the topics keep anything.`
 
 // rewindTo sets the place to rewind to.
 func rewindTo(a *app, l *call, in map[string]any) error {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
@@ -49,18 +48,6 @@ func createSecret(a *app, l *call, note string, another func(id string) string) 
 		a.report("This request was sent before: the secret was in the first answer, and cannot be shown again. If it is lost, make another: %s", remedy)
 	}
 	return a.object(raw)
-}
-
-// wholeSeconds reads a duration of whole seconds, 0 or more.
-func wholeSeconds(text string) (any, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return nil, err
-	}
-	if d < 0 || d%time.Second != 0 {
-		return nil, errors.New("--overlap must be whole seconds, 0 or more")
-	}
-	return int64(d / time.Second), nil
 }
 
 // replayWebhook sends one delivery again, or the events of a time range.
