@@ -26,6 +26,7 @@ var requests = sync.OnceValue(func() []command {
 		{name: "tenants offboard start", op: "offboardTenant", args: "tenantId", more: "What it waits for is shown by meterplex sagas show (docs/offboarding.md)."},
 		{name: "tenants offboard show", op: "getOffboarding", args: "tenantId"},
 		{name: "tenants offboard cancel", op: "cancelOffboarding", args: "tenantId"},
+		{name: "tenants erasures", op: "listErasures", columns: "tenantId state requestedAt endedAt rewrittenEvents reason sagaId"},
 
 		{name: "keys create", op: "createKey", operator: "createOperatorKey", run: newKey, help: "Create a key; its secret is shown this once.",
 			tags: tags{"scopes": `help:"Of a tenant key: ${tenant_scopes}. Of an operator key: ${operator_scopes}."`}},

@@ -9,8 +9,7 @@ import (
 type TenantsCmd struct {
 	Offboard struct{} `cmd:"" help:"End a tenant, and keep its figures."`
 
-	Erase    TenantsErase    `cmd:"" help:"Erase the personal data of archived tenants, for ever."`
-	Erasures TenantsErasures `cmd:"" help:"List the erasures."`
+	Erase TenantsErase `cmd:"" help:"Erase the personal data of archived tenants, for ever."`
 }
 
 // removals holds the flags that remove what a tenant has.

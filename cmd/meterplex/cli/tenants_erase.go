@@ -36,11 +36,3 @@ func (c *TenantsErase) Run(a *app) error {
 	}
 	return nil
 }
-
-// TenantsErasures lists erasures.
-type TenantsErasures struct{ Limit }
-
-// Run prints the rows.
-func (c *TenantsErasures) Run(a *app) error {
-	return a.list("/erasures", nil, c.Limit.Limit, "tenantId", "state", "requestedAt", "endedAt", "rewrittenEvents", "reason", "sagaId")
-}
