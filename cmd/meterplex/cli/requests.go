@@ -101,7 +101,8 @@ var requests = sync.OnceValue(func() []command {
 		{name: "dead-letters retry", op: "retryDeadLetter", tags: tags{"reason": `required:""`}},
 		{name: "dead-letters discard", op: "discardDeadLetter"},
 		{name: "dead-letters bulk", op: "bulkDeadLetters", args: "action", own: bulkFlags{}, run: bulk,
-			tags: tags{"action": `enum:"retry,discard"`, "filter": "-", "reason": `required:""`}, help: "Retry or discard the dead letters that match a filter, after a preview."},
+			tags: tags{"action": `enum:"retry,discard"`, "filter": "-", "reason": `required:"" help:"The reason, recorded in the log."`,
+				"expectedMatched": `help:"Change no dead letter unless N match. Without --yes it is the number that was confirmed."`}, help: "Retry or discard the dead letters that match a filter, after a preview."},
 
 		{name: "replay range", op: "replayRange", own: waiting{}, run: replay},
 		{name: "replay rewind", op: "rewind", own: rewinding{}, amend: rewindTo, run: replay, more: rewindHelp,
