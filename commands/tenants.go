@@ -158,7 +158,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 		return domain.Tenant{}, err
 	}
 	t.ExternalIDs = sortedIDs(t.ExternalIDs)
-	created, err := change(c.changeOfTenant(ctx, events.Platform), req, func(tx TenantTx) (domain.Tenant, error) {
+	return change(c.changeOfTenant(ctx, events.Platform), req, func(tx TenantTx) (domain.Tenant, error) {
 		if err := tx.SaveTenant(t); err != nil {
 			return t, err
 		}
@@ -167,11 +167,6 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 		}
 		return t, saveExternalIDs(tx, nil, &t)
 	})
-	// Answers stored before the introduction of residencies, policies and modes lack the members.
-	created.DataResidency = cmp.Or(created.DataResidency, events.ResidencyUnspecified)
-	created.LateUsage = cmp.Or(created.LateUsage, events.LateUsageReject)
-	created.Mode = cmp.Or(created.Mode, domain.ModeLive)
-	return created, err
 }
 
 // ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.

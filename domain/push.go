@@ -79,7 +79,7 @@ type PushResult struct {
 	RetryAfter   time.Duration // 0: the provider named none
 }
 
-// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress and Split are the exceptions, of a push that was not counted.
+// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress is the exception, of a push that was not counted.
 // Its times are of the database's clock.
 type Push struct {
 	ID        uuid.UUID

@@ -13,16 +13,16 @@ import (
 type Tenant struct {
 	ID            uuid.UUID `json:"id"`
 	Name          string    `json:"name"`
-	Class         string    `json:"class"`          // small, medium or large
-	Status        string    `json:"status"`         // ACTIVE, SUSPENDED or ARCHIVED
-	Mode          string    `json:"mode,omitempty"` // live or test
-	DataResidency string    `json:"dataResidency"`  // of the events from here on
+	Class         string    `json:"class"`         // small, medium or large
+	Status        string    `json:"status"`        // ACTIVE, SUSPENDED or ARCHIVED
+	Mode          string    `json:"mode"`          // live or test
+	DataResidency string    `json:"dataResidency"` // of the events from here on
 	CreatedAt     time.Time `json:"createdAt"`
 	// ExternalIDs are sorted.
 	ExternalIDs []string          `json:"externalIds,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	// LateUsage is LateUsageReject or LateUsageAdjust.
-	LateUsage       string `json:"lateUsage,omitempty"`
+	LateUsage       string `json:"lateUsage"`
 	CloseAfterHours *int   `json:"closeAfterHours,omitempty"` // after the end of a period; nil: by request only
 	// Billing is the tenant's customer at the billing provider; nil: amounts are not pushed.
 	Billing *Billing `json:"billing,omitempty"`
@@ -115,7 +115,7 @@ type Subscription struct {
 // Price is the payload of PriceDefined: the price of an amount of a feature in a period. Its members in micro-units are texts: integers of any size.
 type Price struct {
 	Key         string      `json:"key"`
-	Version     int64       `json:"version,omitempty"` // from 1
+	Version     int64       `json:"version"` // from 1
 	Name        string      `json:"name"`
 	Currency    string      `json:"currency"`              // ISO 4217, e.g. EUR
 	Model       string      `json:"model"`                 // flat, per_unit, package, graduated or volume

@@ -66,8 +66,8 @@ type ClosedPeriod struct {
 	Lines       int      `json:"lines"`
 	Despite     []string `json:"despite"`
 	// ChargesHash is the hex SHA-256 of the charges in the form of RFC 8785, Charges their number.
-	ChargesHash string `json:"chargesHash,omitempty"`
-	Charges     int    `json:"charges,omitempty"`
+	ChargesHash string `json:"chargesHash"`
+	Charges     int    `json:"charges"`
 }
 
 // ReopenedPeriod is the payload of PeriodReopened. The snapshot is kept.

@@ -1,7 +1,6 @@
 package events
 
-// ResidencyUnspecified is the default data residency of tenants and deployments. All
-// events recorded before the introduction of residencies have it.
+// ResidencyUnspecified is the default data residency of tenants and deployments.
 const ResidencyUnspecified = "unspecified"
 
 // maxResidency bounds a data residency, in characters.

@@ -95,7 +95,7 @@ type Retried struct {
 	DeadLetterID uuid.UUID `json:"deadLetterId"`
 	Attempt      int       `json:"attempt"` // 1 for the first retry
 	// Rejected is true if the event was ever rejected, false if it was only parked.
-	Rejected bool            `json:"rejected,omitempty"`
+	Rejected bool            `json:"rejected"`
 	Usage    json.RawMessage `json:"usage"` // the recorded payload
 }
 

@@ -103,15 +103,3 @@ func TestP2_EventsAreReadWithTheVocabularyOfTheirWriter(t *testing.T) {
 		}
 	}
 }
-
-// A stored answer from before residencies existed is repeated with the tenant's current
-// residency.
-func TestAStoredAnswerWithoutAResidency(t *testing.T) {
-	w := newTestService(t)
-	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "once"}, `{"name":"T","class":"small"}`}
-	first := w.want(201, c)
-	w.asOwner(`UPDATE idempotency_answers SET body = (body::jsonb - 'dataResidency')::json`)
-	if again := w.want(201, c); again["id"] != first["id"] || again["dataResidency"] != "unspecified" {
-		t.Errorf("first %v, again %v", first, again)
-	}
-}

@@ -49,9 +49,6 @@ func (x *pass) checkCharges(n *frozenSnapshot, r *row, c *periodContent) {
 	x.frozenCharges.n++
 	hash, err := n.chargesHash(x.at(n.cut).String())
 	count := string(c.Charges)
-	if count == "" {
-		count = "0"
-	}
 	x.frozenCharges.expect(err == nil && hash == c.ChargesHash, "%s has the hash %.64s, its charges have %s, %v", x.at(r.position), c.ChargesHash, hash, err)
 	x.frozenCharges.expect(count == strconv.Itoa(len(n.charges)), "%s has %.20s charges, the events before it %d", x.at(r.position), count, len(n.charges))
 	amounts := map[figure]*sum{}

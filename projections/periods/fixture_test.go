@@ -196,7 +196,7 @@ func (f *closeFixture) reconcile() {
 // lateUsage sets the tenant's policy from the head on.
 func (f *closeFixture) lateUsage(policy string) {
 	f.Helper()
-	at := f.Append(Plain(f.tenant, events.TenantChanged, events.Counts{}, events.Tenant{ID: f.tenant, Name: "T", Class: "small", Status: "ACTIVE", DataResidency: events.ResidencyUnspecified, LateUsage: policy}))[0]
+	at := f.Append(Plain(f.tenant, events.TenantChanged, events.Counts{}, events.Tenant{ID: f.tenant, Name: "T", Class: "small", Status: "ACTIVE", DataResidency: events.ResidencyUnspecified, Mode: "live", LateUsage: policy}))[0]
 	f.Must(Second(f.Pool.Exec(context.Background(), `INSERT INTO tenant_policies (tenant_id, from_position, late_usage) VALUES ($1, $2, $3)`, f.tenant, at.Number, policy)))
 }
 
