@@ -1,5 +1,5 @@
 -- +goose Up
--- The log, its numbers and its readers. Who may do what with the tables and functions: 0008_access.sql.
+-- The log, its numbers and its readers. Who may do what with the tables and functions: 0009_access.sql.
 
 -- Roles are cluster-wide. They own nothing and cannot log in: the service's login is a member of the first two and SETs ROLE. That it may is granted by
 -- infra/postgres/logins.go, at each start: how depends on the version of the server, and on the login. Reporting tools read as the third, or as its members:
@@ -86,7 +86,9 @@ COMMENT ON COLUMN event_log.hash IS 'NULL of recorded usage: that of the payload
 ALTER TABLE event_log_rows SET (
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
   autovacuum_freeze_min_age = 0,
-  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000);
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000,
+  -- Rows that an erasure replaced are vacuumed soon: the log has no other ones.
+  autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- One row for each log partition; whoever appends holds it until commit. That makes positions dense and gives them the order of commits.
 CREATE TABLE log_heads (

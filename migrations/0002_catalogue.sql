@@ -15,6 +15,7 @@ CREATE TABLE tenants (
   billing_provider  text COLLATE "C",                     -- the tenant's customer at a billing provider
   billing_customer  text COLLATE "C",
   mode              text COLLATE "C" NOT NULL DEFAULT 'live' CHECK (mode IN ('live', 'test')), -- fixed at its creation
+  erased_at         timestamptz,                          -- NULL: the personal data is there
   CONSTRAINT tenants_billing CHECK ((billing_provider IS NULL) = (billing_customer IS NULL))
 );
 -- The tenants whose periods are closed by a policy, in the order of the look for periods that are due.

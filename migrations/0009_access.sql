@@ -24,7 +24,7 @@ DECLARE
     'quota_accounts', 'reservations', 'usage_corrections', 'period_changes', 'period_snapshots', 'period_lines', 'period_charges', 'adjustments'];
   further text[] := ARRAY[
     'tenants', 'projection_generations', 'projection_pointers', 'tenant_external_ids', 'dead_letter_counts', 'thresholds', 'sagas', 'pushes',
-    'push_comparisons', 'offboardings', 'webhooks', 'webhook_secrets', 'webhook_deliveries', 'webhook_attempts'];
+    'push_comparisons', 'offboardings', 'erasures', 'webhooks', 'webhook_secrets', 'webhook_deliveries', 'webhook_attempts'];
 BEGIN
   FOREACH t IN ARRAY own LOOP
     EXECUTE format('CREATE POLICY own_tenant ON %I FOR SELECT TO meterplex_tenant USING (tenant_id = NULLIF(current_setting(''meterplex.tenant_id'', true), '''')::uuid)', t);
@@ -35,13 +35,15 @@ BEGIN
     EXECUTE format('CREATE POLICY worker ON %I TO meterplex_worker USING (true) WITH CHECK (true)', t);
   END LOOP;
 
-  -- The owner, as whom consumer_standing and the functions of retention run, need not inherit from meterplex_worker.
+  -- The owner, as whom consumer_standing and the functions of retention and erasures run, need not inherit from meterplex_worker.
   EXECUTE format('CREATE POLICY owner_reads ON projection_pointers FOR SELECT TO %I USING (true)', current_user);
   EXECUTE format('CREATE POLICY owner_reads ON projection_generations FOR SELECT TO %I USING (true)', current_user);
   EXECUTE format('CREATE POLICY owner_reads ON idempotency_answers FOR SELECT TO %I USING (true)', current_user);
   EXECUTE format('CREATE POLICY owner_expires ON idempotency_answers FOR UPDATE TO %I USING (true) WITH CHECK (body IS NULL)', current_user);
   EXECUTE format('CREATE POLICY owner_reads ON reservations FOR SELECT TO %I USING (true)', current_user);
   EXECUTE format('CREATE POLICY owner_expires ON reservations FOR DELETE TO %I USING (state <> ''HELD'')', current_user);
+  EXECUTE format('CREATE POLICY owner_reads ON erasures FOR SELECT TO %I USING (true)', current_user);
+  EXECUTE format('CREATE POLICY owner_reads_archived ON tenants FOR SELECT TO %I USING (status = ''ARCHIVED'')', current_user);
 END $$;
 -- +goose StatementEnd
 
@@ -53,7 +55,8 @@ GRANT SELECT, INSERT ON
   withheld_records, usage_corrections, period_changes, period_snapshots, period_lines, period_charges TO meterplex_worker;
 GRANT SELECT, INSERT, UPDATE ON
   tenants, api_keys, features, feature_groupings, plans, prices, subscriptions, relay_cursors, replays, replay_units, projection_generations,
-  projection_rebuilds, rebuild_units, quota_accounts, reservations, thresholds, sagas, adjustments, pushes, push_comparisons, offboardings, webhooks TO meterplex_worker;
+  projection_rebuilds, rebuild_units, quota_accounts, reservations, thresholds, sagas, adjustments, pushes, push_comparisons, offboardings, erasures,
+  webhooks TO meterplex_worker;
 GRANT SELECT, INSERT, DELETE ON usage_running_totals, console_links TO meterplex_worker;
 GRANT SELECT, INSERT, UPDATE, DELETE ON
   tenant_external_ids, console_sessions, instances, relay_instances, outbox_publications, consumer_checkpoints, projection_pointers,
@@ -72,13 +75,15 @@ REVOKE ALL ON FUNCTION
   asking, is_in_stream, payload(event_log_rows), payload(event_log), payload_hash(event_log_rows), payload_hash(event_log), whole_payload,
   recorded_until, recorded_time, recorded_residencies, log_positions, position_of_event, caused_positions, usage_walk, rejected_positions,
   verdict_positions, failed_verdicts, usage_stream, broker_place, live_generation, consumer_standing, failing_positions, server_life, is_server_life,
-  expire_answers, expire_replays, expire_rebuild_units, expire_reservations, dead_letter_slot, count_dead_letters FROM PUBLIC;
+  expire_answers, expire_replays, expire_rebuild_units, expire_reservations, dead_letter_slot, count_dead_letters,
+  erased_copy, erased_body, erase_events, erase_answers FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
   payload(event_log_rows), payload(event_log), payload_hash(event_log_rows), payload_hash(event_log), whole_payload, recorded_until, recorded_time,
   recorded_residencies, log_positions, position_of_event, caused_positions, usage_walk, rejected_positions, verdict_positions, failed_verdicts,
   usage_stream, broker_place, live_generation, consumer_standing, failing_positions TO meterplex_worker, meterplex_tenant;
 GRANT EXECUTE ON FUNCTION
-  server_life, is_server_life, expire_answers, expire_replays, expire_rebuild_units, expire_reservations, dead_letter_slot, count_dead_letters TO meterplex_worker;
+  server_life, is_server_life, expire_answers, expire_replays, expire_rebuild_units, expire_reservations, dead_letter_slot, count_dead_letters,
+  erased_copy, erased_body, erase_events, erase_answers TO meterplex_worker;
 
 -- Billed usage as readers of the API see it: the rows of the live generation of each tenant's period. Test tenants are in no view of figures.
 CREATE VIEW reporting_usage AS

@@ -1,9 +1,4 @@
 -- +goose Up
--- Older instances go on beside it: they erase nothing, and leave erasures to newer ones. They copy texts of archived tenants into dead letters and samples of
--- refused usage, which newer ones leave out: stop them before the first erasure.
-
-ALTER TABLE tenants ADD COLUMN erased_at timestamptz; -- NULL: the personal data is there
-
 -- Erasures of the personal data of archived tenants, kept for ever. A row changes with the batch that it describes.
 CREATE TABLE erasures (
   id           uuid PRIMARY KEY,
@@ -20,18 +15,6 @@ CREATE TABLE erasures (
   ended_at     timestamptz,
   CHECK ((state = 'RUNNING') = (ended_at IS NULL))
 );
-ALTER TABLE erasures ENABLE ROW LEVEL SECURITY;
-ALTER TABLE erasures FORCE ROW LEVEL SECURITY;
-CREATE POLICY worker ON erasures TO meterplex_worker USING (true) WITH CHECK (true);
-GRANT SELECT, INSERT, UPDATE ON erasures TO meterplex_worker;
-
--- Row level security is forced on these tables, also for their owner, as whom the functions below run.
--- +goose StatementBegin
-DO $$ BEGIN
-  EXECUTE format('CREATE POLICY owner_reads ON erasures FOR SELECT TO %I USING (true)', current_user);
-  EXECUTE format('CREATE POLICY owner_reads_archived ON tenants FOR SELECT TO %I USING (status = ''ARCHIVED'')', current_user);
-END $$;
--- +goose StatementEnd
 
 -- A copy of an event in a dead letter, without personal data. Of other events than usage and verdicts, the id and the feature stay.
 -- +goose StatementBegin
@@ -129,9 +112,3 @@ BEGIN
   RETURN reached;
 END $$;
 -- +goose StatementEnd
-REVOKE ALL ON FUNCTION erased_copy, erased_body, erase_events, erase_answers FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION erased_copy, erased_body, erase_events, erase_answers TO meterplex_worker;
-
--- Rows that an erasure replaced are vacuumed soon: the log is large, and has no other ones.
-SET LOCAL lock_timeout = '2s';
-ALTER TABLE event_log_rows SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
