@@ -68,7 +68,7 @@ func vectorCases() []Case {
 				}
 			}
 		}},
-		{Name: "event-ids-refused", local: true, Promise: "eventId refuses parts that are empty or contain |", run: func(x *trial) {
+		{Name: "event-ids-refused", local: true, Promise: "eventId refuses parts that are empty or contain the separator", run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, raw := range x.vectors().EventIDsRefused {
 				p.refused("invalid_argument", "eventId", members(x, raw))
