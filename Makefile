@@ -4,8 +4,8 @@
 export GOFLAGS := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath -gcflags=all=-dwarf=false)
 # The compiler needs a quarter less processor time if it collects garbage later.
 test lint: export GOGC = 400
-# The modules of go.work.
-ALL = ./... ./verify/... ./test/... ./sdk/go/... ./examples/llm-budget
+# The modules of go.work. The longest tests begin first.
+ALL = ./test/... ./... ./verify/... ./sdk/go/... ./examples/llm-budget
 PKG = $(ALL)
 COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 TEST = go test -vet=off $(TESTFLAGS)
