@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -111,7 +112,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	for _, m := range g.messages {
 		m.named = "" // the tenant is known, and is the event's tenant
 		if bare {
-			m.bare, m.sum = true, [32]byte{}
+			m.bare, m.sum = true, sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", m.Topic.Name(), m.Partition, m.Offset)) // its place alone
 			m.refuse(barred)
 			continue
 		}

@@ -3,6 +3,7 @@ package http_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -44,6 +45,7 @@ const (
 type erasureWorld struct {
 	*offboardingWorld
 	lists []string // paths whose answers do not change
+	sums  []string // of contents of messages, as a key would have them
 }
 
 // newErasureWorld returns a world. If it is behind, the series and the dead letters have yet to fold its last events.
@@ -106,9 +108,9 @@ func newErasureWorld(t *testing.T, behind bool) *erasureWorld {
 func (w *erasureWorld) archivedTexts() (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows l WHERE l.tenant_id = $1
- AND (l.body::text ~ 'zebra|emVicm' OR l.dedupe_key ~ '^i/.*/[0-9a-f]{16}/-?[0-9]+$' AND l.dedupe_key !~ '/0{16}/')
+ AND (l.body::text ~ 'zebra|emVicm' OR l.dedupe_key ~ $2)
  AND l.position >
-  (SELECT a.position FROM event_log_rows a WHERE a.tenant_id = $1 AND a.dedupe_key ~ '^o/.*/archived$')`, w.a.id).Scan(&n))
+  (SELECT a.position FROM event_log_rows a WHERE a.tenant_id = $1 AND a.dedupe_key ~ '^o/.*/archived$')`, w.a.id, strings.Join(w.sums, "|")).Scan(&n))
 	return n
 }
 
@@ -125,9 +127,24 @@ func (w *erasureWorld) refuse(a *account, list ...any) {
 // message sends a message of usage.commands, which is refused.
 func (w *erasureWorld) message(value string) {
 	w.Helper()
+	sum := sha256.Sum256([]byte(value))
+	w.sums = append(w.sums, hex.EncodeToString(sum[:8]))
 	c := &commands.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
 		Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }}}
-	w.must(c.Process(w.Context(), []events.Record{{Topic: events.TopicUsageCommands, Offset: int64(len(value)), Key: []byte(w.a.id), Value: []byte(value)}}))
+	w.must(c.Process(w.Context(), []events.Record{{Topic: events.TopicUsageCommands, Offset: int64(len(value)), Key: []byte(w.a.id), Value: []byte(value),
+		Headers: []events.Header{{Key: commands.HeaderMessageID, Value: []byte("always the same")}}}}))
+}
+
+// refusals counts the messages that were refused.
+func (w *erasureWorld) refusals() int {
+	return w.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND subject = 7`)
+}
+
+// count counts rows of the tenant.
+func (w *erasureWorld) count(sql string) (n int) {
+	w.Helper()
+	w.must(w.pool.QueryRow(w.Context(), sql, w.a.id).Scan(&n))
+	return n
 }
 
 // failures records failures that name the tenant's events.
@@ -200,8 +217,8 @@ func (w *erasureWorld) hashes() []string {
 	w.Helper()
 	rows, err := w.pool.Query(w.Context(), `SELECT h FROM (SELECT encode(substring(l.payload_hash FROM 2), 'hex') FROM event_log_rows l WHERE l.tenant_id = $1 AND l.payload_hash IS NOT NULL AND l.payload::text ~* 'zebra|49170999001'
  UNION SELECT l.payload ->> 'conflictHash' FROM event_log_rows l WHERE l.tenant_id = $1 AND l.subject = 4 AND l.payload::text ~ 'zebra'
- UNION SELECT substring(l.dedupe_key FROM '/([0-9a-f]{16})(?:/|$)') FROM event_log_rows l WHERE l.tenant_id = $1 AND l.subject = 7
- UNION SELECT encode(request_hash, 'hex') FROM idempotency_answers WHERE body::text ~* 'zebra') AS x (h) WHERE h !~ '^0*$'`, w.a.id)
+ UNION SELECT unnest($2::text[])
+ UNION SELECT encode(request_hash, 'hex') FROM idempotency_answers WHERE body::text ~* 'zebra') AS x (h) WHERE h !~ '^0*$'`, w.a.id, w.sums)
 	w.must(err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	w.must(err)
@@ -271,7 +288,10 @@ func TestP6_ErasureOfPersonalData(t *testing.T) {
 
 func testErasure(w *erasureWorld, lose bool) {
 	w.failures()
-	w.message(`{"eventId":"late","feature":"api_calls","amount":1,"timestamp":"` + now() + `","metadata":{"user":"zebra"}}`)
+	late, refused := `{"eventId":"late","feature":"api_calls","amount":1,"timestamp":"`+now()+`","metadata":{"user":"zebra"}}`, w.refusals()
+	w.message(late)
+	w.message(late + " ")
+	w.same("refused messages of one id", w.refusals(), refused+2)
 	w.fold()
 	if n := w.archivedTexts(); n > 0 {
 		w.Errorf("%d events were recorded with personal data after the archive", n)
@@ -297,6 +317,9 @@ func testErasure(w *erasureWorld, lose bool) {
 	if found := w.shown(hashes...); len(found) > 0 {
 		w.Errorf("%d rows:\n%s", len(found), strings.Join(found, "\n"))
 	}
+	w.message(late)
+	w.same("refused messages after a repetition", w.refusals(), refused+2)
+	w.same("counts of no dead letter", w.count(`SELECT count(*) FROM dead_letter_counts WHERE tenant_id = $1 AND failed = 0 AND retrying = 0 AND resolved = 0 AND discarded = 0`), 0)
 	for i, after := range w.figures() {
 		if after != before[i] {
 			w.Errorf("before:\n%s\nafter:\n%s", before[i], after)

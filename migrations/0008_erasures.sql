@@ -29,7 +29,8 @@ END $$;
 -- +goose StatementEnd
 
 -- The body of an event without personal data, all other members byte for byte; the body itself if it has none. It calls itself for usage (8), for samples
--- of refused usage (7) and for copies (0) in a body. An escape that the server cannot read, such as \u0000, is hidden from it: \u is read as \\u, and \\ as \\s.
+-- of refused usage (7) and for copies (0) in a body. What should be an object and is none becomes null. An escape that the server cannot read, such as \u0000, is hidden
+-- from it: \u is read as \\u, and \\ as \\s.
 -- +goose StatementBegin
 CREATE FUNCTION erased_body(subject smallint, body text) RETURNS text LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = public, pg_temp AS $$
 DECLARE
@@ -38,16 +39,19 @@ DECLARE
   member text;
   kept text[] := '{}';
 BEGIN
-  IF subject NOT IN (0, 1, 4, 6, 7, 8, 9, 10, 11, 18, 19, 20, 30, 31) OR json_typeof(readable) NOT IN ('array', 'object') THEN
+  IF subject NOT IN (0, 1, 4, 6, 7, 8, 9, 10, 11, 18, 19, 20, 30, 31) THEN
     RETURN body;
   END IF;
-  IF json_typeof(readable) = 'array' THEN
+  IF json_typeof(readable) = 'array' AND subject IN (1, 20) THEN
     IF subject = 20 THEN
       kept := ARRAY(SELECT erased_body(7::smallint, e.value::text) FROM json_array_elements(readable) WITH ORDINALITY AS e (value, n) ORDER BY e.n);
     ELSE -- recorded usage in short: amount, feature, metadata, source
       kept := ARRAY[(readable -> 0)::text, (readable -> 1)::text] || CASE WHEN json_array_length(readable) > 3 THEN ARRAY['null', (readable -> 3)::text] END;
     END IF;
     RETURN '[' || replace(replace(array_to_string(kept, ','), '\\u', '\u'), '\\s', '\\') || ']';
+  END IF;
+  IF json_typeof(readable) <> 'object' THEN
+    RETURN 'null';
   END IF;
   FOR name, member IN SELECT e.key, e.value::text FROM json_each(readable) e LOOP
     member := CASE
@@ -69,28 +73,33 @@ END $$;
 
 -- Erases events of an archived tenant whose erasure runs: the next ones behind a number, at most so many. It returns the number that it reached, and how many events it
 -- changed. It is the only way by which the service changes the log. What it writes follows from the event alone. Stored hashes that follow from a changed payload
--- go, and the hash in a key becomes the event's id.
+-- go, and the hash in a key becomes the event's id: keys from after the archive have none of a content.
 -- +goose StatementBegin
 CREATE FUNCTION erase_events(of_tenant uuid, of_partition smallint, after bigint, up_to bigint, most int, OUT reached bigint, OUT erased bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+DECLARE
+  last bigint := least(up_to, (SELECT e.up_to FROM erasures e WHERE e.tenant_id = of_tenant));
+  rows int := least(coalesce(most, 1000), 10000);
+  archived bigint := (SELECT max(a.position) FROM event_log_rows a WHERE a.partition = of_partition AND a.tenant_id = of_tenant
+    AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80);
 BEGIN
-  IF NOT EXISTS (
+  IF archived IS NULL OR NOT EXISTS (
     SELECT FROM erasures e JOIN tenants t ON t.id = e.tenant_id AND t.status = 'ARCHIVED'
     JOIN event_log_rows r ON r.partition = of_partition AND r.tenant_id = e.tenant_id AND r.dedupe_key = 'z/' || e.id || '/requested' AND r.subject = 81
-    JOIN event_log_rows a ON a.partition = of_partition AND a.tenant_id = e.tenant_id AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80
     WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING') THEN
     RAISE EXCEPTION 'the tenant % is not archived, or its erasure does not run', of_tenant USING ERRCODE = 'insufficient_privilege';
   END IF;
+  UPDATE withheld_records w SET reason = 'erased' WHERE w.tenant_id = of_tenant AND w.reason <> 'erased'; -- it is the broker's text
   WITH batch AS MATERIALIZED (
     SELECT l.position, l.subject, l.body::text AS body FROM event_log_rows l
-    WHERE l.partition = of_partition AND l.tenant_id = of_tenant AND l.position > after AND l.position <= up_to ORDER BY l.position LIMIT most),
+    WHERE l.partition = of_partition AND l.tenant_id IS NOT DISTINCT FROM of_tenant AND l.position > after AND l.position <= last ORDER BY l.position LIMIT rows),
   changed AS (
     UPDATE event_log_rows l SET body = n.body::json, hash = CASE WHEN l.subject NOT IN (1, 8, 9, 19) THEN l.hash END,
-      dedupe_key = CASE l.subject WHEN 4 THEN regexp_replace(l.dedupe_key, '[^/]*$', l.event_id::text)
-        WHEN 7 THEN regexp_replace(l.dedupe_key, '[0-9a-f]{16}(/-?[0-9]+)$', l.event_id || '\1') ELSE l.dedupe_key END
+      dedupe_key = CASE WHEN l.subject = 4 THEN regexp_replace(l.dedupe_key, '[^/]*$', l.event_id::text)
+        WHEN l.subject = 7 AND l.position < archived THEN regexp_replace(l.dedupe_key, '[0-9a-f]{16}(/-?[0-9]+)$', l.event_id || '\1') ELSE l.dedupe_key END
     FROM (SELECT s.position, s.body AS was, erased_body(s.subject, s.body) AS body FROM batch s) n
     WHERE l.partition = of_partition AND l.position = n.position AND n.body <> n.was RETURNING 1)
-  SELECT CASE WHEN (SELECT count(*) FROM batch) < most THEN up_to ELSE (SELECT max(position) FROM batch) END, (SELECT count(*) FROM changed) INTO reached, erased;
+  SELECT CASE WHEN (SELECT count(*) FROM batch) < rows THEN last ELSE (SELECT max(position) FROM batch) END, (SELECT count(*) FROM changed) INTO reached, erased;
 END $$;
 -- +goose StatementEnd
 
@@ -101,6 +110,13 @@ CREATE FUNCTION erase_answers(of_tenant uuid, of_partition smallint, after text,
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE reached text;
 BEGIN
+  IF NOT EXISTS (
+    SELECT FROM erasures e JOIN tenants t ON t.id = e.tenant_id AND t.status = 'ARCHIVED'
+    JOIN event_log_rows r ON r.partition = of_partition AND r.tenant_id = e.tenant_id AND r.dedupe_key = 'z/' || e.id || '/requested' AND r.subject = 81
+    JOIN event_log_rows a ON a.partition = of_partition AND a.tenant_id = e.tenant_id AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80
+    WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING') THEN
+    RAISE EXCEPTION 'the tenant % is not archived, or its erasure does not run', of_tenant USING ERRCODE = 'insufficient_privilege';
+  END IF;
   WITH batch AS MATERIALIZED (
     SELECT a.tenant_id, a.key FROM idempotency_answers a WHERE a.tenant_id = '00000000-0000-0000-0000-000000000000' AND a.key > after ORDER BY a.key LIMIT most),
   changed AS (UPDATE idempotency_answers a SET body = NULL, request_hash = '' FROM batch s, erasures e

@@ -85,11 +85,12 @@ const lockCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (parti
  WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c`
 
 // The topic comes from the row: this binary may not know the event's subject. The row is compared with
-// the event, because a failover may have lost the event since it was read.
+// the event, because a failover may have lost the event since it was read. The reason may quote the record: an archived
+// tenant's is not stored, as in its dead letter.
 const (
 	topicSQL    = `SELECT topic FROM event_log_rows WHERE partition = $1 AND position = $2 AND event_id = $3`
 	withholdSQL = `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late)
- VALUES ($1, $2, $3, $4, $5::uuid, $6, $5::uuid IS NULL) ON CONFLICT DO NOTHING`
+ VALUES ($1, $2, $3, $4, $5::uuid, CASE WHEN EXISTS (SELECT FROM tenants t WHERE t.id = $4 AND t.status = 'ARCHIVED') THEN 'erased' ELSE $6 END, $5::uuid IS NULL) ON CONFLICT DO NOTHING`
 )
 
 func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope, cause error) (late bool, err error) {

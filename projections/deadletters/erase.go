@@ -38,6 +38,9 @@ erased AS (
   FROM batch b WHERE d.generation = b.generation AND d.id = b.id)
 SELECT id FROM batch ORDER BY id DESC`)
 
+// eraseCounts deletes rows without a dead letter: a fingerprint is a hash of a reason.
+const eraseCounts = `DELETE FROM dead_letter_counts WHERE generation = $1 AND tenant_id = $2 AND failed = 0 AND retrying = 0 AND resolved = 0 AND discarded = 0`
+
 // erase erases the next rows. A place is a generation and an id in it.
 func erase(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, after string) (next string, err error) {
 	number, id, _ := strings.Cut(after, "/")
@@ -58,7 +61,10 @@ func erase(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, after string) (next
 	}
 	next = strconv.Itoa(generation)
 	if len(ids) == erasedLetters {
-		next += "/" + ids[0].String()
+		return next + "/" + ids[0].String(), nil
+	}
+	if _, err := tx.Exec(ctx, eraseCounts, generation, tenant); err != nil {
+		return "", fmt.Errorf("erase dead_letter_counts: %w", err)
 	}
 	return next, nil
 }

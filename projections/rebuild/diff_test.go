@@ -196,6 +196,12 @@ func TestP5_DriftIsReported(t *testing.T) {
 	if err != nil || len(status.Drift) != len(sample) {
 		t.Errorf("kept %+v, %v", status.Drift, err)
 	}
+	plant(`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to) VALUES ($1, $1, $1, 'RUNNING', 'r', 'a', now(), 1)`, tenants[1])
+	y.Must(y.Reads.SaveReport(t.Context(), r.ID, sample))
+	status, err = y.Reads.Rebuild(t.Context(), r.ID)
+	if err != nil || len(status.Drift) == 0 || slices.ContainsFunc(status.Drift, func(d rebuild.DiffRow) bool { return d.TenantID == tenants[1] }) {
+		t.Errorf("kept beside an erasure %+v, %v", status.Drift, err)
+	}
 	e, err := y.Reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[0], Feature: "calls", PeriodKey: "2026-05"})
 	if err != nil || len(e.Data) != 0 || e.Explained.String() != "0" || e.Unexplained.String() != "-1000000000000000000000" || e.LiveDrift.String() != "1000000000000000000000" || e.RebuiltDrift.String() != "0" {
 		t.Errorf("what no event explains: %+v, %v", e, err)

@@ -27,16 +27,22 @@ func (r *Reads) Drift(ctx context.Context, rebuild domain.Rebuild) (differs int6
 	return differs, sample, err
 }
 
-const saveReport = `UPDATE projection_rebuilds SET report = $2 WHERE id = $1`
+// saveReport leaves out rows of tenants whose personal data is erased: their rows of the series may differ meanwhile, and a verify may have read old ones.
+const saveReport = `UPDATE projection_rebuilds SET report = (SELECT coalesce(json_agg(x.row::json ORDER BY x.n), '[]')
+ FROM unnest($2::text[], $3::uuid[]) WITH ORDINALITY AS x (row, tenant, n) WHERE NOT EXISTS (SELECT FROM erasures e WHERE e.tenant_id = x.tenant)) WHERE id = $1`
 
 // SaveReport stores the result of a verify. It is written before the verify ends, and may
 // be written again.
 func (r *Reads) SaveReport(ctx context.Context, rebuild uuid.UUID, sample []DiffRow) error {
-	body, err := json.Marshal(sample)
-	if err != nil {
-		return fmt.Errorf("encode the findings of a verify: %w", err)
+	rows, tenants := make([]string, len(sample)), make([]uuid.UUID, len(sample))
+	for i := range sample {
+		body, err := json.Marshal(sample[i])
+		if err != nil {
+			return fmt.Errorf("encode the findings of a verify: %w", err)
+		}
+		rows[i], tenants[i] = string(body), sample[i].TenantID
 	}
-	if _, err := r.Pool.Exec(ctx, saveReport, rebuild, body); err != nil {
+	if _, err := r.Pool.Exec(ctx, saveReport, rebuild, rows, tenants); err != nil {
 		return fmt.Errorf("store the findings of a verify: %w", err)
 	}
 	return nil

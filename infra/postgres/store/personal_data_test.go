@@ -25,7 +25,7 @@ var personalData = map[string]string{
 	"usage_series.group_values": "groups without values", "usage_series_values.value": "its rows are deleted",
 	"dead_letter_events.payload": "as the event", "dead_letter_events.details": "the hashes of a conflict", "dead_letter_events.reason": "as the event",
 	"dead_letter_events.fingerprint": "follows from the reason", "dead_letter_counts.fingerprint": "follows from the reason",
-	"usage_refusals.samples": "without payloads", "projection_rebuilds.report": "without the tenant's rows",
+	"withheld_records.reason": "erase_events", "usage_refusals.samples": "without payloads", "projection_rebuilds.report": "without the tenant's rows",
 	"idempotency_answers.body": "erase_answers", "idempotency_answers.request_hash": "erase_answers",
 	"reporting_usage.tenant": "a view", "reporting_closed_usage.tenant": "a view", "reporting_adjustments.tenant": "a view", "reporting_dead_letters.tenant": "a view",
 	"reporting_dead_letters.reason": "a view", "inbox.event_id": "a view of dedupe_key",
@@ -43,7 +43,7 @@ reporting_usage.* reporting_closed_usage.* reporting_adjustments.feature reporti
 reporting_adjustments.state reporting_dead_letters.stage reporting_dead_letters.status reporting_dead_letters.code reporting_dead_letters.feature
 tenants.class tenants.status tenants.data_residency tenants.late_usage tenants.mode tenants.billing_provider`,
 	"the service's own state": `
-log_origins.* log_epochs.* consumer_checkpoints.* projection_generations.* projection_pointers.* rebuild_units.* relay_cursors.* relay_instances.* instances.* outbox_events.* withheld_records.*
+log_origins.* log_epochs.* consumer_checkpoints.* projection_generations.* projection_pointers.* rebuild_units.* relay_cursors.* relay_instances.* instances.* outbox_events.*
 projection_rebuilds.projection projection_rebuilds.consumer projection_rebuilds.fold_version projection_rebuilds.purpose projection_rebuilds.period_key projection_rebuilds.state projection_rebuilds.failure
 replays.kind replays.consumer replays.target replays.state replays.failure sagas.kind sagas.key sagas.step sagas.state sagas.missing sagas.despite sagas.last_error sagas.outcome
 offboardings.state offboardings.step offboardings.closed offboardings.manifest erasures.state erasures.place event_log.replay event_log_rows.replay inbox.consumer`,
@@ -118,9 +118,13 @@ func TestP6_BodiesAreErased(t *testing.T) {
 		{events.UsageRetried, `{"rawPosition":1,"usage":{"amount":1,"metadata":{"a":1}}}`, `{"rawPosition":1,"usage":{"amount":1}}`},
 		{events.UsageConflicted, `{"firstHash":"aa","conflictHash":"bb","payload":{"amount":1e200000,"amount":5,"metadata":{"a":"\\u0000"}}}`,
 			`{"firstHash":"` + zeros + `","conflictHash":"` + zeros + `","payload":{"amount":1e200000,"amount":5}}`},
+		{events.UsageConflicted, `{"payload":"ann"}`, `{"payload":null}`},
+		{events.UsageConflicted, `{"payload":["ann"]}`, `{"payload":null}`},
+		{events.UsageRetried, `{"usage":["ann",1,2,3]}`, `{"usage":null}`},
 		{events.UsageRefused, `{"code":"c","reason":"\"ann\"","pointer":"/metadata/ann","eventId":"\\u0000\ud83d","payload":{"a\u0000":"\ud83d"},"bytes":3}`,
 			`{"code":"c","reason":"erased","eventId":"\\u0000\ud83d","bytes":3}`},
 		{events.RefusalsSeen, `{"count":2,"samples":[{"eventId":"a","payload":"ann\u0000"},{"code":"c"}]}`, `{"count":2,"samples":[{"eventId":"a"},{"code":"c"}]}`},
+		{events.RefusalsSeen, `{"samples":["ann"]}`, `{"samples":[null]}`},
 		{events.RecordParked, `{"topic":"t","reason":"ann","key":"YW5u","value":"YW5u","bytes":3}`, `{"topic":"t","reason":"erased","bytes":3}`},
 		{events.PublishFailed, `{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"r","payload":{"amount":1e200000,"metadata":{"a":"\ud83d"}}}`,
 			`{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"erased","payload":{"amount":1e200000}}`},
@@ -129,6 +133,8 @@ func TestP6_BodiesAreErased(t *testing.T) {
 		{events.AggregationFailed, `{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f","who":"ann"}}`, `{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f"}}`},
 		{events.AggregationFailed, `{"sourceSubject":"meterplex.usage.event.validated.v1","payload":{"amount":1,"name":"n"}}`,
 			`{"sourceSubject":"meterplex.usage.event.validated.v1","payload":{"amount":1,"name":"n"}}`},
+		{events.AggregationFailed, `{"sourceSubject":"x","payload":["ann"]}`, `{"sourceSubject":"x","payload":null}`},
+		{events.PublishFailed, `{"sourceSubject":"meterplex.usage.event.retried.v1","payload":"ann"}`, `{"sourceSubject":"meterplex.usage.event.retried.v1","payload":null}`},
 		{events.AggregationFailed, `{"sourceSubject":"x","payload":null}`, `{"sourceSubject":"x","payload":null}`},
 		{events.TenantChanged, `{"id":"i","name":"Ann","class":"small","externalIds":["crm"],"metadata":{"a":"b"},"reason":"r"}`, `{"id":"i","name":"erased","class":"small","reason":"r"}`},
 		{events.FeatureDefined, `{"name":"Calls"}`, `{"name":"Calls"}`},
@@ -153,7 +159,11 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	event.Body = []byte(`[1,"f",{"user":"ann"}]`)
 	at := submit(t, l, tenant, event)[0].Position
 	erase := func() error {
-		_, err := pool.Exec(t.Context(), `SELECT erase_events($1, $2, 0, 100, 100)`, tenant, at.Partition)
+		_, err := pool.Exec(t.Context(), `SELECT erase_events($1, $2, 0, 100, NULL)`, tenant, at.Partition)
+		_, also := pool.Exec(t.Context(), `SELECT erase_answers($1, $2, '', 100)`, tenant, at.Partition)
+		if postgres.SQLState(err) != postgres.SQLState(also) {
+			t.Errorf("events: %v; answers: %v", err, also)
+		}
 		return err
 	}
 	refused := func(what string, err error) {
@@ -191,8 +201,13 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	tables(domain.TenantArchived, domain.ErasureErased)
 	refused("an ended erasure", erase())
 	tables(domain.TenantArchived, domain.ErasureRunning)
+	must.Exec(t, pool, `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late) VALUES ($1, $2, 1, $3, $3, 'ann', false)`, at.Partition, at.Number, tenant)
 	must.OK(t, erase())
-	var body string
+	var body, reason string
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT reason FROM withheld_records WHERE tenant_id = $1`, tenant).Scan(&reason))
+	if reason != "erased" {
+		t.Errorf("the record is withheld because of %q", reason)
+	}
 	must.OK(t, pool.QueryRow(t.Context(), `SELECT body::text FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&body))
 	if body != `[1,"f"]` {
 		t.Errorf("the body is %s", body)
