@@ -41,3 +41,15 @@ func TestErasuresFollowFromTheLog(t *testing.T) {
 		}
 	}
 }
+
+// An erasure removes the hashes of usage only.
+func TestP11_MissingHashesOfErasedUsage(t *testing.T) {
+	for subject, excused := range map[int16]bool{recorded: true, corrected: true, retracted: true, admitted: true, reservationHeld: false} {
+		x := readClosed(nil)
+		x.erased = erasures{uuid.Nil: {requested: true}}
+		x.addHash(event(1, subject, topicOf[subject], "u/a", `{"amount":1,"feature":"f","reservationId":"a"}`), &content{}, nil)
+		if r := x.payloadHashes.result(); excused != (r.Holds != nil && *r.Holds) {
+			t.Errorf("subject %d: %+v", subject, r)
+		}
+	}
+}

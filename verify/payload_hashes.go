@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -17,7 +18,8 @@ import (
 )
 
 func (x *pass) addHash(r *row, s *content, err error) {
-	if x.erased.of(r.tenant) && (r.subject == conflicted && s.FirstHash == erasedHash && s.ConflictHash == erasedHash || len(r.hash) == 0 && r.subject != conflicted) {
+	if x.erased.of(r.tenant) && (r.subject == conflicted && s.FirstHash == erasedHash && s.ConflictHash == erasedHash ||
+		len(r.hash) == 0 && slices.Contains([]int16{recorded, corrected, retracted, admitted}, r.subject)) {
 		x.payloadHashes.n++
 		return
 	}

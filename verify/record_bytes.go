@@ -74,27 +74,38 @@ func sameButErased(erased, was []byte) bool {
 			return false
 		}
 	}
-	return erasedFrom(now, before, "")
+	var copied struct {
+		Payload struct{ SourceSubject string }
+	}
+	_ = json.Unmarshal(erased, &copied) // it is read above; another payload has no copy
+	of := copied.Payload.SourceSubject
+	return erasedFrom(now, before, "", of != "" && !slices.Contains(keptCopies, of))
 }
 
-// erasedFrom compares the values of a member. Of a copy of an event in a dead letter, any member may be left out.
-func erasedFrom(now, before any, path string) bool {
+// keptCopies are the events whose copies in dead letters keep all members but metadata.
+var keptCopies = []string{
+	"meterplex.usage.event.retried.v1", "meterplex.usage.event.recorded.v1", "meterplex.usage.event.admitted.v1", "meterplex.usage.event.corrected.v1",
+	"meterplex.usage.event.retracted.v1", "meterplex.usage.event.validated.v1", "meterplex.usage.event.reaggregated.v1",
+}
+
+// erasedFrom compares the values of a member. Of a copy of another event in a dead letter, any member may be left out.
+func erasedFrom(now, before any, path string, other bool) bool {
 	switch n := now.(type) {
 	case map[string]any:
 		b, same := before.(map[string]any)
 		for name, value := range n {
-			same = same && erasedFrom(value, b[name], path+"/"+name)
+			same = same && erasedFrom(value, b[name], path+"/"+name, other)
 		}
 		for name := range b {
 			_, kept := n[name]
-			same = same && (kept || path == "/payload/payload" || slices.Contains([]string{"metadata", "externalIds", "payload", "pointer", "key", "value"}, name))
+			same = same && (kept || other && path == "/payload/payload" || slices.Contains([]string{"metadata", "externalIds", "payload", "pointer", "key", "value"}, name))
 		}
 		return same
 	case []any:
 		b, same := before.([]any)
 		same = same && len(b) == len(n)
 		for i := 0; same && i < len(n); i++ {
-			same = erasedFrom(n[i], b[i], path)
+			same = erasedFrom(n[i], b[i], path, other)
 		}
 		return same
 	}
@@ -103,6 +114,8 @@ func erasedFrom(now, before any, path string) bool {
 		return now == before || now == "erased"
 	case "firstHash", "conflictHash":
 		return now == before || now == erasedHash
+	case "payload", "usage": // one that was no object
+		return now == before || now == nil
 	case "idempotencyKey": // of conflicts and refusals it has a hash of the content
 		was := fmt.Sprint(before)
 		return now == before || strings.HasPrefix(was, "k/") || strings.HasPrefix(was, "i/")
