@@ -52,8 +52,16 @@ func (s *Suite) rateOf(t *testing.T, l Language, events int) (r rates) {
 	c = x.openAt(settings{url: s.Service.URL}, object{"maxAgeMs": 1000})
 	c.sent()
 	r.send = float64(events+100) / time.Since(began).Seconds()
-	if list := x.log(); len(list) != events+100 {
-		x.Errorf("%d events are counted, want %d", len(list), events+100)
+	var counted int64
+	for end := time.Now().Add(patience); counted != int64(events)+100 && time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		var page struct{ Data []struct{ EventCount int64 } }
+		s.Service.ask(x, http.MethodGet, "/usage/aggregates?tenantId="+x.tenant.id, nil, &page)
+		if counted = 0; len(page.Data) == 1 {
+			counted = page.Data[0].EventCount
+		}
+	}
+	if counted != int64(events)+100 {
+		x.Errorf("%d events are counted, want %d", counted, events+100)
 	}
 	return r
 }
