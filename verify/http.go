@@ -66,6 +66,9 @@ func (h *HTTP) VerifyProjection(name string) (v ProjectionVerify, err error) {
 	}
 }
 
+// direct follows no redirect: the key is for the given address alone.
+var direct = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+
 // send sends a request and returns the answer's body.
 func (h *HTTP) send(method, path, body string) (json.RawMessage, error) {
 	r, err := http.NewRequestWithContext(h.ctx, method, h.base+path, bytes.NewReader([]byte(body)))
@@ -78,7 +81,7 @@ func (h *HTTP) send(method, path, body string) (json.RawMessage, error) {
 		r.Header.Set("Idempotency-Key", uuid.NewString())
 		r.Header.Set("Prefer", "wait=30")
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := direct.Do(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
