@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"flag"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -92,16 +91,7 @@ func TestTheCommandLineKnowsTheDocument(t *testing.T) {
 			all[call.OperationID] = op
 		}
 	}
-	text, err := json.MarshalIndent(all, "", " ")
-	must.OK(t, err)
-	text = append(text, '\n')
-	const file = "../cmd/meterplex/cli/operations.json"
-	if *updateCLI {
-		must.OK(t, os.WriteFile(file, text, 0o644))
-	}
-	if got, err := os.ReadFile(file); err != nil || string(got) != string(text) {
-		t.Errorf("%s differs from the document (%v): run make generate", file, err)
-	}
+	requireGenerated(t, "../cmd/meterplex/cli/operations.json", all, *updateCLI, "run make generate")
 }
 
 // cliNames lists the members: the required ones as declared, then the others by name.

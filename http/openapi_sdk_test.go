@@ -61,15 +61,20 @@ func TestTheSDKsKnowTheDocument(t *testing.T) {
 	if len(all) != len(operationsOfSDKs) {
 		t.Errorf("the document has %d of the %d operations of the SDKs", len(all), len(operationsOfSDKs))
 	}
-	text, err := json.MarshalIndent(all, "", " ")
+	requireGenerated(t, "../sdk/operations.json", all, *updateSDK, "run make generate, and let the SDKs know the change")
+}
+
+// requireGenerated requires a file to hold what follows from the document, as JSON. If update is set it is written.
+func requireGenerated(t *testing.T, file string, content any, update bool, remedy string) {
+	t.Helper()
+	text, err := json.MarshalIndent(content, "", " ")
 	must.OK(t, err)
 	text = append(text, '\n')
-	const file = "../sdk/operations.json"
-	if *updateSDK {
+	if update {
 		must.OK(t, os.WriteFile(file, text, 0o644))
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != string(text) {
-		t.Errorf("%s differs from the document (%v): run make generate, and let the SDKs know the change", file, err)
+		t.Errorf("%s differs from the document (%v): %s", file, err, remedy)
 	}
 }
 
