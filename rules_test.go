@@ -57,8 +57,9 @@ var layers = map[string]layer{
 	"migrations": {},
 
 	// For tests only.
-	"internal/tier": {},
-	"internal/must": {},
+	"internal/tier":       {},
+	"internal/must":       {},
+	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"internal/projectionstest": {ours: []string{"internal/must", "commands", "domain", "events", "infra/local/localtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
@@ -76,7 +77,7 @@ var layers = map[string]layer{
 	// The local PostgreSQL, its tests' databases, and the words that it shares with the local Kafka need no client of Kafka.
 	"infra/local":                     {ours: []string{"infra/local"}, others: []string{"github.com/jackc/pgx/v5"}},
 	"infra/local/localkafka":          {ours: []string{"infra/local"}, others: []string{"github.com/twmb/franz-go"}},
-	"infra/local/localtest":           {ours: []string{"infra", "infra/local", "events", "projections"}, others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
+	"infra/local/localtest":           {ours: []string{"infra", "infra/local", "internal/jsonschema", "events", "projections"}, others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
 	"infra/local/localtest/kafkatest": {ours: []string{"infra/local/localkafka", "infra/local/localtest"}},
 
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",

@@ -18,7 +18,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/jsonschema"
+	"github.com/meterplex/meterplex/internal/jsonschema"
 )
 
 // TestTheSchemaURIOfEachEventLeadsToItsSchema follows the schemaUri of envelopes, as a consumer of the topics does.

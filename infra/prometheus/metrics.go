@@ -63,9 +63,6 @@ type Metrics struct {
 	server         *serverGauges
 	identity       *identityGauges
 
-	schemaChecks   *prom.CounterVec
-	schemaRefusals *prom.CounterVec
-
 	sagas      *prom.GaugeVec
 	sagaStates *prom.GaugeVec
 	sagasEnded *prom.CounterVec
@@ -124,8 +121,6 @@ func New(registry *prom.Registry) *Metrics {
 		foreign:     counter("events_foreign_total", "Records without a valid position in the log.", "consumer"),
 		fromLog:     counter("events_read_from_log_total", "Events read from the log because the pipe did not deliver them.", "consumer"),
 	}
-	m.schemaChecks = counter("schema_checks_total", "Payloads of the sample that were compared with the schema of their subject.", "subject")
-	m.schemaRefusals = counter("schema_refusals_total", "Payloads of the sample that are unlike the schema of their subject.", "subject")
 	m.board = new(overview.Board)
 	m.projected, m.letters, m.accounts = newProjectionGauges(m.board), newOpenLetters(), newQuotaDrift(time.Now)
 	m.server, m.identity = newServerGauges(time.Now), newIdentityGauges(time.Now)
@@ -136,18 +131,6 @@ func New(registry *prom.Registry) *Metrics {
 	m.webhooks = newWebhooks(registry)
 	m.createSeries()
 	return m
-}
-
-// SchemaChecked records that a payload of the sample was compared with its schema.
-func (m *Metrics) SchemaChecked(s events.Subject, refused bool) {
-	info, ok := s.Info()
-	if !ok {
-		return
-	}
-	m.schemaChecks.WithLabelValues(info.Name()).Inc()
-	if refused {
-		m.schemaRefusals.WithLabelValues(info.Name()).Inc()
-	}
 }
 
 // createSeries creates every series that is known in advance. A rate needs the zero before the first event, and
@@ -174,10 +157,6 @@ func (m *Metrics) createSeries() {
 	m.createHandlerSeries(relay.HandlerName)
 	for _, reason := range eventlog.EpochReasons() {
 		m.epochs.WithLabelValues(reason)
-	}
-	for _, info := range events.Subjects() {
-		m.schemaChecks.WithLabelValues(info.Name())
-		m.schemaRefusals.WithLabelValues(info.Name())
 	}
 	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageIngestion)
 	m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageValidation)

@@ -28,8 +28,6 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 		"event_processing_duration_seconds": {"meterplex-usage-validator ", "meterplex-usage-commands "},
 		"end_to_end_seconds":                {"meterplex-usage-aggregator "},
 		"inbox_dedup_skips_total":           {"meterplex-command-handler ", "meterplex-usage-commands "},
-		"schema_checks_total":               {"meterplex.usage.event.recorded.v1 "},
-		"schema_refusals_total":             {"meterplex.usage.event.recorded.v1 ", "meterplex.replay.cursor.rewound.v1 "},
 		"publish_refused_total":             {"broker usage.raw ", "registry meterplex.billing "},
 		"log_holes_total":                   {""},
 		"log_head":                          {""},
@@ -53,20 +51,6 @@ func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 	}
 	if got := series(t, registry, "meterplex_events_published_total"); len(got) != published {
 		t.Errorf("topics written by others must not be counted as published: %v", got)
-	}
-}
-
-func TestPayloadsUnlikeTheirSchemaAreCounted(t *testing.T) {
-	registry := prom.NewRegistry()
-	m := New(registry)
-	m.SchemaChecked(events.UsageRecorded, true)
-	m.SchemaChecked(events.UsageRecorded, false)
-	m.SchemaChecked(999, true)
-	for name, want := range map[string]float64{"schema_checks_total": 2, "schema_refusals_total": 1} {
-		got := series(t, registry, "meterplex_"+name)
-		if got["meterplex.usage.event.recorded.v1 "] != want || len(got) != len(events.Subjects()) {
-			t.Errorf("%s: %v", name, got)
-		}
 	}
 }
 

@@ -139,7 +139,6 @@ func (w *deployment) prepare(roles string, env ...string) *instance {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + w.t.TempDir(), "DATABASE_URL=" + w.db, "METERPLEX_PIPE=" + w.pipe,
 		"METERPLEX_TOPIC_PREFIX=" + w.prefix, "METERPLEX_HTTP_ADDR=127.0.0.1:0",
 		"METERPLEX_BOOTSTRAP_OPERATOR_KEY=" + w.operator, "METERPLEX_DATA_DIR=" + w.t.TempDir(),
-		"METERPLEX_SCHEMA_SAMPLE=10",
 	}
 	if w.pipe == "kafka" {
 		i.env = append(i.env, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","))

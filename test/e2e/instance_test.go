@@ -240,10 +240,10 @@ func (i *instance) cleanup() {
 	}
 }
 
-// checkLogText checks that the log has no sign of a race, a panic, a hole or a payload unlike its schema.
+// checkLogText checks that the log has no sign of a race, a panic or a hole.
 func (i *instance) checkLogText() {
 	i.t.Helper()
-	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "unlike its schema", "panic:", "fatal error:",
+	for _, fault := range []string{"WARNING: DATA RACE", "panicked", "the log has a hole", "panic:", "fatal error:",
 		"runtime error"} {
 		if i.logContains(fault) {
 			i.t.Errorf("the log of %s contains %q", i.name, fault)

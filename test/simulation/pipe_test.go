@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -13,11 +12,11 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/jsonschema"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/jsonschema"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -257,14 +256,11 @@ func (s *sim) logWith(p *proc, handed consume.Handovers, tail *eventlog.Tail) *e
 	})
 }
 
-// schemas compiles each schema once.
-var schemas = sync.OnceValue(jsonschema.New)
-
 // checkPayloads compares the payloads of appended events with their schemas.
 func checkPayloads(n int, event func(i int) (events.Subject, []byte)) {
 	for i := range n {
 		subject, payload := event(i)
-		if err := schemas().Check(subject, nil, payload); err != nil {
+		if err := jsonschema.Check(subject, nil, payload); err != nil {
 			panic(fmt.Sprintf("a payload of subject %d is unlike its schema: %v: %s", subject, err, payload))
 		}
 	}

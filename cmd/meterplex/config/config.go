@@ -52,7 +52,6 @@ type Config struct {
 	RollbackKeep         time.Duration
 	AnswerKeep           time.Duration  // of answers to requests with an Idempotency-Key
 	EndedKeep            time.Duration  // of ended replays, and of the units of rebuilds that are dropped
-	SchemaSample         int64          // one of so many payloads is compared with its schema; 0: no payload
 	StripeKey            string         // secret key of a Stripe account; "": no pushes to Stripe
 	StripeURL            string         // of Stripe's API
 	Erasures             string         // directory outside the database that keeps erasures of personal data; "": none does

@@ -44,7 +44,6 @@ type ServiceFlags struct {
 	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"Time for which the previous generation is kept for a rollback."`
 	AnswerKeep           *string `name:"answer-keep" placeholder:"DURATION" setting:"METERPLEX_ANSWER_KEEP" help:"How long the answer to a request with an Idempotency-Key is kept, a day at least. A later repeat is refused; it never takes effect again."`
 	EndedKeep            *string `name:"ended-keep" placeholder:"DURATION" setting:"METERPLEX_ENDED_KEEP" help:"How long ended replays are listed, and the progress of dropped rebuilds by partition is kept, a day at least. The log keeps their events."`
-	SchemaSample         *string `name:"schema-sample" placeholder:"N" setting:"METERPLEX_SCHEMA_SAMPLE" help:"Compare one of N payloads that are recorded or consumed with its schema; 0: none. A payload unlike its schema is logged and counted, and has its usual effect."`
 	StripeKey            *string `name:"stripe-key" placeholder:"SECRET" setting:"METERPLEX_STRIPE_KEY" help:"Secret or restricted key of Stripe, for instances with the role biller; prefer the variable. Not given: amounts that are due are stored, and wait."`
 	StripeURL            *string `name:"stripe-url" placeholder:"URL" setting:"METERPLEX_STRIPE_URL" help:"Where Stripe's API is."`
 	Console              *string `name:"console" placeholder:"SWITCH" setting:"METERPLEX_CONSOLE" help:"Whether the role api serves the console at /console: on or off."`

@@ -70,7 +70,6 @@ func settings() []setting {
 		{"METERPLEX_ENDED_KEEP", "2160h", nil, func(c *Config, v string) error { return setDays(&c.EndedKeep, v) }},
 		{"METERPLEX_ERASURES", "", nil, func(c *Config, v string) error { return setText(&c.Erasures, v) }},
 		{"METERPLEX_WEBHOOK_ALLOW", "", nil, func(c *Config, v string) error { return setNetworks(&c.WebhookAllow, v) }},
-		{"METERPLEX_SCHEMA_SAMPLE", "1000", nil, func(c *Config, v string) error { return setCountOrNone(&c.SchemaSample, v) }},
 		{"METERPLEX_STRIPE_KEY", "", maskAll, func(c *Config, v string) error {
 			return setPattern(&c.StripeKey, v, stripeKey, "must begin with sk_test_, sk_live_, rk_test_ or rk_live_ and hold letters and digits after it")
 		}},

@@ -74,7 +74,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		pool = n.carrying
 	}
 	r := &consume.Runner{
-		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.observe, Appended: n.followed, Moves: n.moves,
+		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
 		Handed: n.handed[c.Topic], Next: n.handed, Share: n.cfg.RebuildShare, Lags: n.lags,
 	}
 	if n.tail != nil || n.recent != nil {

@@ -25,7 +25,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/edge"
-	"github.com/meterplex/meterplex/infra/jsonschema"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -69,10 +68,8 @@ type Node struct {
 	histories *validate.Histories
 	registry  *prom.Registry
 	metrics   *prometheus.Metrics
-	observe   projections.Observer // of the consumers
-	traces    *tracing.Tracing     // nil without traces
-	sampler   *jsonschema.Sampler  // nil: no payload is compared with its schema
-	stripe    *stripe.Provider     // nil without a key
+	traces    *tracing.Tracing // nil without traces
+	stripe    *stripe.Provider // nil without a key
 	verdicts  overview.Verdicts
 	ticks     ticks.Shared // of the loops that look for work
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
@@ -152,14 +149,9 @@ func (n *Node) open(ctx context.Context) (err error) {
 		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnRaised: n.raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
-	n.observe = n.metrics
-	if n.cfg.SchemaSample > 0 {
-		n.sampler = jsonschema.NewSampler(n.cfg.SchemaSample, n.logger, time.Now, n.metrics.SchemaChecked)
-		n.observe, logConfig.Written = n.sampler.Observer(n.metrics), n.sampler.Written
-	}
 	if n.handed = n.handovers(); n.handed != nil {
 		logConfig.Handed, logConfig.OnHanded = n.handed.Offer, n.notifier.Handed
-		if in := consume.NewInline(validate.Consumer(newID, n.histories), n.handed[events.TopicUsageRaw], n.moves, n.observe, n.logger); in != nil {
+		if in := consume.NewInline(validate.Consumer(newID, n.histories), n.handed[events.TopicUsageRaw], n.moves, n.metrics, n.logger); in != nil {
 			logConfig.Inline = in
 		}
 	}
@@ -254,9 +246,6 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.notifier.Run(ctx) })
 	g.Go(func() error { return n.pipe.tidy(ctx) })
 	g.Go(func() error { return n.compareTopicsLater(ctx) })
-	if n.sampler != nil {
-		g.Go(func() error { return n.sampler.Run(ctx) })
-	}
 	g.Go(func() error { return n.metrics.Watch(ctx, n.pool) })
 	g.Go(func() error { return n.metrics.WatchIdentity(ctx, n.identity) })
 	// This pool never waits for locks that a frozen session holds.

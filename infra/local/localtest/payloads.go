@@ -8,12 +8,9 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/jsonschema"
+	"github.com/meterplex/meterplex/internal/jsonschema"
 	"github.com/meterplex/meterplex/projections"
 )
-
-// schemas compiles each schema once in a test binary.
-var schemas = sync.OnceValue(jsonschema.New)
 
 // fits holds the payloads that are known to be like their schemas, by their hashes: several consumers apply the same event.
 var fits = struct {
@@ -43,7 +40,7 @@ func checkOnce(s events.Subject, v *events.Vocabulary, payload []byte) error {
 	if known {
 		return nil
 	}
-	if err := schemas().Check(s, v, payload); err != nil {
+	if err := jsonschema.Check(s, v, payload); err != nil {
 		return err
 	}
 	fits.Lock()
