@@ -59,8 +59,14 @@ var layers = map[string]layer{
 	// For tests only.
 	"internal/tier":       {},
 	"internal/must":       {},
+	"internal/localtest":  {ours: []string{"infra/local", "internal/jsonschema", "events", "projections"}, others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
+	"internal/kafkatest":  {ours: []string{"infra/local/localkafka", "internal/localtest"}},
+	"internal/childtest":  {ours: []string{"infra/local"}},
+	"internal/pipetest":   {ours: []string{"events", "infra"}, others: []string{"github.com/ThreeDotsLabs/watermill"}},
+	"internal/logtest":    {ours: []string{"infra", "projections/consume"}},
+	"internal/stripetest": {},
 	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"internal/projectionstest": {ours: []string{"internal/must", "commands", "domain", "events", "infra/local/localtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
+	"internal/projectionstest": {ours: []string{"internal/must", "commands", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
 
@@ -74,11 +80,9 @@ var layers = map[string]layer{
 		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
-	// The local PostgreSQL, its tests' databases, and the words that it shares with the local Kafka need no client of Kafka.
-	"infra/local":                     {ours: []string{"infra/local"}, others: []string{"github.com/jackc/pgx/v5"}},
-	"infra/local/localkafka":          {ours: []string{"infra/local"}, others: []string{"github.com/twmb/franz-go"}},
-	"infra/local/localtest":           {ours: []string{"infra", "infra/local", "internal/jsonschema", "events", "projections"}, others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
-	"infra/local/localtest/kafkatest": {ours: []string{"infra/local/localkafka", "infra/local/localtest"}},
+	// The local PostgreSQL, and the words that it shares with the local Kafka, need no client of Kafka.
+	"infra/local":            {ours: []string{"infra/local"}, others: []string{"github.com/jackc/pgx/v5"}},
+	"infra/local/localkafka": {ours: []string{"infra/local"}, others: []string{"github.com/twmb/franz-go"}},
 
 	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/klauspost/compress", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
@@ -98,9 +102,9 @@ var layers = map[string]layer{
 
 	// The program: cli holds the nouns, node the wiring. Only node and doctor reach infra, except for the list
 	// of the dangers that a setting allows.
-	"sdk":                  {},                                        // runs the tests of the SDKs
-	"examples":             {},                                        // clients of the HTTP API: the standard library only
-	"sdk/conformance":      {ours: []string{"infra/local/localtest"}}, // for tests only: a client of the HTTP API and of the SDKs' programs
+	"sdk":                  {},                                     // runs the tests of the SDKs
+	"examples":             {},                                     // clients of the HTTP API: the standard library only
+	"sdk/conformance":      {ours: []string{"internal/localtest"}}, // for tests only: a client of the HTTP API and of the SDKs' programs
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {ours: []string{"domain/csvtext"}},
 	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output", "domain/codes"}},

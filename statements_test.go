@@ -90,7 +90,7 @@ func TestEachTableHasOneWriter(t *testing.T) {
 	writers := map[string]map[string]bool{}
 	eachText(t, func(path, text string) {
 		folder := filepath.Dir(path)
-		if strings.HasPrefix(folder, "test/") || folder == "infra/local/localtest" {
+		if strings.HasPrefix(folder, "test/") || folder == "internal/localtest" {
 			return // no part of the service
 		}
 		for _, match := range written.FindAllStringSubmatch(text, -1) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/infra/watermill/logtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 )

@@ -22,10 +22,10 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/projections/validate"
 )
 

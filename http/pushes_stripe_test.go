@@ -16,11 +16,11 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/stripe"
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/localtest"
+	"github.com/meterplex/meterplex/internal/stripetest"
 )
 
 // billedService is a service whose pushes reach a Stripe that fails on demand. Its pushes reach the database by a proxy that cuts

@@ -17,7 +17,7 @@ import (
 
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 )
 
 func TestRatesAndBacklogAreBounded(t *testing.T) {

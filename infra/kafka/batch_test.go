@@ -18,8 +18,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 )
 
 func receive(t testing.TB, messages <-chan *message.Message) (*message.Message, []events.Record) {

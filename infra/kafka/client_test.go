@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 

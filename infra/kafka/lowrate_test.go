@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 )
 
 // A broker that accepts connections but never answers does not block a stop. Its client alone would

@@ -10,8 +10,8 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 

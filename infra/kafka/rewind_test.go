@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 )
 
 // put publishes records in order to a partition of usage.raw.

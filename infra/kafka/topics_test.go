@@ -13,9 +13,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 )
 
 // TestTopsAreTheLastRecords reads the last records of two partitions, among empty partitions and one with

@@ -14,10 +14,10 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
-	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/childtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

@@ -12,11 +12,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/watermill"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 )
 
 // testTimeout bounds waits in tests. It is long because the machine may be busy.

@@ -14,8 +14,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/watermill"
-	"github.com/meterplex/meterplex/infra/watermill/pipetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/pipetest"
 )
 
 // restoreDump makes the pipe one that was restored from a dump: its transaction ids are of another server, which had issued more of them

@@ -15,7 +15,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/local"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

@@ -11,9 +11,9 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/localtest"
 )
 
 func TestMain(m *testing.M) {

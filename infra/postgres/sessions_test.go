@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 

@@ -9,7 +9,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

@@ -17,9 +17,9 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/watermill"
+	"github.com/meterplex/meterplex/internal/kafkatest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

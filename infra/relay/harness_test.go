@@ -21,11 +21,11 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/kafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
+	"github.com/meterplex/meterplex/internal/kafkatest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 

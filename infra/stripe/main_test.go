@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/stripe"
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/stripetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -21,8 +21,8 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/stripetest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 

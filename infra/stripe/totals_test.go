@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/stripetest"
 )
 
 var (

@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/watermill/logtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/models"

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"

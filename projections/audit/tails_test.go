@@ -13,7 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/audit"
 )

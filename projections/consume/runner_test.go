@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/watermill/logtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"

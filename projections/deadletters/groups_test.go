@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/deadletters"

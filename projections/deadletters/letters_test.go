@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/deadletters"

@@ -3,7 +3,7 @@ package deadletters_test
 import (
 	"testing"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 )
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }

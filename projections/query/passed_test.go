@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 )

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 )
 
 // keyCases are refusals of the key.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/infra/local"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 

@@ -22,9 +22,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/stripetest"
 	"github.com/meterplex/meterplex/test/observe/feed"
 )
 

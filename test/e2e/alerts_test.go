@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/infra/local/download"
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/stripetest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/test/observe"
 	"github.com/meterplex/meterplex/test/observe/feed"

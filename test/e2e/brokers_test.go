@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/meterplex/meterplex/infra/local/localkafka"
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 

@@ -20,8 +20,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/meterplex/meterplex/infra/local/localkafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/kafkatest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

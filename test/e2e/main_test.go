@@ -11,7 +11,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 )
 
 func TestMain(m *testing.M) {

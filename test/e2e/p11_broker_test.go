@@ -9,7 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

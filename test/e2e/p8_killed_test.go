@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/stripetest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/infra/stripe/stripetest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/internal/stripetest"
 )
 
 // endingsLoad lets a billing provider and endpoints of webhooks take part, and offboards a tenant of its own during the faults.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/infra/local/localtest/kafkatest"
+	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/verify"
 )

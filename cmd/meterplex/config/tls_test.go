@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 

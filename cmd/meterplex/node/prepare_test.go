@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
-	"github.com/meterplex/meterplex/infra/local/localtest"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/folder"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

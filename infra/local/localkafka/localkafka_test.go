@@ -22,10 +22,10 @@ import (
 
 	"github.com/meterplex/meterplex/infra/local/account"
 	"github.com/meterplex/meterplex/infra/local/child"
-	"github.com/meterplex/meterplex/infra/local/child/childtest"
 	"github.com/meterplex/meterplex/infra/local/download"
 	"github.com/meterplex/meterplex/infra/local/folder"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/childtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )

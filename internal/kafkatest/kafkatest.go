@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/infra/local/localkafka"
-	"github.com/meterplex/meterplex/infra/local/localtest"
+	"github.com/meterplex/meterplex/internal/localtest"
 )
 
 // shared is the binary's broker. A test binary is one process with one TestMain, so it is a package variable.
