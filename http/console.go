@@ -16,8 +16,9 @@ func (t *site) consoleOperations() {
 	if t.ConsoleSessions == nil {
 		return
 	}
+	t.faults = append(t.faults, describeMembers(t.api.OpenAPI())) // forms explain their fields
 	pages, err := console.New(console.Config{
-		API: t.inProcess(), Serves: func(operation string) bool { return t.declared[operation] != nil },
+		API: t.inProcess(), Operation: t.operationNamed, Schemas: t.api.OpenAPI().Components.Schemas,
 		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.log, Now: t.now, Version: t.Version,
 		NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails
@@ -33,6 +34,27 @@ func (t *site) consoleOperations() {
 		r := t.declareRoute(&row.Route)
 		t.router.Method(r.Method, r.Path, t.edge.Guard(r, nil, nil, row.Handler))
 	}
+}
+
+// operationNamed returns an operation of the API to the console; nil if there is none.
+func (t *site) operationNamed(name string) *console.Operation {
+	route := t.declared[name]
+	if route == nil {
+		return nil
+	}
+	op := &console.Operation{Route: route}
+	for _, documented := range operationsOf(t.api.OpenAPI()) {
+		if documented.Method != route.Method || documented.Path != route.Path || documented.RequestBody == nil {
+			continue
+		}
+		if content := documented.RequestBody.Content[mediaJSON]; content != nil {
+			op.Body = content.Schema
+			if ref := op.Body.Ref; ref != "" {
+				op.Body = t.api.OpenAPI().Components.Schemas.SchemaFromRef(ref)
+			}
+		}
+	}
+	return op
 }
 
 // inProcess serves requests that are made within a request: chi would route them as a part of it.

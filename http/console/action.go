@@ -19,19 +19,17 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// action is a change that a page offers: one request to the API, with its scope. A form asks for the reason.
+// action is a change that a page offers: one operation of the API. It has the operation's kind of key, scopes and members. A form asks for the reason.
 type action struct {
 	name   string // unique in the page
 	path   string // of POST, a pattern below the page's
 	label  string // of the button
 	warn   string // what cannot be undone, shown above the button; "": it can
-	who    auth.Who
-	scopes []string
+	does   string // the operation of the API, as "POST /api/v1/tenants"
 	fields []field
-	// request returns the request of the API. The action adds the reason and the Idempotency-Key.
-	request func(v *visit, f form) (request, error)
-	// bare is set if the API's request has no member reason: the header Meterplex-Reason holds it.
-	bare bool
+	sets   map[string]any // members that each request has
+	// adds, if set, adds the members that no field alone holds, or refuses the form.
+	adds func(v *visit, f form, body map[string]any) error
 	// next returns the address of the page that shows the result; nil: the page of the action. The answer is nil if the form was used before for another request.
 	next func(v *visit, f form, answer doc) string
 	// secret is set if the answer holds a secret: the page shows it once.
@@ -40,6 +38,11 @@ type action struct {
 	matches bool
 	// creates is set if the request makes an entity, and replaces none.
 	creates bool
+
+	// Of the operation. bare is set if its body has no member reason: the header Meterplex-Reason holds it.
+	who    auth.Who // "": operator
+	scopes []string
+	bare   bool
 }
 
 // etagField is the field that holds the entity tag of the displayed state.
@@ -53,12 +56,14 @@ func (a *action) inputs() []field {
 	return append([]field{{name: etagField, label: "Displayed state", kind: "displayed"}}, a.fields...)
 }
 
-// field is an input of a form beside the reason.
+// field is an input of a form beside the reason. What it does not say follows from the member of the operation's body that has its name.
 type field struct {
 	name, label, hint string
-	kind              string   // text, number, hidden, displayed (hidden, and never of an earlier display), select, checkbox, checkboxes, area; "": text
+	kind              string   // text, number, hidden, displayed (hidden, and never of an earlier display), select, checkbox, checkboxes, area
 	options           []string // of select and checkboxes
 	optional          bool
+	is                string // the parameter of the operation's path, if it has another name
+	holds             held
 }
 
 // form holds the values of a form that was sent.
@@ -77,8 +82,8 @@ type failedAction struct {
 
 func (a *action) check(p *page) error {
 	route := auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes}
-	if a.name == "" || a.label == "" || a.request == nil || !strings.HasPrefix(a.path, Prefix) {
-		return errors.Join(route.Check(), fmt.Errorf("the action %q of the page %s lacks its name, path, label or request", a.name, p.path))
+	if a.name == "" || a.label == "" || !strings.HasPrefix(a.path, Prefix) {
+		return errors.Join(route.Check(), fmt.Errorf("the action %q of the page %s lacks its name, path or label", a.name, p.path))
 	}
 	return route.Check()
 }
@@ -227,7 +232,7 @@ func (v *visit) act(a *action, f form) (doc, error) {
 	if err := f.complete(a); err != nil {
 		return nil, err
 	}
-	req, err := a.request(v, f)
+	req, err := a.requestOf(v, f)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"net/http"
 	"net/url"
 	"strings"
 )
@@ -12,13 +11,10 @@ const (
 )
 
 func adjustmentsPage() *page {
-	one := func(name, label, verb, warn string) *action {
-		return &action{name: name, path: adjustmentsPath + "/{adjustmentId}/" + verb, label: label, who: operator, scopes: billing(), warn: warn,
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("adjustments", v.param("adjustmentId"), verb)}, nil
-			}}
+	one := func(name, label, warn string) *action {
+		return &action{name: name, path: adjustmentsPath + "/{adjustmentId}/" + name, label: label, warn: warn, does: "POST /api/v1/adjustments/{adjustmentId}/" + name}
 	}
-	return &page{path: adjustmentsPath, title: "Adjustments", menu: "Adjustments", template: "adjustments.html", needs: "GET /api/v1/adjustments", who: operator, scopes: readers(),
+	return &page{path: adjustmentsPath, title: "Adjustments", menu: "Adjustments", template: "adjustments.html", needs: "GET /api/v1/adjustments",
 		params: []string{"tenantId", "periodKey", "state", "kind", "feature", "cursor"},
 		cli:    []string{"meterplex adjustments list[ --tenant {tenantId}][ --period {periodKey}][ --state {state}][ --kind {kind}][ --feature {feature}]"},
 		load: func(v *visit) (doc, error) {
@@ -26,8 +22,8 @@ func adjustmentsPage() *page {
 			return doc{"adjustments": found}, err
 		},
 		actions: []*action{
-			one("approve", "Approve", "approve", "The billable figure includes the amount. A decision is final."),
-			one("waive", "Waive", "waive", "The amount is not billed. A decision is final."),
+			one("approve", "Approve", "The billable figure includes the amount. A decision is final."),
+			one("waive", "Waive", "The amount is not billed. A decision is final."),
 		}}
 }
 
@@ -36,7 +32,7 @@ const maxDecision = 100
 
 // decisionPage decides many adjustments of a tenant: exactly those that it shows, or none.
 func decisionPage() *page {
-	return &page{path: decisionPath, title: "Decide adjustments", template: "decision.html", needs: "POST /api/v1/adjustments/decide", who: operator, scopes: billing(),
+	return &page{path: decisionPath, title: "Decide adjustments", template: "decision.html", needs: "POST /api/v1/adjustments/decide",
 		params: []string{"tenantId", "periodKey", "kind", "feature"},
 		cli:    []string{"meterplex adjustments list --state PENDING --tenant {tenantId}[ --period {periodKey}][ --kind {kind}][ --feature {feature}]"},
 		load: func(v *visit) (doc, error) {
@@ -57,15 +53,9 @@ func decisionPage() *page {
 			}
 			return data, err
 		},
-		actions: []*action{{name: "decide", path: decisionPath, label: "Decide these adjustments", who: operator, scopes: billing(),
-			warn: "A decision is final. It decides all adjustments that the page shows, or none of them if one is no longer pending.",
-			fields: []field{
-				{name: "decision", label: "Decision", kind: "select", options: []string{"approve", "waive"}},
-				{name: "ids", label: "Adjustments", kind: "displayed"},
-			},
-			request: func(_ *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("adjustments", "decide"), Body: map[string]any{"ids": strings.Split(f.get("ids"), ","), "decision": f.get("decision")}}, nil
-			}}}}
+		actions: []*action{{name: "decide", path: decisionPath, label: "Decide these adjustments", does: "POST /api/v1/adjustments/decide",
+			warn:   "A decision is final. It decides all adjustments that the page shows, or none of them if one is no longer pending.",
+			fields: []field{{name: "decision"}, {name: "ids", label: "Adjustments", kind: "displayed"}}}}}
 }
 
 func pending(query url.Values) url.Values {

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -13,7 +11,7 @@ const cataloguePath = Prefix + "/catalogue"
 
 // cataloguePage shows the begin of three lists, or more of one that its address names.
 func cataloguePage() *page {
-	return &page{path: cataloguePath, title: "Catalogue", menu: "Catalogue", template: "catalogue.html", needs: "GET /api/v1/features", who: operator, scopes: admins(),
+	return &page{path: cataloguePath, title: "Catalogue", menu: "Catalogue", template: "catalogue.html", needs: "GET /api/v1/features",
 		params: []string{"list", "cursor"}, cli: []string{"meterplex features list", "meterplex plans list", "meterplex prices list"},
 		load: func(v *visit) (doc, error) {
 			lists := []string{"features", "plans", "prices"}
@@ -39,48 +37,35 @@ func cataloguePage() *page {
 
 func featurePage() *page {
 	const path = cataloguePath + "/features/{lookupKey}"
-	return &page{path: path, title: "Feature", template: "feature.html", needs: "GET /api/v1/features/{lookupKey}", who: operator, scopes: admins(),
+	return &page{path: path, title: "Feature", template: "feature.html", needs: "GET /api/v1/features/{lookupKey}",
 		cli:     []string{"meterplex features show {lookupKey}", "meterplex features put --help"},
-		actions: []*action{putting("put-feature", path, "Change the feature", "lookupKey", featureFields()[1:], "features", featureBody)}}
+		actions: []*action{putting("put-feature", path, "Change the feature", putFeature, featureFields()[1:])}}
 }
 
 func newFeaturePage() *page {
 	const path = Prefix + "/new/feature"
-	return &page{path: path, title: "New feature", template: "feature_new.html", needs: "PUT /api/v1/features/{lookupKey}", who: operator, scopes: admins(), cli: []string{"meterplex features put --help"},
-		actions: []*action{defining("define-feature", path, "Define the feature", "lookupKey", featureFields(), "features", featureBody)}}
+	return &page{path: path, title: "New feature", template: "feature_new.html", needs: "PUT /api/v1/features/{lookupKey}", cli: []string{"meterplex features put --help"},
+		actions: []*action{defining("define-feature", path, "Define the feature", putFeature, featureFields())}}
 }
 
 func featureFields() []field {
 	return []field{
-		{name: "lookupKey", label: "Lookup key", hint: "As usage names it, e.g. api_calls."},
-		{name: "name", label: "Name"},
-		{name: "type", label: "Type", kind: "select", options: []string{"QUOTA", "METERED", "BOOLEAN"}, hint: "The type stays."},
-		{name: "unit", label: "Unit", optional: true},
-		{name: "groupBy", label: "Grouped by", optional: true, hint: "At most two keys of metadata, separated by commas."},
-		{name: "billingEvent", label: "Billing event", optional: true, hint: "The event name of the provider's meter; empty: the lookup key."},
+		{name: "lookupKey", hint: "As usage names it, e.g. api_calls."},
+		{name: "name"},
+		{name: "type", options: []string{"QUOTA", "METERED", "BOOLEAN"}, hint: "The type stays."},
+		{name: "unit"},
+		{name: "groupBy", label: "Grouped by", hint: "At most two keys of metadata, separated by commas."},
+		{name: "billingEvent", hint: "The event name of the provider's meter; empty: the lookup key."},
 	}
-}
-
-func featureBody(f form) (map[string]any, error) {
-	body := map[string]any{"name": f.get("name"), "type": f.get("type")}
-	for _, name := range []string{"unit", "billingEvent"} {
-		if value := f.get(name); value != "" {
-			body[name] = value
-		}
-	}
-	if keys := words(f.get("groupBy"), ","); len(keys) > 0 {
-		body["groupBy"] = keys
-	}
-	return body, nil
 }
 
 func planPage() *page {
 	const path = cataloguePath + "/plans/{key}"
-	return &page{path: path, title: "Plan", template: "plan.html", needs: "GET /api/v1/plans/{key}", who: operator, scopes: admins(),
+	return &page{path: path, title: "Plan", template: "plan.html", needs: "GET /api/v1/plans/{key}",
 		params:  []string{"cursor"},
 		cli:     []string{"meterplex plans show {key}", "meterplex plans subscriptions {key} --older", "meterplex plans put --help"},
 		load:    loadPlan,
-		actions: []*action{putting("put-plan", path, "Change the plan", "key", planFields()[1:], "plans", planBody)}}
+		actions: []*action{putting("put-plan", path, "Change the plan", putPlan, planFields()[1:])}}
 }
 
 // loadPlan reads a plan, and the subscriptions that go on with an earlier state of it.
@@ -100,29 +85,24 @@ const olderShown = 25
 
 func newPlanPage() *page {
 	const path = Prefix + "/new/plan"
-	return &page{path: path, title: "New plan", template: "plan_new.html", needs: "PUT /api/v1/plans/{key}", who: operator, scopes: admins(), cli: []string{"meterplex plans put --help"},
-		actions: []*action{defining("define-plan", path, "Define the plan", "key", planFields(), "plans", planBody)}}
+	return &page{path: path, title: "New plan", template: "plan_new.html", needs: "PUT /api/v1/plans/{key}", cli: []string{"meterplex plans put --help"},
+		actions: []*action{defining("define-plan", path, "Define the plan", putPlan, planFields())}}
 }
 
 func planFields() []field {
 	return []field{
-		{name: "key", label: "Key", hint: "As subscriptions name it."},
-		{name: "name", label: "Name"},
-		{name: "entitlements", label: "Entitlements", kind: "area", hint: `JSON, as PUT /plans/{key} takes it, e.g. [{"feature":"api_calls","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"}].`},
+		{name: "key", hint: "As subscriptions name it."},
+		{name: "name"},
+		{name: "entitlements", hint: `JSON, as PUT /plans/{key} takes it, e.g. [{"feature":"api_calls","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"}].`},
 	}
-}
-
-func planBody(f form) (map[string]any, error) {
-	body := map[string]any{"name": f.get("name")}
-	return body, f.exact(body, "entitlements")
 }
 
 func pricePage() *page {
 	const path = cataloguePath + "/prices/{priceKey}"
-	return &page{path: path, title: "Price", template: "price.html", needs: "GET /api/v1/prices/{priceKey}", who: operator, scopes: admins(),
+	return &page{path: path, title: "Price", template: "price.html", needs: "GET /api/v1/prices/{priceKey}",
 		cli:     []string{"meterplex prices show {priceKey}", "meterplex prices put --help"},
 		load:    loadPrice,
-		actions: []*action{putting("put-price", path, "Change the price", "priceKey", priceFields()[1:], "prices", priceBody)}}
+		actions: []*action{putting("put-price", path, "Change the price", putPrice, priceFields()[1:])}}
 }
 
 // loadPrice reads a price and its first versions.
@@ -140,68 +120,39 @@ const versionsShown = 100
 
 func newPricePage() *page {
 	const path = Prefix + "/new/price"
-	return &page{path: path, title: "New price", template: "price_new.html", needs: "PUT /api/v1/prices/{priceKey}", who: operator, scopes: admins(), cli: []string{"meterplex prices put --help"},
-		actions: []*action{defining("define-price", path, "Define the price", "priceKey", priceFields(), "prices", priceBody)}}
+	return &page{path: path, title: "New price", template: "price_new.html", needs: "PUT /api/v1/prices/{priceKey}", cli: []string{"meterplex prices put --help"},
+		actions: []*action{defining("define-price", path, "Define the price", putPrice, priceFields())}}
 }
 
 func priceFields() []field {
 	return []field{
 		{name: "priceKey", label: "Key", hint: "As entitlements of plans name it."},
-		{name: "name", label: "Name"},
-		{name: "currency", label: "Currency", hint: "ISO 4217, e.g. EUR."},
-		{name: "model", label: "Model", kind: "select", options: []string{"per_unit", "flat", "package", "graduated", "volume"}},
-		{name: "microUnits", label: "Micro-units", kind: "number", optional: true, hint: "Of flat, of a unit, or of a package: millionths of the currency's unit."},
-		{name: "packageSize", label: "Package size", kind: "number", optional: true},
-		{name: "tiers", label: "Tiers", kind: "area", optional: true, hint: `JSON, of graduated and volume, e.g. [{"upTo":1000,"microUnits":500},{"upTo":null,"microUnits":300}].`},
+		{name: "name"},
+		{name: "currency", hint: "ISO 4217, e.g. EUR."},
+		{name: "model", options: []string{"per_unit", "flat", "package", "graduated", "volume"}},
+		{name: "microUnits", label: "Micro-units"},
+		{name: "packageSize"},
+		{name: "tiers", hint: `JSON, of graduated and volume, e.g. [{"upTo":1000,"microUnits":500},{"upTo":null,"microUnits":300}].`},
 	}
 }
 
-func priceBody(f form) (map[string]any, error) {
-	body := map[string]any{"name": f.get("name"), "currency": f.get("currency"), "model": f.get("model")}
-	return body, f.exact(body, "microUnits", "packageSize", "tiers")
-}
+// Operations that define an entry of the catalogue.
+const (
+	putFeature = "PUT /api/v1/features/{lookupKey}"
+	putPlan    = "PUT /api/v1/plans/{key}"
+	putPrice   = "PUT /api/v1/prices/{priceKey}"
+)
 
 // putting is the action that changes an entry of the catalogue. It replaces the entry that the page displays, and no later one.
-func putting(name, path, label, key string, fields []field, list string, body func(f form) (map[string]any, error)) *action {
-	return &action{name: name, path: path + "/change", label: label, who: operator, scopes: admins(), bare: true, fields: fields, matches: true,
-		request: func(v *visit, f form) (request, error) {
-			members, err := body(f)
-			return request{Method: http.MethodPut, Path: api(list, v.param(key)), Body: members}, err
-		}}
+func putting(name, path, label, does string, fields []field) *action {
+	return &action{name: name, path: path + "/change", label: label, does: does, fields: fields, matches: true}
 }
 
 // defining is the action that makes an entry of the catalogue. It replaces none.
-func defining(name, path, label, key string, fields []field, list string, body func(f form) (map[string]any, error)) *action {
-	return &action{name: name, path: path, label: label, who: operator, scopes: admins(), bare: true, fields: fields, creates: true,
-		request: func(_ *visit, f form) (request, error) {
-			members, err := body(f)
-			return request{Method: http.MethodPut, Path: api(list, f.get(key)), Body: members}, err
-		},
-		next: func(_ *visit, f form, _ doc) string { return cataloguePath + pathOf(list, f.get(key)) }}
-}
-
-// words splits a text, and leaves out what is empty.
-func words(text, by string) (all []string) {
-	for word := range strings.SplitSeq(text, by) {
-		if word = strings.TrimSpace(word); word != "" {
-			all = append(all, word)
-		}
-	}
-	return all
-}
-
-// exact adds fields that hold JSON to the body of a request, each with the digits and members that were written: the API decides on them. Empty
-// fields are left out.
-func (f form) exact(body map[string]any, names ...string) error {
-	for _, name := range names {
-		written := strings.TrimSpace(f.get(name))
-		if written == "" {
-			continue
-		}
-		if !json.Valid([]byte(written)) {
-			return problem.New("body_invalid", "The field "+name+" is not JSON").At("/" + name)
-		}
-		body[name] = json.RawMessage(written)
-	}
-	return nil
+func defining(name, path, label, does string, fields []field) *action {
+	return &action{name: name, path: path, label: label, does: does, fields: fields, creates: true,
+		next: func(_ *visit, f form, _ doc) string {
+			list, _, _ := strings.Cut(strings.TrimPrefix(does, "PUT /api/v1/"), "/")
+			return cataloguePath + pathOf(list, f.get(fields[0].name))
+		}}
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
@@ -21,14 +23,15 @@ const Prefix = "/console"
 type Config struct {
 	// API answers the requests of the API. The context of a request holds its key (auth.WithKey).
 	API http.Handler
-	// Serves reports whether the API has an operation, as "GET /api/v1/tenants". A page of a feature that is not built is absent.
-	Serves   func(operation string) bool
-	Keys     *auth.Authenticator
-	Sessions commands.ConsoleSessions
-	Logger   *slog.Logger
-	Now      func() time.Time
-	NewToken func() [32]byte // random
-	Version  string
+	// Operation returns an operation of the API, as "GET /api/v1/tenants"; nil if it has none. A page of a feature that is not built is absent.
+	Operation func(name string) *Operation
+	Schemas   huma.Registry // of the members of operations
+	Keys      *auth.Authenticator
+	Sessions  commands.ConsoleSessions
+	Logger    *slog.Logger
+	Now       func() time.Time
+	NewToken  func() [32]byte // random
+	Version   string
 }
 
 // Console serves pages.
@@ -51,9 +54,10 @@ type Route struct {
 // New fails if a page, a template or an asset is faulty.
 func New(c Config) (*Console, error) {
 	s := &Console{Config: c, refused: attempts{most: 10}, opened: attempts{most: 30}, fragments: fragments{all: map[string]*fragment{}}}
+	faults := []error{checkAssets()}
 	for _, p := range pages() {
-		if p.needs == "" || c.Serves(p.needs) {
-			p.complete()
+		if p.needs == "" || c.Operation(p.needs) != nil {
+			faults = append(faults, p.complete(&c))
 			s.pages = append(s.pages, p)
 		}
 	}
@@ -61,7 +65,6 @@ func New(c Config) (*Console, error) {
 	if s.templates, err = parseTemplates(s.pages); err != nil {
 		return nil, err
 	}
-	faults := []error{checkAssets()}
 	for _, p := range s.pages {
 		faults = append(faults, p.check())
 	}

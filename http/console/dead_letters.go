@@ -13,10 +13,6 @@ const (
 	letterPath  = lettersPath + "/{deadLetterId}"
 )
 
-// letterReaders and billers are the scopes of the API's operations on dead letters and rebuilds.
-func letterReaders() []string { return []string{"billing", "audit"} }
-func billers() []string       { return []string{"billing"} }
-
 // letterFilters are the filters of dead letters that lists, groups and bulk changes share.
 func letterFilters() []string {
 	return []string{"status", "stage", "tenantId", "reason", "fingerprint", "feature", "consumer", "topic", "from", "to"}
@@ -26,7 +22,7 @@ const letterFlags = "[ --status {status}][ --stage {stage}][ --tenant-id {tenant
 	"[ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]"
 
 func lettersPage() *page {
-	return &page{path: lettersPath, title: "Dead letters", menu: "Dead letters", template: "dead_letters.html", needs: "GET /api/v1/dead-letters/groups", who: operator, scopes: letterReaders(),
+	return &page{path: lettersPath, title: "Dead letters", menu: "Dead letters", template: "dead_letters.html", needs: "GET /api/v1/dead-letters/groups",
 		params: append(letterFilters(), "groups", "cursor"), cli: []string{"meterplex dead-letters groups" + letterFlags, "meterplex dead-letters list" + letterFlags},
 		load: loadLetters}
 }
@@ -109,12 +105,9 @@ func member(of any, name string) any {
 
 func letterPage() *page {
 	decision := func(name, label, warn string) *action {
-		return &action{name: name, path: letterPath + "/" + name, label: label, warn: warn, who: operator, scopes: billers(),
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("dead-letters", v.param("deadLetterId"), name)}, nil
-			}}
+		return &action{name: name, path: letterPath + "/" + name, label: label, warn: warn, does: "POST /api/v1/dead-letters/{deadLetterId}/" + name}
 	}
-	return &page{path: letterPath, title: "Dead letter", template: "dead_letter.html", needs: "GET /api/v1/dead-letters/{deadLetterId}", who: operator, scopes: letterReaders(),
+	return &page{path: letterPath, title: "Dead letter", template: "dead_letter.html", needs: "GET /api/v1/dead-letters/{deadLetterId}",
 		cli: []string{"meterplex dead-letters show {deadLetterId}"},
 		load: func(v *visit) (doc, error) {
 			letter, err := v.get(api("dead-letters", v.param("deadLetterId")), nil)
@@ -132,7 +125,7 @@ func letterPage() *page {
 
 // bulkPage previews a bulk: the API's dry run of the filter. Its form sends the filter and the number of dead letters that it matched.
 func bulkPage() *page {
-	return &page{path: bulkPath, title: "Retry or discard many dead letters", template: "dead_letters_bulk.html", needs: "POST /api/v1/dead-letters/bulk", who: operator, scopes: billers(),
+	return &page{path: bulkPath, title: "Retry or discard many dead letters", template: "dead_letters_bulk.html", needs: "POST /api/v1/dead-letters/bulk",
 		params: append(letterFilters(), "action"),
 		cli:    []string{"meterplex dead-letters bulk {action} --dry-run --reason preview" + "[ --status {status}][ --stage {stage}][ --tenant-id {tenantId}][ --code {reason}][ --fingerprint {fingerprint}][ --feature {feature}][ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]", "meterplex dead-letters bulk --help"},
 		load:   loadBulk,
@@ -166,17 +159,17 @@ func loadBulk(v *visit) (doc, error) {
 }
 
 func bulkAction(name, label, warn, does string) *action {
-	a := &action{name: name, path: bulkPath + "/" + does, label: label, warn: warn, who: operator, scopes: billers(),
+	a := &action{name: name, path: bulkPath + "/" + does, label: label, warn: warn, does: "POST /api/v1/dead-letters/bulk", sets: map[string]any{"action": does},
 		fields: []field{{name: "expectedMatched", label: "Matched", kind: "displayed"}},
-		request: func(_ *visit, f form) (request, error) {
-			expected, err := f.integer("expectedMatched")
+		adds: func(_ *visit, f form, body map[string]any) error {
 			filter := map[string]any{}
 			for _, name := range letterFilters() {
 				if value := f.get(bulkField(name)); value != "" {
 					filter[name] = value
 				}
 			}
-			return request{Method: http.MethodPost, Path: api("dead-letters", "bulk"), Body: map[string]any{"action": does, "filter": filter, "expectedMatched": expected}}, err
+			body["filter"] = filter
+			return nil
 		},
 		next: func(_ *visit, f form, _ doc) string {
 			of := []any{}

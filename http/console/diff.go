@@ -4,7 +4,7 @@ package console
 const diffShown = 100
 
 func diffPageOf() *page {
-	return &page{path: diffPath, title: "Difference of a rebuild", template: "diff.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff", who: operator, scopes: letterReaders(),
+	return &page{path: diffPath, title: "Difference of a rebuild", template: "diff.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff",
 		params: []string{"tenantId", "feature", "periodKey", "all", "cursor"},
 		cli:    []string{"meterplex projections diff {rebuildId}[ --tenant-id {tenantId}][ --feature {feature}][ --period {periodKey}]"},
 		load:   loadDiff, actions: []*action{promotion()}}
@@ -85,7 +85,7 @@ func closedKeys(diff doc) string {
 }
 
 func diffEventsPage() *page {
-	return &page{path: diffEventsPath, title: "Events behind a difference", template: "diff_events.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff/events", who: operator, scopes: letterReaders(),
+	return &page{path: diffEventsPath, title: "Events behind a difference", template: "diff_events.html", needs: "GET /api/v1/rebuilds/{rebuildId}/diff/events",
 		params: []string{"tenantId", "feature", "periodKey", "subscriptionId", "cursor"},
 		cli:    []string{"meterplex projections diff {rebuildId} --tenant-id {tenantId} --feature {feature} --period {periodKey}", "meterplex projections events --help"},
 		limit:  diffShown}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"net/http"
 	"net/url"
 )
 
@@ -10,8 +9,7 @@ const (
 	comparisonPath   = Prefix + "/entitlements/comparison"
 )
 
-// billing is the access of actions that need the scope billing; readers is that of pages that audit may open, too.
-func billing() []string { return []string{"billing"} }
+// readers are the scopes of operators that read accounts and reservations.
 func readers() []string { return []string{"billing", "audit"} }
 
 func entitlementsPage() *page {
@@ -82,7 +80,7 @@ func object(entry any) doc {
 // comparisonPage compares the accounts of a tenant with its log. Nothing changes without the action.
 func comparisonPage() *page {
 	const path = comparisonPath
-	return &page{path: path, title: "Comparison of accounts", template: "comparison.html", needs: "POST /api/v1/quota/accounts/reconcile", who: operator, scopes: billing(),
+	return &page{path: path, title: "Comparison of accounts", template: "comparison.html", needs: "POST /api/v1/quota/accounts/reconcile",
 		params: []string{"tenantId"}, cli: []string{"meterplex entitlements reconcile --tenant-id {tenantId}"},
 		load: func(v *visit) (doc, error) {
 			tenant := v.query.Get("tenantId")
@@ -95,9 +93,11 @@ func comparisonPage() *page {
 			}
 			return doc{"found": found}, err
 		},
-		actions: []*action{{name: "repair-accounts", path: path + "/{tenantId}/repair", label: "Set the accounts to the log", who: operator, scopes: billing(),
+		actions: []*action{{name: "repair-accounts", path: path + "/{tenantId}/repair", label: "Set the accounts to the log", does: "POST /api/v1/quota/accounts/reconcile",
 			warn: "Each account that differs is set to the log by an event. Find out first which program changed the rows.",
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("quota", "accounts", "reconcile"), Body: map[string]any{"tenantId": v.param("tenantId"), "repair": true}}, nil
+			sets: map[string]any{"repair": true},
+			adds: func(v *visit, _ form, body map[string]any) error {
+				body["tenantId"] = v.param("tenantId")
+				return nil
 			}}}}
 }

@@ -20,7 +20,7 @@ func eventReaders() []string { return []string{"events:read", "audit"} }
 
 func eventsPage() *page {
 	filters := []string{"tenantId", "subject", "stream", "correlationId", "from", "to", "after"}
-	return &page{path: eventsPath, title: "Events", menu: "Events", template: "events.html", needs: "GET /api/v1/events", who: either, scopes: eventReaders(),
+	return &page{path: eventsPath, title: "Events", menu: "Events", template: "events.html", needs: "GET /api/v1/events", who: either,
 		params: append([]string{"cursor"}, filters...),
 		cli: []string{
 			"meterplex events query[ --tenant-id {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}][ --to {to}][ --after {after}]",
@@ -67,7 +67,7 @@ func endOfLog(v *visit) (string, error) {
 }
 
 func eventPage() *page {
-	return &page{path: eventPath, title: "Event", template: "event.html", needs: "GET /api/v1/events/{event}", who: either, scopes: eventReaders(),
+	return &page{path: eventPath, title: "Event", template: "event.html", needs: "GET /api/v1/events/{event}", who: either,
 		params: []string{"tenantId"}, cli: []string{"meterplex events show {event}[ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
 			raw, err := v.raw(api("events", v.param("event")), v.pick("tenantId"))

@@ -41,11 +41,16 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
 	keys, err := auth.New(ring{}, operatorKey, time.Now)
 	must.OK(t, err)
-	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Serves: func(route string) bool { return route == explainPage().needs },
+	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Operation: func(name string) *Operation {
+		if name != explainPage().needs {
+			return nil
+		}
+		return &Operation{Route: &auth.Route{Scopes: []string{"usage:read", "billing", "audit"}}}
+	},
 		Keys: keys, Sessions: f.open, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
 		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
 	must.OK(t, err)
-	f.pages = append(f.pages, &page{path: Prefix + "/live", title: "Live", template: "signin.html", who: operator, scopes: admins(), cli: []string{"x"},
+	f.pages = append(f.pages, &page{path: Prefix + "/live", title: "Live", template: "signin.html", who: operator, scopes: []string{"admin"}, cli: []string{"x"},
 		load: func(*visit) (doc, error) { return doc{}, nil },
 		live: &live{params: []string{"filter"}, template: "empty", load: func(v *visit) (doc, error) { return v.get(api("live"), v.pick("filter")) },
 			version: func(v *visit) (string, error) {

@@ -105,9 +105,6 @@ func (f *formView) place() {
 
 func fieldOf(in field, form string, target doc, again url.Values) fieldView {
 	v := fieldView{ID: form + "-" + in.name, Name: in.name, Label: in.label, Hint: in.hint, Kind: in.kind, Optional: in.optional, Value: text(target[in.name])}
-	if v.Kind == "" {
-		v.Kind = "text"
-	}
 	chosen := map[string]bool{v.Value: true}
 	for _, value := range texts(items(target[in.name])) {
 		chosen[value] = true
@@ -122,10 +119,6 @@ func fieldOf(in field, form string, target doc, again url.Values) fieldView {
 		v.Options = append(v.Options, option{o, chosen[o]})
 	}
 	return v
-}
-
-func replaceParameter(pattern, name, value string) string {
-	return strings.ReplaceAll(pattern, "{"+name+"}", url.PathEscape(value))
 }
 
 // digest returns a short name of a text, for ids in a page.

@@ -22,7 +22,7 @@ const (
 )
 
 func lineagePage() *page {
-	return &page{path: lineagePath, title: "Lineage", template: "lineage.html", needs: "GET /api/v1/events/{event}/lineage", who: either, scopes: eventReaders(),
+	return &page{path: lineagePath, title: "Lineage", template: "lineage.html", needs: "GET /api/v1/events/{event}/lineage", who: either,
 		params: []string{"tenantId", "skip"}, cli: []string{"meterplex events lineage {event}[ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
 			skip, err := strconv.Atoi("0" + v.query.Get("skip"))

@@ -14,14 +14,11 @@ func (v *visit) offboarding(tenant string) (doc, error) {
 }
 
 func offboardingActions() []*action {
-	post := func(name, path, label, warn string, below ...string) *action {
-		return &action{name: name, path: tenantPath + path, label: label, warn: warn, who: operator, scopes: admins(),
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodPost, Path: api(append([]string{"tenants", v.param("tenantId"), "offboard"}, below...)...)}, nil
-			}}
-	}
+	const offboard = "POST /api/v1/tenants/{tenantId}/offboard"
 	return []*action{
-		post("offboard", "/offboard", "Offboard the tenant", "The tenant is suspended, its periods are closed, and its keys are revoked in the end. Until it is ARCHIVED this can be cancelled."),
-		post("cancel-offboarding", "/offboard/cancel", "Cancel the offboarding", "Periods that it closed before their end are reopened.", "cancel"),
+		{name: "offboard", path: tenantPath + "/offboard", label: "Offboard the tenant", does: offboard,
+			warn: "The tenant is suspended, its periods are closed, and its keys are revoked in the end. Until it is ARCHIVED this can be cancelled."},
+		{name: "cancel-offboarding", path: tenantPath + "/offboard/cancel", label: "Cancel the offboarding", does: offboard + "/cancel",
+			warn: "Periods that it closed before their end are reopened."},
 	}
 }

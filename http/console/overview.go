@@ -10,7 +10,7 @@ import (
 const overviewPath = Prefix + "/overview"
 
 func overviewPage() *page {
-	return &page{path: overviewPath, title: "Overview", menu: "Overview", template: "overview.html", needs: "GET /api/v1/system/overview", who: operator, scopes: operators(),
+	return &page{path: overviewPath, title: "Overview", menu: "Overview", template: "overview.html", needs: "GET /api/v1/system/overview",
 		params: []string{"figure", "consumer"}, cli: []string{"meterplex system overview", "meterplex system overview --watch"},
 		load: loadOverview, live: &live{template: "overview-now"}}
 }

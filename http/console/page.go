@@ -24,9 +24,9 @@ type page struct {
 	menu     string // its name in the navigation; "": a page that others lead to
 	template string // a file of templates/; "": the form of its first action, below its text
 	text     string
-	needs    string // the operation of the API without which the page is absent; "": it is always there
-	who      auth.Who
-	scopes   []string
+	needs    string   // the operation of the API without which the page is absent; "": it is always there
+	who      auth.Who // "": operator
+	scopes   []string // nil: those of the operation that it needs
 	params   []string // names of its query parameters
 	// cli names the commands of the command line that show the same; {name} is a parameter of the path or the query, and a command with an absent
 	// parameter is left out.
@@ -44,8 +44,12 @@ type page struct {
 	before func(r *http.Request) error
 }
 
-// complete sets what a page does not differ in.
-func (p *page) complete() {
+// complete sets what a page, and its actions, do not differ in.
+func (p *page) complete(c *Config) error {
+	p.who = cmp.Or(p.who, operator)
+	if op := c.Operation(p.needs); op != nil && p.scopes == nil {
+		p.scopes = op.scopesOf(p.who)
+	}
 	p.template = cmp.Or(p.template, "new.html")
 	if p.load == nil {
 		p.load = p.read
@@ -53,6 +57,11 @@ func (p *page) complete() {
 	if p.live != nil && p.live.load == nil {
 		p.live.params, p.live.load = p.params, p.load
 	}
+	var faults []error
+	for _, a := range p.actions {
+		faults = append(faults, a.complete(c))
+	}
+	return errors.Join(faults...)
 }
 
 // read is the load of a page that shows the answer of one operation, or an empty form. The address of a form of which each use makes something holds its

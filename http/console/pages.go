@@ -70,9 +70,6 @@ func pages() []*page {
 	}
 }
 
-// admins is the access of pages and actions that need the scope admin.
-func admins() []string { return []string{"admin"} }
-
 const (
 	operator = auth.Operator
 	either   = auth.Either

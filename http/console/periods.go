@@ -13,11 +13,8 @@ const (
 	periodPath  = periodsPath + "/{periodKey}"
 )
 
-// waivable are the conditions that a close can be despite.
-func waivable() []string { return []string{"dead_letters", "rebuilds"} }
-
 func periodsPage() *page {
-	return &page{path: periodsPath, title: "Periods", template: "periods.html", needs: "GET /api/v1/tenants/{tenantId}/periods", who: operator, scopes: readers(), params: []string{"cursor"},
+	return &page{path: periodsPath, title: "Periods", template: "periods.html", needs: "GET /api/v1/tenants/{tenantId}/periods", params: []string{"cursor"},
 		cli: []string{"meterplex periods list --tenant {tenantId}"},
 		load: func(v *visit) (doc, error) {
 			return v.get(api("tenants", v.param("tenantId"), "periods"), limited(100, v.pick("cursor")))
@@ -25,7 +22,7 @@ func periodsPage() *page {
 }
 
 func periodPage() *page {
-	return &page{path: periodPath, title: "Period", template: "period.html", needs: "GET /api/v1/tenants/{tenantId}/periods/{periodKey}", who: operator, scopes: readers(),
+	return &page{path: periodPath, title: "Period", template: "period.html", needs: "GET /api/v1/tenants/{tenantId}/periods/{periodKey}",
 		params: []string{"snapshot", "cursor"},
 		cli: []string{"meterplex periods show {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]", "meterplex periods charges {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]",
 			"meterplex periods adjustments {periodKey} --tenant {tenantId}"},
@@ -80,32 +77,22 @@ func numbersUpTo(n string) (all []string) {
 }
 
 func periodActions() []*action {
-	post := func(v *visit, verb string, body map[string]any) request {
-		return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "periods", v.param("periodKey"), verb), Body: body}
-	}
 	return []*action{
-		{name: "close", path: periodPath + "/close", label: "Close the period", who: operator, scopes: billing(), matches: true,
+		{name: "close", path: periodPath + "/close", label: "Close the period", does: "POST /api/v1/tenants/{tenantId}/periods/{periodKey}/close", matches: true,
 			warn: "The figures are frozen at the position of this request: usage of the period that is recorded later is late.",
 			fields: []field{
 				{name: "figures", label: "Displayed figures", kind: "displayed"},
-				{name: "early", label: "Early: the period has not ended", kind: "checkbox", optional: true},
-				{name: "despite", label: "Despite", kind: "checkboxes", options: waivable(), optional: true},
+				{name: "early", label: "Early: the period has not ended"},
+				{name: "despite"},
 			},
-			request: func(v *visit, f form) (request, error) {
-				body := map[string]any{}
+			adds: func(v *visit, f form, _ map[string]any) error {
 				if f.get("early") != "" {
-					body["early"] = true
-				} else if err := v.displayedFigures(f); err != nil {
-					return request{}, err
+					return nil
 				}
-				if despite := f.all("despite"); len(despite) > 0 {
-					body["despite"] = despite
-				}
-				return post(v, "close", body), nil
+				return v.displayedFigures(f)
 			}},
-		{name: "reopen", path: periodPath + "/reopen", label: "Reopen the period", who: operator, scopes: billing(), matches: true,
-			warn:    "Its pending adjustments become void: the next snapshot counts what they adjust. The present snapshot is kept.",
-			request: func(v *visit, _ form) (request, error) { return post(v, "reopen", map[string]any{}), nil }},
+		{name: "reopen", path: periodPath + "/reopen", label: "Reopen the period", does: "POST /api/v1/tenants/{tenantId}/periods/{periodKey}/reopen", matches: true,
+			warn: "Its pending adjustments become void: the next snapshot counts what they adjust. The present snapshot is kept."},
 	}
 }
 

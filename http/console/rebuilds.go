@@ -1,7 +1,5 @@
 package console
 
-import "net/http"
-
 const (
 	rebuildsPath   = Prefix + "/rebuilds"
 	rebuildPath    = rebuildsPath + "/{rebuildId}"
@@ -12,7 +10,7 @@ const (
 )
 
 func rebuildsPage() *page {
-	return &page{path: rebuildsPath, title: "Rebuilds", menu: "Rebuilds", template: "rebuilds.html", needs: "GET /api/v1/rebuilds", who: operator, scopes: letterReaders(),
+	return &page{path: rebuildsPath, title: "Rebuilds", menu: "Rebuilds", template: "rebuilds.html", needs: "GET /api/v1/rebuilds",
 		params: []string{"cursor"}, cli: []string{"meterplex projections list", "meterplex projections rebuilds"},
 		load: func(v *visit) (doc, error) {
 			of := v.pick("cursor")
@@ -24,54 +22,31 @@ func rebuildsPage() *page {
 // scopeFields select the keys of a rebuild or a verify.
 func scopeFields() []field {
 	return []field{
-		{name: "projection", label: "Projection", hint: "A name of the list of projections, e.g. usage_aggregates."},
-		{name: "tenantId", label: "Tenant id", optional: true, hint: "Of one tenant only."},
-		{name: "periodKey", label: "Period", optional: true, hint: "Of one period only: 2026-05, 2026 or lifetime."},
-		{name: "workers", label: "Workers", kind: "number", optional: true, hint: "How many partitions are folded at once; half the processors of the instance if empty."},
+		{name: "projection", is: "name", hint: "A name of the list of projections, e.g. usage_aggregates."},
+		{name: "tenantId", hint: "Of one tenant only."},
+		{name: "periodKey", label: "Period", hint: "Of one period only: 2026-05, 2026 or lifetime."},
+		{name: "workers", hint: "How many partitions are folded at once; half the processors of the instance if empty."},
 	}
-}
-
-// scopeOf returns the members of a request that its fields select.
-func scopeOf(f form) (body map[string]any, err error) {
-	body = f.chosen("tenantId", "periodKey")
-	if f.get("workers") != "" {
-		body["workers"], err = f.integer("workers")
-	}
-	return body, err
 }
 
 func newRebuildPage() *page {
-	return &page{path: newRebuildPath, title: "New rebuild", text: "A rebuild folds the log again, beside the live rows. Readers do not see it until it is promoted.", needs: "POST /api/v1/projections/{name}/rebuilds", who: operator, scopes: billers(),
+	return &page{path: newRebuildPath, title: "New rebuild", text: "A rebuild folds the log again, beside the live rows. Readers do not see it until it is promoted.", needs: "POST /api/v1/projections/{name}/rebuilds",
 		params: []string{"key", "projection"}, cli: []string{"meterplex projections rebuild --help"},
-		actions: []*action{{name: "start-rebuild", path: newRebuildPath, label: "Start the rebuild", who: operator, scopes: billers(), fields: scopeFields(),
-			request: func(_ *visit, f form) (request, error) {
-				body, err := scopeOf(f)
-				return request{Method: http.MethodPost, Path: api("projections", f.get("projection"), "rebuilds"), Body: body}, err
-			},
+		actions: []*action{{name: "start-rebuild", path: newRebuildPath, label: "Start the rebuild", does: "POST /api/v1/projections/{name}/rebuilds", fields: scopeFields(),
 			next: made(rebuildsPath, "id")}}}
 }
 
 func newVerifyPage() *page {
-	return &page{path: newVerifyPath, title: "Verify a projection", text: "A verify folds the log by the live version and compares every row. Any key that differs is an incident.", needs: "POST /api/v1/projections/{name}/verify", who: operator, scopes: billers(),
+	return &page{path: newVerifyPath, title: "Verify a projection", text: "A verify folds the log by the live version and compares every row. Any key that differs is an incident.", needs: "POST /api/v1/projections/{name}/verify",
 		params: []string{"key", "projection"}, cli: []string{"meterplex projections verify --help"},
-		actions: []*action{{name: "verify", path: newVerifyPath, label: "Compare with the log", who: operator, scopes: billers(),
-			fields: append(scopeFields(), field{name: "repair", label: "Repair: replace the live rows where they differ", kind: "checkbox", optional: true}),
-			request: func(_ *visit, f form) (request, error) {
-				body, err := scopeOf(f)
-				if f.get("repair") == "true" {
-					body["repair"] = true
-				}
-				return request{Method: http.MethodPost, Path: api("projections", f.get("projection"), "verify"), Body: body}, err
-			},
-			next: made(rebuildsPath, "rebuildId")}}}
+		actions: []*action{{name: "verify", path: newVerifyPath, label: "Compare with the log", does: "POST /api/v1/projections/{name}/verify",
+			fields: append(scopeFields(), field{name: "repair", label: "Repair: replace the live rows where they differ"}),
+			next:   made(rebuildsPath, "rebuildId")}}}
 }
 
 // decisionOn is an action on the rebuild of the page.
 func decisionOn(name, path, label, warn string) *action {
-	return &action{name: name, path: path + "/" + name, label: label, warn: warn, who: operator, scopes: billers(),
-		request: func(v *visit, _ form) (request, error) {
-			return request{Method: http.MethodPost, Path: api("rebuilds", v.param("rebuildId"), name)}, nil
-		}}
+	return &action{name: name, path: path + "/" + name, label: label, warn: warn, does: "POST /api/v1/rebuilds/{rebuildId}/" + name}
 }
 
 // rollback takes back the promotion that the page displays, and no later one.
@@ -82,7 +57,7 @@ func rollback() *action {
 }
 
 func rebuildPage() *page {
-	return &page{path: rebuildPath, title: "Rebuild", template: "rebuild.html", needs: "GET /api/v1/rebuilds/{rebuildId}", who: operator, scopes: letterReaders(),
+	return &page{path: rebuildPath, title: "Rebuild", template: "rebuild.html", needs: "GET /api/v1/rebuilds/{rebuildId}",
 		cli: []string{"meterplex projections status {rebuildId}"},
 		actions: []*action{
 			rollback(),

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"net/http"
-
 	"github.com/meterplex/meterplex/http/auth"
 )
 
@@ -33,9 +31,6 @@ func reservationsPage() *page {
 			found, err := v.main(api("entitlements", feature, "reservations"), limited(40, query))
 			return doc{"reservations": found}, err
 		},
-		actions: []*action{{name: "release", path: path + "/{feature}/{reservationId}/release", label: "Release", who: auth.Tenant, scopes: []string{"entitlements:reserve"}, bare: true,
-			warn: "The held amount is free again. The job that holds it can no longer commit it.",
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodDelete, Path: api("entitlements", v.param("feature"), "reservations", v.param("reservationId"))}, nil
-			}}}}
+		actions: []*action{{name: "release", path: path + "/{feature}/{reservationId}/release", label: "Release", who: auth.Tenant, does: "DELETE /api/v1/entitlements/{feature}/reservations/{reservationId}",
+			warn: "The held amount is free again. The job that holds it can no longer commit it."}}}
 }

@@ -1,14 +1,12 @@
 package console
 
-import "net/http"
-
 const (
 	sagasPath = Prefix + "/sagas"
 	sagaPath  = sagasPath + "/{sagaId}"
 )
 
 func sagasPage() *page {
-	return &page{path: sagasPath, title: "Sagas", menu: "Sagas", template: "sagas.html", needs: "GET /api/v1/sagas", who: operator, scopes: readers(),
+	return &page{path: sagasPath, title: "Sagas", menu: "Sagas", template: "sagas.html", needs: "GET /api/v1/sagas",
 		params: []string{"tenantId", "kind", "state", "cursor"}, cli: []string{"meterplex sagas list[ --kind {kind}][ --state {state}][ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
 			found, err := v.main(api("sagas"), limited(100, v.pick("tenantId", "kind", "state", "cursor")))
@@ -17,15 +15,8 @@ func sagasPage() *page {
 }
 
 func sagaPage() *page {
-	return &page{path: sagaPath, title: "Saga", template: "saga.html", needs: "GET /api/v1/sagas/{sagaId}", who: operator, scopes: readers(),
+	return &page{path: sagaPath, title: "Saga", template: "saga.html", needs: "GET /api/v1/sagas/{sagaId}",
 		cli: []string{"meterplex sagas show {sagaId}"},
-		actions: []*action{{name: "retry-saga", path: sagaPath + "/retry", label: "Retry now", who: operator, scopes: billing(),
-			fields: []field{{name: "despite", label: "No longer wait for", kind: "checkboxes", options: waivable(), optional: true}},
-			request: func(v *visit, f form) (request, error) {
-				body := map[string]any{}
-				if despite := f.all("despite"); len(despite) > 0 {
-					body["despite"] = despite
-				}
-				return request{Method: http.MethodPost, Path: api("sagas", v.param("sagaId"), "retry"), Body: body}, nil
-			}}}}
+		actions: []*action{{name: "retry-saga", path: sagaPath + "/retry", label: "Retry now", does: "POST /api/v1/sagas/{sagaId}/retry",
+			fields: []field{{name: "despite", label: "No longer wait for"}}}}}
 }

@@ -6,25 +6,16 @@ import (
 )
 
 func subscriptionActions() []*action {
-	patch := func(name, label, warn string, fields ...field) *action {
-		return &action{name: name, path: tenantPath + "/subscriptions/{subscriptionId}/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true, fields: fields, matches: true,
-			request: func(v *visit, f form) (request, error) {
-				body := map[string]any{}
-				for _, in := range fields {
-					body[in.name] = f.get(in.name)
-				}
-				return request{Method: http.MethodPatch, Path: api("tenants", v.param("tenantId"), "subscriptions", v.param("subscriptionId")), Body: body}, nil
-			}}
+	patch := func(name, label, warn string, in field) *action {
+		return &action{name: name, path: tenantPath + "/subscriptions/{subscriptionId}/" + name, label: label, warn: warn,
+			does: "PATCH /api/v1/tenants/{tenantId}/subscriptions/{subscriptionId}", fields: []field{in}, matches: true}
 	}
+	plan := field{name: "plan", hint: "The key of the plan."}
 	return []*action{
-		{name: "subscribe", path: tenantPath + "/subscribe", label: "Subscribe to a plan", who: operator, scopes: admins(), bare: true,
-			fields: []field{{name: "plan", label: "Plan", hint: "The key of the plan."}, {name: "status", label: "Status", kind: "select", options: []string{"ACTIVE", "TRIALING"}}},
-			request: func(v *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "subscriptions"), Body: map[string]any{"plan": f.get("plan"), "status": f.get("status")}}, nil
-			}},
-		patch("apply-plan", "Apply a plan", "The subscription gets a new snapshot: its limits and prices are those of the plan from now on.", field{name: "plan", label: "Plan", hint: "The key of the plan."}),
-		patch("set-status", "Set the status", "Usage is refused while no subscription of the tenant is ACTIVE or TRIALING.",
-			field{name: "status", label: "Status", kind: "select", options: []string{"ACTIVE", "TRIALING", "PAST_DUE", "CANCELLED", "EXPIRED"}}),
+		{name: "subscribe", path: tenantPath + "/subscribe", label: "Subscribe to a plan", does: "POST /api/v1/tenants/{tenantId}/subscriptions",
+			fields: []field{plan, {name: "status", options: []string{"ACTIVE", "TRIALING"}}}},
+		patch("apply-plan", "Apply a plan", "The subscription gets a new snapshot: its limits and prices are those of the plan from now on.", plan),
+		patch("set-status", "Set the status", "Usage is refused while no subscription of the tenant is ACTIVE or TRIALING.", field{name: "status"}),
 	}
 }
 

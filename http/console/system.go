@@ -2,7 +2,6 @@ package console
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 )
@@ -17,13 +16,11 @@ const (
 	newRewindPath = Prefix + "/new/rewind"
 )
 
-func operators() []string { return []string{"billing", "audit", "admin"} }
-
 // instancesShown bounds the instances on the page: restarts of a day may be many.
 const instancesShown = 50
 
 func systemPage() *page {
-	return &page{path: systemPath, title: "System", menu: "System", template: "system.html", needs: "GET /api/v1/system", who: operator, scopes: operators(), params: []string{"cursor"},
+	return &page{path: systemPath, title: "System", menu: "System", template: "system.html", needs: "GET /api/v1/system", params: []string{"cursor"},
 		cli: []string{"meterplex system ready", "meterplex system instances", "meterplex system show", "meterplex system identity", "meterplex outbox show"},
 		load: func(v *visit) (doc, error) {
 			data, err := v.all(map[string]section{
@@ -36,7 +33,7 @@ func systemPage() *page {
 				return nil, err
 			}
 			data["leases"] = leasesIn(data["outbox"].(doc))
-			if v.c.Serves("GET /readyz") {
+			if v.c.Operation("GET /readyz") != nil {
 				data["ready"], err = v.ready()
 			}
 			return data, err
@@ -61,7 +58,7 @@ func leasesIn(outbox doc) (list []doc) {
 
 // settingsPage shows the instance that answers. The API masks passwords and keys.
 func settingsPage() *page {
-	return &page{path: settingsPath, title: "Instance and settings", template: "settings.html", needs: "GET /api/v1/system/instance", who: operator, scopes: admins(),
+	return &page{path: settingsPath, title: "Instance and settings", template: "settings.html", needs: "GET /api/v1/system/instance",
 		cli: []string{"meterplex system instance", "meterplex config print"}}
 }
 
@@ -75,65 +72,50 @@ func (v *visit) ready() (doc, error) {
 }
 
 func withheldPage() *page {
-	return &page{path: withheldPath, title: "Withheld records", template: "withheld.html", needs: "GET /api/v1/outbox/withheld", who: operator, scopes: operators(),
+	return &page{path: withheldPath, title: "Withheld records", template: "withheld.html", needs: "GET /api/v1/outbox/withheld",
 		params: []string{"tenantId", "topic", "cursor"}, cli: []string{"meterplex outbox withheld[ --tenant-id {tenantId}][ --topic {topic}]"}}
 }
 
 func replaysPage() *page {
-	return &page{path: replaysPath, title: "Replays", menu: "Replays", template: "replays.html", needs: "GET /api/v1/replays", who: operator, scopes: admins(),
+	return &page{path: replaysPath, title: "Replays", menu: "Replays", template: "replays.html", needs: "GET /api/v1/replays",
 		params: []string{"cursor"}, cli: []string{"meterplex replay list"}}
 }
 
 func replayPageOf() *page {
-	return &page{path: replayPath, title: "Replay", template: "replay.html", needs: "GET /api/v1/replays/{replayId}", who: operator, scopes: admins(),
+	return &page{path: replayPath, title: "Replay", template: "replay.html", needs: "GET /api/v1/replays/{replayId}",
 		cli: []string{"meterplex replay show {replayId}"}}
 }
 
-// chosen returns the fields of a form that are set, as members of a request.
-func (f form) chosen(names ...string) map[string]any {
-	body := map[string]any{}
-	for _, name := range names {
-		if value := f.get(name); value != "" {
-			body[name] = value
-		}
-	}
-	return body
-}
-
 func newReplayPage() *page {
-	return &page{path: newReplayPath, title: "New replay", text: "A range of the log is published again, for readers outside. Our own consumers skip it: no figure changes.", needs: "POST /api/v1/replays", who: operator, scopes: admins(), params: []string{"key"},
+	return &page{path: newReplayPath, title: "New replay", text: "A range of the log is published again, for readers outside. Our own consumers skip it: no figure changes.", needs: "POST /api/v1/replays", params: []string{"key"},
 		cli: []string{"meterplex replay range --help"},
-		actions: []*action{{name: "replay", path: newReplayPath, label: "Publish again", who: operator, scopes: admins(),
+		actions: []*action{{name: "replay", path: newReplayPath, label: "Publish again", does: "POST /api/v1/replays",
 			fields: []field{
-				{name: "topic", label: "Topic", hint: "E.g. usage.raw."},
-				{name: "from", label: "First position", optional: true, hint: "Partition-position, e.g. 17-4711; its partition is the range's."},
-				{name: "to", label: "Last position", optional: true},
-				{name: "fromTime", label: "Recorded from", optional: true, hint: "An RFC 3339 time, instead of positions: in all partitions."},
-				{name: "toTime", label: "Recorded before", optional: true},
-				{name: "tenantId", label: "Tenant id", optional: true, hint: "Only the events of one tenant."},
-			},
-			request: func(_ *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("replays"), Body: f.chosen("topic", "from", "to", "fromTime", "toTime", "tenantId")}, nil
+				{name: "topic", hint: "E.g. usage.raw."},
+				{name: "from", label: "First position", hint: "Partition-position, e.g. 17-4711; its partition is the range's."},
+				{name: "to", label: "Last position"},
+				{name: "fromTime", label: "Recorded from", hint: "An RFC 3339 time, instead of positions: in all partitions."},
+				{name: "toTime", label: "Recorded before"},
+				{name: "tenantId", hint: "Only the events of one tenant."},
 			},
 			next: made(replaysPath, "id")}}}
 }
 
 func newRewindPage() *page {
-	return &page{path: newRewindPath, title: "New rewind", text: "The relay publishes again, or a consumer reads again, from an earlier position. Checkpoints drop duplicates: no event is counted twice.", needs: "POST /api/v1/replays/rewind", who: operator, scopes: admins(), params: []string{"key"},
+	return &page{path: newRewindPath, title: "New rewind", text: "The relay publishes again, or a consumer reads again, from an earlier position. Checkpoints drop duplicates: no event is counted twice.", needs: "POST /api/v1/replays/rewind", params: []string{"key"},
 		cli: []string{"meterplex replay rewind --help"},
-		actions: []*action{{name: "rewind", path: newRewindPath, label: "Rewind", who: operator, scopes: admins(),
+		actions: []*action{{name: "rewind", path: newRewindPath, label: "Rewind", does: "POST /api/v1/replays/rewind",
 			warn: "Records are published or read again. It never goes forward, and cannot be taken back; no event is counted twice.",
 			fields: []field{
-				{name: "consumer", label: "Consumer", optional: true, hint: "E.g. meterplex-usage-aggregator; empty: the relay."},
-				{name: "to", label: "To", optional: true, hint: "start, an RFC 3339 time, or consumers: to what our consumers still need, the default of the relay."},
-				{name: "positions", label: "Positions", kind: "area", optional: true, hint: "Instead of a target: the first position to publish or read again, one for a partition, separated by spaces."},
+				{name: "consumer", hint: "E.g. meterplex-usage-aggregator; empty: the relay."},
+				{name: "to", hint: "start, an RFC 3339 time, or consumers: to what our consumers still need, the default of the relay."},
+				{name: "positions", kind: "area", hint: "Instead of a target: the first position to publish or read again, one for a partition, separated by spaces."},
 			},
-			request: func(_ *visit, f form) (request, error) {
-				body := f.chosen("consumer", "to")
-				if positions := strings.Fields(strings.ReplaceAll(f.get("positions"), ",", " ")); len(positions) > 0 {
-					body["positions"] = positions
+			adds: func(_ *visit, f form, body map[string]any) error {
+				if body["positions"] != nil {
+					body["positions"] = strings.Fields(strings.ReplaceAll(f.get("positions"), ",", " "))
 				}
-				return request{Method: http.MethodPost, Path: api("replays", "rewind"), Body: body}, nil
+				return nil
 			},
 			next: made(replaysPath, "id")}}}
 }

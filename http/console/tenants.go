@@ -2,7 +2,6 @@ package console
 
 import (
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 )
@@ -13,37 +12,27 @@ const (
 )
 
 func tenantsPage() *page {
-	return &page{path: tenantsPath, title: "Tenants", menu: "Tenants", template: "tenants.html", needs: "GET /api/v1/tenants", who: operator, scopes: admins(),
+	return &page{path: tenantsPath, title: "Tenants", menu: "Tenants", template: "tenants.html", needs: "GET /api/v1/tenants",
 		params: []string{"externalId", "cursor"}, cli: []string{"meterplex tenants list[ --external-id {externalId}]"}}
 }
 
 // newTenantPage holds the Idempotency-Key of its form in its address: back, reload and a second window create one tenant.
 func newTenantPage() *page {
 	const path = Prefix + "/new/tenant"
-	return &page{path: path, title: "New tenant", who: operator, scopes: admins(), params: []string{"key"},
+	return &page{path: path, title: "New tenant", needs: "POST /api/v1/tenants", params: []string{"key"},
 		cli: []string{"meterplex tenants create --help"},
-		actions: []*action{{name: "create-tenant", path: path, label: "Create the tenant", who: operator, scopes: admins(), bare: true,
+		actions: []*action{{name: "create-tenant", path: path, label: "Create the tenant", does: "POST /api/v1/tenants",
 			fields: []field{
-				{name: "name", label: "Name"},
-				{name: "class", label: "Class", kind: "select", options: []string{"small", "medium", "large"}, hint: "Groups tenants in metrics."},
-				{name: "mode", label: "Mode", kind: "select", options: []string{"live", "test"}, optional: true, hint: "A test tenant is not billed. It cannot be changed."},
-				{name: "externalId", label: "External id", optional: true, hint: "The tenant's id in another system."},
-			},
-			request: func(_ *visit, f form) (request, error) {
-				body := map[string]any{"name": f.get("name"), "class": f.get("class")}
-				if mode := f.get("mode"); mode != "" {
-					body["mode"] = mode
-				}
-				if id := f.get("externalId"); id != "" {
-					body["externalIds"] = []string{id}
-				}
-				return request{Method: http.MethodPost, Path: api("tenants"), Body: body}, nil
+				{name: "name"},
+				{name: "class", hint: "Groups tenants in metrics."},
+				{name: "mode", hint: "A test tenant is not billed. It cannot be changed."},
+				{name: "externalIds", kind: "area", hint: "The tenant's ids in other systems, one on each line."},
 			},
 			next: made(tenantsPath, "id")}}}
 }
 
 func tenantPage() *page {
-	return &page{path: tenantPath, title: "Tenant", template: "tenant.html", needs: "GET /api/v1/tenants/{tenantId}", who: operator, scopes: admins(), params: []string{"keys", "subscriptions"},
+	return &page{path: tenantPath, title: "Tenant", template: "tenant.html", needs: "GET /api/v1/tenants/{tenantId}", params: []string{"keys", "subscriptions"},
 		cli:  []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}", "meterplex keys list --tenant {tenantId}"},
 		load: loadTenant, actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), billingActions(), offboardingActions())}
 }
@@ -134,10 +123,7 @@ func notesOf(tenant doc) []doc {
 
 func statusActions() []*action {
 	status := func(name, label, warn, to string) *action {
-		return &action{name: name, path: tenantPath + "/" + name, label: label, warn: warn, who: operator, scopes: admins(), bare: true, matches: true,
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodPatch, Path: api("tenants", v.param("tenantId")), Body: map[string]any{"status": to}}, nil
-			}}
+		return &action{name: name, path: tenantPath + "/" + name, label: label, warn: warn, does: "PATCH /api/v1/tenants/{tenantId}", sets: map[string]any{"status": to}, matches: true}
 	}
 	return []*action{
 		status("suspend", "Suspend the tenant", "Its keys are refused from now on: its usage is not recorded until the tenant is activated again.", "SUSPENDED"),
@@ -146,25 +132,11 @@ func statusActions() []*action {
 }
 
 func keyActions() []*action {
+	const one = "/api/v1/tenants/{tenantId}/api-keys/{keyId}"
 	return []*action{
-		{name: "create-key", path: tenantPath + "/keys", label: "Create a key", who: operator, scopes: admins(), bare: true, secret: true,
-			fields: []field{
-				{name: "name", label: "Name"},
-				{name: "scopes", label: "Scopes", kind: "checkboxes", options: []string{"usage:write", "usage:backfill", "usage:read", "entitlements:read", "entitlements:reserve", "events:read", "webhooks:manage"}},
-			},
-			request: func(v *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "api-keys"),
-					Body: map[string]any{"name": f.get("name"), "scopes": f.all("scopes")}}, nil
-			}},
-		{name: "rotate-key", path: tenantPath + "/keys/{keyId}/rotate", label: "Rotate", who: operator, scopes: admins(), bare: true, secret: true,
-			fields: []field{{name: "overlapSeconds", label: "Overlap in seconds", kind: "number", hint: "How long the old key goes on; 0 ends it at once."}},
-			request: func(v *visit, f form) (request, error) {
-				seconds, err := f.integer("overlapSeconds")
-				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "api-keys", v.param("keyId"), "rotate"), Body: map[string]any{"overlapSeconds": seconds}}, err
-			}},
-		{name: "revoke-key", path: tenantPath + "/keys/{keyId}/revoke", label: "Revoke", warn: "The key is refused from now on. It cannot be used again.", who: operator, scopes: admins(), bare: true,
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodDelete, Path: api("tenants", v.param("tenantId"), "api-keys", v.param("keyId"))}, nil
-			}},
+		{name: "create-key", path: tenantPath + "/keys", label: "Create a key", does: "POST /api/v1/tenants/{tenantId}/api-keys", secret: true,
+			fields: []field{{name: "name"}, {name: "scopes", options: []string{"usage:write", "usage:backfill", "usage:read", "entitlements:read", "entitlements:reserve", "events:read", "webhooks:manage"}}}},
+		{name: "rotate-key", path: tenantPath + "/keys/{keyId}/rotate", label: "Rotate", does: "POST " + one + "/rotate", secret: true, fields: []field{overlap}},
+		{name: "revoke-key", path: tenantPath + "/keys/{keyId}/revoke", label: "Revoke", warn: "The key is refused from now on. It cannot be used again.", does: "DELETE " + one},
 	}
 }

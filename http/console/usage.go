@@ -28,7 +28,7 @@ const (
 )
 
 func usagePage() *page {
-	return &page{path: usagePath, title: "Usage", menu: "Usage", template: "usage.html", needs: "GET /api/v1/usage", who: either, scopes: usageReaders(),
+	return &page{path: usagePath, title: "Usage", menu: "Usage", template: "usage.html", needs: "GET /api/v1/usage", who: either,
 		params: []string{"tenantId", "feature", "period", "from", "to", "granularity", "groupBy", "groupBy2", "asOf", "asOfPosition", "asOf2", "asOfPosition2", "cursor", "seriesCursor"},
 		cli: []string{
 			"meterplex usage aggregates[ --tenant-id {tenantId}][ --feature {feature}][ --period {period}][ --as-of {asOf}][ --as-of-position {asOfPosition}]",
@@ -146,7 +146,7 @@ func groupKeys(v *visit) (keys []string) {
 
 func explainPage() *page {
 	names := []string{"tenantId", "feature", "period", "subscriptionId", "asOf", "asOfPosition", "include", "cursor"}
-	return &page{path: explainPath, title: "Events behind a figure", template: "explain.html", needs: "GET /api/v1/usage/aggregates/explain", who: either, scopes: usageReaders(),
+	return &page{path: explainPath, title: "Events behind a figure", template: "explain.html", needs: "GET /api/v1/usage/aggregates/explain", who: either,
 		params: names,
 		cli:    []string{"meterplex usage explain --feature {feature} --period {period}[ --subscription-id {subscriptionId}][ --as-of {asOf}][ --as-of-position {asOfPosition}][ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
@@ -166,7 +166,7 @@ func explainPage() *page {
 
 func recordsPage() *page {
 	names := []string{"tenantId", "feature", "status", "from", "to", "cursor"}
-	return &page{path: recordsPath, title: "Usage events", template: "usage_events.html", needs: "GET /api/v1/usage/events", who: either, scopes: usageReaders(),
+	return &page{path: recordsPath, title: "Usage events", template: "usage_events.html", needs: "GET /api/v1/usage/events", who: either,
 		params: names, cli: []string{"meterplex usage list[ --feature {feature}][ --status {status}][ --from {from}][ --to {to}][ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
 			return v.ofTenant(api("usage", "events"), names)
@@ -175,7 +175,7 @@ func recordsPage() *page {
 
 func conflictsPage() *page {
 	names := []string{"tenantId", "cursor"}
-	return &page{path: conflictsPath, title: "Conflicts", template: "conflicts.html", needs: "GET /api/v1/usage/conflicts", who: either, scopes: usageReaders(),
+	return &page{path: conflictsPath, title: "Conflicts", template: "conflicts.html", needs: "GET /api/v1/usage/conflicts", who: either,
 		params: names, cli: []string{"meterplex usage conflicts[ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
 			return v.ofTenant(api("usage", "conflicts"), names)
@@ -184,7 +184,7 @@ func conflictsPage() *page {
 
 func refusalsPage() *page {
 	names := []string{"tenantId", "code", "feature", "cursor"}
-	return &page{path: refusalsPath, title: "Unbilled usage", menu: "Unbilled usage", template: "refusals.html", needs: "GET /api/v1/usage/refusals", who: either, scopes: usageReaders(),
+	return &page{path: refusalsPath, title: "Unbilled usage", menu: "Unbilled usage", template: "refusals.html", needs: "GET /api/v1/usage/refusals", who: either,
 		params: names, cli: []string{"meterplex usage refusals[ --code {code}][ --feature {feature}][ --tenant-id {tenantId}]"},
 		load: func(v *visit) (doc, error) {
 			q := v.pick(names...)
@@ -204,7 +204,7 @@ func (v *visit) ofTenant(path string, names []string) (doc, error) {
 }
 
 func receiptPage() *page {
-	return &page{path: receiptPath, title: "Receipt", template: "receipt.html", needs: "GET /api/v1/usage/events/{eventId}", who: either, scopes: usageReaders(),
+	return &page{path: receiptPath, title: "Receipt", template: "receipt.html", needs: "GET /api/v1/usage/events/{eventId}", who: either,
 		params: []string{"tenantId"}, cli: []string{"meterplex usage receipt[ --tenant-id {tenantId}] {eventId}"},
 		load: func(v *visit) (doc, error) {
 			d, err := v.get(api("usage", "events", v.param("eventId")), v.pick("tenantId"))

@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -14,38 +13,27 @@ const (
 	resendPath     = webhookPath + "/resending"
 )
 
-// webhookEvents are the types of events that a webhook can get.
-func webhookEvents() []string {
-	return []string{"period.closed", "adjustment.pending", "threshold.crossed", "reservation.expired", "push.failed", "usage.refused"}
-}
-
 // webhook joins the segments of a path of the API below the webhook of a page.
 func (v *visit) webhook(below ...string) string {
 	return api(append([]string{"tenants", v.param("tenantId"), "webhooks", v.param("webhookId")}, below...)...)
 }
 
 func webhooksPage() *page {
-	return &page{path: webhooksPath, title: "Webhooks", template: "webhooks.html", needs: "GET /api/v1/tenants/{tenantId}/webhooks", who: operator, scopes: readers(),
+	return &page{path: webhooksPath, title: "Webhooks", template: "webhooks.html", needs: "GET /api/v1/tenants/{tenantId}/webhooks",
 		params: []string{"cursor"}, limit: 100, cli: []string{"meterplex webhooks list --tenant {tenantId}"}}
 }
 
 // newWebhookPage holds the Idempotency-Key of its form in its address.
 func newWebhookPage() *page {
 	const path = newWebhookPath
-	return &page{path: path, title: "New webhook", template: "webhook_new.html", needs: "POST /api/v1/tenants/{tenantId}/webhooks", who: operator, scopes: billing(),
+	return &page{path: path, title: "New webhook", template: "webhook_new.html", needs: "POST /api/v1/tenants/{tenantId}/webhooks",
 		params: []string{"key"}, cli: []string{"meterplex webhooks create --help"},
-		actions: []*action{{name: "create-webhook", path: path, label: "Create the webhook", who: operator, scopes: billing(), bare: true, secret: true,
-			fields: []field{
-				{name: "url", label: "URL", hint: "An https URL of a public host."},
-				{name: "events", label: "Events", kind: "checkboxes", options: webhookEvents()},
-			},
-			request: func(v *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("tenants", v.param("tenantId"), "webhooks"), Body: map[string]any{"url": f.get("url"), "events": f.all("events")}}, nil
-			}}}}
+		actions: []*action{{name: "create-webhook", path: path, label: "Create the webhook", does: "POST /api/v1/tenants/{tenantId}/webhooks", secret: true,
+			fields: []field{{name: "url", label: "URL", hint: "An https URL of a public host."}, {name: "events"}}}}}
 }
 
 func webhookPage() *page {
-	return &page{path: webhookPath, title: "Webhook", template: "webhook.html", needs: "GET /api/v1/tenants/{tenantId}/webhooks/{webhookId}", who: operator, scopes: readers(),
+	return &page{path: webhookPath, title: "Webhook", template: "webhook.html", needs: "GET /api/v1/tenants/{tenantId}/webhooks/{webhookId}",
 		params: []string{"state", "cursor"},
 		cli:    []string{"meterplex webhooks show {webhookId} --tenant {tenantId}", "meterplex webhooks deliveries {webhookId} --tenant {tenantId}[ --state {state}]"},
 		load: func(v *visit) (doc, error) {
@@ -72,74 +60,41 @@ func webhookPage() *page {
 }
 
 func webhookActions() []*action {
-	patch := func(name, label, warn string, fields []field, body func(f form) map[string]any) *action {
-		return &action{name: name, path: webhookPath + "/" + name, label: label, warn: warn, who: operator, scopes: billing(), bare: true, fields: fields,
-			request: func(v *visit, f form) (request, error) {
-				return request{Method: http.MethodPatch, Path: v.webhook(), Body: body(f)}, nil
-			}}
-	}
+	const one = "/api/v1/tenants/{tenantId}/webhooks/{webhookId}"
 	status := func(name, label, warn, to string) *action {
-		return patch(name, label, warn, nil, func(form) map[string]any { return map[string]any{"status": to} })
+		return &action{name: name, path: webhookPath + "/" + name, label: label, warn: warn, does: "PATCH " + one, sets: map[string]any{"status": to}}
 	}
 	return []*action{
 		status("enable-webhook", "Enable", "It gets the events that are recorded from now on. Resend the events between, if they matter.", "ENABLED"),
 		status("disable-webhook", "Disable", "It gets no events until it is enabled.", "DISABLED"),
-		patch("change-webhook", "Change the URL or the events", "", []field{
-			{name: "url", label: "URL"},
-			{name: "events", label: "Events", kind: "checkboxes", options: webhookEvents()},
-			{name: "was", kind: "hidden"},
-		}, func(f form) map[string]any {
-			body := map[string]any{}
-			if url := f.get("url"); f.changed("url", url) {
-				body["url"] = url
-			}
-			if events := slices.Sorted(slices.Values(f.all("events"))); f.changed("events", strings.Join(events, ",")) {
-				body["events"] = events
-			}
-			return body
-		}),
-		{name: "remove-webhook", path: webhookPath + "/remove", label: "Remove", warn: "Its secrets are deleted. It cannot be restored.", who: operator, scopes: billing(), bare: true,
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodDelete, Path: v.webhook()}, nil
-			},
+		{name: "change-webhook", path: webhookPath + "/change-webhook", label: "Change the URL or the events", does: "PATCH " + one,
+			fields: []field{{name: "url", label: "URL"}, {name: "events"}, {name: "was", kind: "hidden"}}},
+		{name: "remove-webhook", path: webhookPath + "/remove", label: "Remove", warn: "Its secrets are deleted. It cannot be restored.", does: "DELETE " + one,
 			next: func(v *visit, _ form, _ doc) string { return v.expand(webhooksPath) }},
-		{name: "test-webhook", path: webhookPath + "/test", label: "Send a test event", who: operator, scopes: billing(), bare: true,
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodPost, Path: v.webhook("test")}, nil
-			}},
-		{name: "resend-delivery", path: webhookPath + "/deliveries/{deliveryId}/resend", label: "Resend", who: operator, scopes: billing(), bare: true,
-			request: func(v *visit, _ form) (request, error) {
-				return request{Method: http.MethodPost, Path: api("deliveries", v.param("deliveryId"), "replay")}, nil
-			}},
+		{name: "test-webhook", path: webhookPath + "/test", label: "Send a test event", does: "POST " + one + "/test"},
+		{name: "resend-delivery", path: webhookPath + "/deliveries/{deliveryId}/resend", label: "Resend", does: "POST /api/v1/deliveries/{deliveryId}/replay"},
 	}
 }
 
 // rotatePage holds the Idempotency-Key of its form in its address, because a rotation makes a secret.
 func rotatePage() *page {
-	return &page{path: rotatePath, title: "Rotate the secret", template: "rotation.html", needs: "POST /api/v1/tenants/{tenantId}/webhooks/{webhookId}/rotate", who: operator, scopes: billing(),
+	return &page{path: rotatePath, title: "Rotate the secret", template: "rotation.html", needs: "POST /api/v1/tenants/{tenantId}/webhooks/{webhookId}/rotate",
 		params: []string{"key"}, cli: []string{"meterplex webhooks show {webhookId} --tenant {tenantId}", "meterplex webhooks rotate --help"},
 		load: func(v *visit) (doc, error) { return v.keyed(func() (doc, error) { return v.get(v.webhook(), nil) }) },
-		actions: []*action{{name: "rotate-webhook", path: rotatePath, label: "Rotate the secret", who: operator, scopes: billing(), bare: true, secret: true,
-			fields: []field{{name: "overlapSeconds", label: "Overlap in seconds", kind: "number", hint: "How long the earlier secrets stay valid, at most 604800; 0 ends them at once."}},
-			request: func(v *visit, f form) (request, error) {
-				body := map[string]any{}
-				return request{Method: http.MethodPost, Path: v.webhook("rotate"), Body: body}, f.exact(body, "overlapSeconds")
-			}}}}
+		actions: []*action{{name: "rotate-webhook", path: rotatePath, label: "Rotate the secret", does: "POST /api/v1/tenants/{tenantId}/webhooks/{webhookId}/rotate", secret: true,
+			fields: []field{{name: "overlapSeconds", label: "Overlap in seconds", hint: "How long the earlier secrets stay valid, at most 604800; 0 ends them at once."}}}}}
 }
 
 // resendPage holds the Idempotency-Key of its form in its address: a range may be resent more than once.
 func resendPage() *page {
-	return &page{path: resendPath, title: "Resend events", template: "resending.html", needs: "POST /api/v1/tenants/{tenantId}/webhooks/{webhookId}/replay", who: operator, scopes: billing(),
+	return &page{path: resendPath, title: "Resend events", template: "resending.html", needs: "POST /api/v1/tenants/{tenantId}/webhooks/{webhookId}/replay",
 		params: []string{"key"}, cli: []string{"meterplex webhooks show {webhookId} --tenant {tenantId}", "meterplex webhooks replay --help"},
 		load: func(v *visit) (doc, error) { return v.keyed(func() (doc, error) { return v.get(v.webhook(), nil) }) },
-		actions: []*action{{name: "resend-events", path: resendPath, label: "Resend the events", who: operator, scopes: billing(), bare: true,
+		actions: []*action{{name: "resend-events", path: resendPath, label: "Resend the events", does: "POST /api/v1/tenants/{tenantId}/webhooks/{webhookId}/replay",
 			warn: "Events that were delivered are sent again, too, each with the webhook-id that it had.",
 			fields: []field{
-				{name: "from", label: "From", hint: "Recorded from this time on, e.g. 2026-05-01T00:00:00Z."},
-				{name: "to", label: "To", hint: "Recorded before this time."},
-			},
-			request: func(v *visit, f form) (request, error) {
-				return request{Method: http.MethodPost, Path: v.webhook("replay"), Body: map[string]any{"from": f.get("from"), "to": f.get("to")}}, nil
+				{name: "from", hint: "Recorded from this time on, e.g. 2026-05-01T00:00:00Z."},
+				{name: "to", hint: "Recorded before this time."},
 			},
 			next: func(v *visit, _ form, _ doc) string { return v.expand(webhookPath) }}}}
 }

@@ -1,0 +1,219 @@
+package console
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// Operation is an operation of the API, as its table declares it.
+type Operation struct {
+	Route *auth.Route
+	Body  *huma.Schema // of a JSON body, without a reference; nil: it has none
+}
+
+// scopesOf returns the scopes of an operation that keys of a kind may hold.
+func (o *Operation) scopesOf(who auth.Who) []string {
+	if who == auth.Either {
+		return o.Route.Scopes
+	}
+	return slices.DeleteFunc(slices.Clone(o.Route.Scopes), func(scope string) bool {
+		return slices.Contains(commands.OperatorScopes(), scope) != (who == operator)
+	})
+}
+
+// complete takes from the operation of the API what the action does not differ in: who may use it, and the form of its fields.
+func (a *action) complete(c *Config) error {
+	op := c.Operation(a.does)
+	if op == nil {
+		return fmt.Errorf("the API has no operation %q, which the action %s sends", a.does, a.name)
+	}
+	a.who = cmp.Or(a.who, operator)
+	a.scopes = op.scopesOf(a.who)
+	members, required := map[string]*huma.Schema{}, []string(nil)
+	if op.Body != nil {
+		members, required = op.Body.Properties, op.Body.Required
+	}
+	a.bare = members["reason"] == nil
+	for i := range a.fields {
+		in := &a.fields[i]
+		if member := members[in.name]; member != nil {
+			in.complete(member, c.Schemas, slices.Contains(required, in.name) || a.patches())
+		}
+		in.label, in.kind = cmp.Or(in.label, labelOf(in.name)), cmp.Or(in.kind, "text")
+	}
+	return nil
+}
+
+// patches reports whether the form shows the present values and sends those that the visitor changes.
+func (a *action) patches() bool {
+	return slices.ContainsFunc(a.fields, func(in field) bool { return in.name == "was" })
+}
+
+// complete takes from the schema of a member what its field does not differ in.
+func (in *field) complete(member *huma.Schema, schemas huma.Registry, required bool) {
+	of := member.Items
+	for of != nil && of.Ref != "" {
+		of = schemas.SchemaFromRef(of.Ref)
+	}
+	kind := "text"
+	in.holds, in.optional = holdsText, in.optional || !required
+	switch {
+	case in.kind == "select" && in.options != nil && member.Type == huma.TypeBoolean:
+		in.holds = holdsNothing // the form asks in other words
+	case member.Type == huma.TypeBoolean:
+		in.holds, kind = holdsYes, "checkbox"
+	case member.Type == huma.TypeInteger:
+		in.holds, kind = holdsInteger, "number"
+	case member.Type == huma.TypeArray && of.Type == huma.TypeString && (of.Enum != nil || in.options != nil):
+		in.holds, kind, member = holdsChoices, "checkboxes", &huma.Schema{Enum: of.Enum, Description: member.Description}
+	case member.Type == huma.TypeArray && of.Type == huma.TypeString:
+		in.holds = holdsWords
+	case member.Type != huma.TypeString:
+		in.holds, kind = holdsJSON, "area"
+	case member.Enum != nil:
+		kind = "select"
+	}
+	if in.kind = cmp.Or(in.kind, kind); in.options == nil {
+		for _, value := range member.Enum {
+			in.options = append(in.options, text(value))
+		}
+	}
+	in.hint = cmp.Or(in.hint, member.Description)
+}
+
+// labelOf writes the name of a member as words: closeAfterHours is "Close after hours".
+func labelOf(name string) string {
+	var b strings.Builder
+	for i, letter := range name {
+		switch {
+		case i == 0:
+			letter = unicode.ToUpper(letter)
+		case unicode.IsUpper(letter):
+			b.WriteByte(' ')
+			letter = unicode.ToLower(letter)
+		}
+		b.WriteRune(letter)
+	}
+	return b.String()
+}
+
+// held is what a field holds of the body of a request.
+type held int
+
+const (
+	holdsNothing held = iota // no member has its name
+	holdsText
+	holdsYes     // true, if it is checked
+	holdsInteger // in digits
+	holdsChoices // several of a few texts
+	holdsWords   // texts, on lines of their own or separated by commas
+	holdsJSON
+)
+
+// requestOf returns the request of an action: the operation, with the parameters of the page or of the form, and the members that its fields hold. A form that
+// shows the present values sends those that the visitor changed.
+func (a *action) requestOf(v *visit, f form) (request, error) {
+	method, path, _ := strings.Cut(a.does, " ")
+	for name := range strings.SplitSeq(path, "{") {
+		if name, _, found := strings.Cut(name, "}"); found {
+			path = replaceParameter(path, name, cmp.Or(f.get(a.parameter(name)), v.param(name)))
+		}
+	}
+	req := request{Method: method, Path: path, Body: maps.Clone(a.sets)}
+	if req.Body == nil && method != http.MethodDelete {
+		req.Body = map[string]any{}
+	}
+	for i := range a.fields {
+		in := &a.fields[i]
+		if written := in.written(f); in.holds == holdsNothing || written == "" && !a.patches() || a.patches() && !f.changed(in.name, written) {
+			continue
+		}
+		value, err := in.value(f)
+		if err != nil {
+			return req, err
+		}
+		req.Body[in.name] = value
+	}
+	if a.adds == nil {
+		return req, nil
+	}
+	return req, a.adds(v, f, req.Body)
+}
+
+// parameter returns the field that holds a parameter of the operation's path.
+func (a *action) parameter(name string) string {
+	for _, in := range a.fields {
+		if in.is == name {
+			return in.name
+		}
+	}
+	return name
+}
+
+// written is the text of a field, as the page displays the value of its member.
+func (in *field) written(f form) string {
+	switch in.holds {
+	case holdsChoices:
+		return strings.Join(slices.Sorted(slices.Values(f.all(in.name))), ",")
+	case holdsText:
+		return f.get(in.name)
+	}
+	return f.lines(in.name)
+}
+
+// value returns the member that a field holds: each with the digits that were written, since the API decides on them. An emptied field holds the empty value.
+func (in *field) value(f form) (any, error) {
+	written := in.written(f)
+	switch in.holds {
+	case holdsYes:
+		return true, nil
+	case holdsChoices:
+		return append([]string{}, f.all(in.name)...), nil
+	case holdsWords:
+		by := ","
+		if in.kind == "area" {
+			by = "\n"
+		}
+		return append([]string{}, words(written, by)...), nil
+	case holdsInteger:
+		if written == "" {
+			return nil, nil
+		}
+		_, err := f.integer(in.name)
+		return json.RawMessage(written), err
+	case holdsJSON:
+		if !json.Valid([]byte(cmp.Or(written, "{}"))) {
+			return nil, problem.New("body_invalid", "The field "+in.label+" is not JSON").At("/" + in.name)
+		}
+		return json.RawMessage(cmp.Or(written, "{}")), nil
+	}
+	return written, nil
+}
+
+// words splits a text, and leaves out what is empty.
+func words(text, by string) (all []string) {
+	for word := range strings.SplitSeq(text, by) {
+		if word = strings.TrimSpace(word); word != "" {
+			all = append(all, word)
+		}
+	}
+	return all
+}
+
+// replaceParameter replaces a parameter of a pattern by a value, escaped.
+func replaceParameter(pattern, name, value string) string {
+	return strings.ReplaceAll(pattern, "{"+name+"}", url.PathEscape(value))
+}
