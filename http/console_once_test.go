@@ -45,8 +45,8 @@ func TestConsole_AFormWithAnEmptyFieldIsShownAgain(t *testing.T) {
 	}{
 		{"an empty reason", tenant, tenant + "/suspend", url.Values{"reason": {" "}}, "reason_required", "reason", "Give a reason", nil},
 		{"an empty name", "/console/new/tenant?key=k", "/console/new/tenant", url.Values{"name": {""}, "class": {"large"},
-			"externalId": {"crm-1"}, "reason": {"a customer"}}, "member_missing", "name", "Name is empty",
-			[]string{`value="crm-1"`, `<option value="large" selected>`, `value="a customer"`}},
+			"externalIds": {"crm-1"}, "reason": {"a customer"}}, "member_missing", "name", "Name is empty",
+			[]string{`>crm-1</textarea>`, `<option value="large" selected>`, `value="a customer"`}},
 		{"no scope", tenant, tenant + "/keys", url.Values{"name": {"server"}, "reason": {"their server"}}, "member_missing",
 			"scopes", "Scopes is empty", []string{`value="server"`}},
 	} {
