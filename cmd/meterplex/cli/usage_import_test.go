@@ -90,37 +90,21 @@ func TestImportResumesAfterAStop(t *testing.T) {
 	isTrace(t, p)
 }
 
-// kept is the state of an import on disk.
-type kept struct {
-	Anchor, FinishedAt *time.Time
-	EventsKnown        int64
-}
-
-func readKept(path string) (k kept, err error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return k, err
-	}
-	return k, json.Unmarshal(text, &k)
-}
-
 func TestImportStoresTheAnchorBeforeTheFirstEvent(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
 	dir, _ := c.app.env("METERPLEX_DATA_DIR")
 	state := filepath.Join(dir, "imports", "trace.json")
 	p.before = func(n int, w http.ResponseWriter) bool {
-		if kept, err := readKept(state); err != nil || kept.Anchor == nil {
-			t.Errorf("at request %d the state is %+v, %v", n, kept, err)
+		var kept struct{ Anchor *time.Time }
+		text, err := os.ReadFile(state)
+		if err != nil || json.Unmarshal(text, &kept) != nil || kept.Anchor == nil {
+			t.Errorf("at request %d the state is %s, %v", n, text, err)
 		}
 		return false
 	}
 	if code, _, errs := c.run(traceArgs(tracePath, "--shift-to-now")...); code != exitYes {
 		t.Fatalf("exit code %d\n%s", code, errs)
-	}
-	kept, err := readKept(state)
-	if err != nil || kept.EventsKnown != 17_638 || kept.FinishedAt == nil {
-		t.Errorf("afterwards it is %+v, %v", kept, err)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package importer sends the rows of a CSV file as usage events, each exactly once. It keeps the
-// state that a stopped import needs to continue.
+// Package importer sends the rows of a CSV file as usage events, each exactly once. It keeps
+// the options under which an import was begun, so that the same rows get the same ids again.
 package importer
 
 import (
@@ -95,7 +95,7 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 		return Summary{}, err
 	}
 	sum.Recipients = slices.Collect(maps.Values(to))
-	run := importRun{importer: im, job: job, state: state, to: to, sum: sum, meter: im.newMeter(scan.events), ids: job.ids()}
+	run := importRun{importer: im, job: job, sha256: scan.sha256, to: to, sum: sum, meter: im.newMeter(scan.events), ids: job.ids()}
 	if state.Anchor != nil {
 		run.shift = state.Anchor.Sub(cmp.Or(state.Latest, scan.latest))
 		anchor := scan.latest.Add(run.shift)

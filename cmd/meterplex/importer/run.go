@@ -20,10 +20,9 @@ type importRun struct {
 	to       map[string]*Recipient // by their value in the file
 	shift    time.Duration
 	ids      *eventIDs
+	sha256   string // of the file's text in the first pass
 
 	mu    sync.Mutex // guards the fields below
-	state *importState
-	saved time.Time
 	sum   Summary
 	shown int
 	meter *meter
@@ -65,12 +64,6 @@ func (r *importRun) send(ctx context.Context) error {
 	err := g.Wait()
 	r.meter.finish()
 	r.sum.Seconds = r.importer.Now().Sub(start).Seconds()
-	if err == nil {
-		now := r.importer.Now().UTC()
-		r.state.FinishedAt = &now
-	}
-	r.state.EventsKnown = r.sum.Accepted + r.sum.Duplicates
-	err = errors.Join(err, saveState(r.importer.statePath(r.job.Name), r.state))
 	if err != nil {
 		return fmt.Errorf("the import is not complete; run it again: no event counts twice: %w", err)
 	}
@@ -97,7 +90,7 @@ func (r *importRun) produce(ctx context.Context, to chan<- *importBatch) error {
 	if err != nil {
 		return err
 	}
-	if sum != r.state.SHA256 {
+	if sum != r.sha256 {
 		return errors.New("the file changed while it was imported")
 	}
 	return out.flushAll(ctx)
@@ -184,11 +177,6 @@ func (r *importRun) deliver(ctx context.Context, b *importBatch) error {
 		r.count(&verdicts[i], b.origins[i], b.to)
 	}
 	r.meter.add(len(verdicts))
-	if now := r.importer.Now(); now.Sub(r.saved) >= time.Second {
-		r.saved = now
-		r.state.EventsKnown = r.sum.Accepted + r.sum.Duplicates
-		return saveState(r.importer.statePath(r.job.Name), r.state)
-	}
 	return nil
 }
 

@@ -17,20 +17,15 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
 
-// importState is the saved state of an import, one file per name. Only the anchor
-// affects the events; the rest refuses options that would count rows again. A repeated
-// import sends all events again, and the service detects duplicates.
+// importState is how an import was begun, one file per name. It is no progress: a repeated import sends all events
+// again, and the service detects duplicates. Only the anchor affects the events; the rest refuses options that would
+// count rows again.
 type importState struct {
 	Name   string     `json:"name"`
 	SHA256 string     `json:"sha256"` // of the file's text
-	Rows   int64      `json:"rows"`
 	Terms  terms      `json:"terms"`
 	Anchor *time.Time `json:"anchor,omitempty"` // shifted time of the latest row of the first file
 	Latest time.Time  `json:"latest,omitzero"`  // its time in the file
-
-	EventsKnown int64      `json:"eventsKnown"` // accepted or duplicate, in the last run
-	EventsTotal int64      `json:"eventsTotal"`
-	FinishedAt  *time.Time `json:"finishedAt,omitempty"`
 }
 
 // terms are the settings that determine the ids of events, besides the file.
@@ -75,8 +70,7 @@ func (im *Importer) statePath(name string) string {
 	return filepath.Join(im.StateDir, name+".json")
 }
 
-// begin returns the import's saved state, or a new one that is on disk before the
-// first event is sent.
+// begin returns the import's saved state, or a new one. It is on disk before the first event is sent.
 func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, error) {
 	path := im.statePath(job.Name)
 	kept, err := readState(path)
@@ -87,7 +81,7 @@ func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, e
 		if err := im.compareOthers(job, s); err != nil {
 			return nil, err
 		}
-		fresh := &importState{Name: job.Name, SHA256: s.sha256, Rows: s.rows, Terms: job.terms(), EventsTotal: s.events}
+		fresh := &importState{Name: job.Name, SHA256: s.sha256, Terms: job.terms()}
 		if job.Times == TimesShifted {
 			if fresh.Anchor, err = im.anchor(ctx, job, s); err != nil {
 				return nil, err
@@ -109,14 +103,14 @@ func (im *Importer) begin(ctx context.Context, job Job, s scan) (*importState, e
 	if err := kept.fits(path, job); err != nil {
 		return nil, err
 	}
-	im.Report("The import %q was begun before (%d of %d events known then): known events count once.", job.Name, kept.EventsKnown, kept.EventsTotal)
-	kept.SHA256, kept.Rows, kept.EventsTotal = s.sha256, s.rows, s.events
+	im.Report("The import %q was begun before: known events count once.", job.Name)
+	kept.SHA256 = s.sha256
 	for _, c := range job.Mapping.Columns {
 		if !hasFeature(kept.Terms.Columns, c.Feature) {
 			kept.Terms.Columns = append(kept.Terms.Columns, c)
 		}
 	}
-	return kept, nil
+	return kept, placeState(path, kept, os.Rename)
 }
 
 // fits refuses options under which the rows of an import would get other ids, and count again.
@@ -244,8 +238,6 @@ func createState(path string, st *importState) error {
 	}
 	return placeState(path, st, os.Link)
 }
-
-func saveState(path string, st *importState) error { return placeState(path, st, os.Rename) }
 
 // placeState writes a temporary file, then links or renames it to path.
 func placeState(path string, st *importState, place func(from, to string) error) error {
