@@ -121,7 +121,7 @@ var layers = map[string]layer{
 	"verify":               {}, // a module of its own that imports nothing of the service
 	"cmd/meterplex/doctor": {ours: []string{"events", "projections", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "cmd/meterplex/tour", "verify", "commands", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
+		"cmd/meterplex/output", "cmd/meterplex/tour", "verify", "commands", "domain", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
 		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/console"
 )
 
@@ -19,7 +20,7 @@ func (t *site) consoleOperations() {
 	t.faults = append(t.faults, describeMembers(t.api.OpenAPI())) // forms explain their fields
 	pages, err := console.New(console.Config{
 		API: t.inProcess(), Operation: t.operationNamed, Schemas: t.api.OpenAPI().Components.Schemas,
-		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.log, Now: t.now, Version: t.Version,
+		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.log, Now: t.now, Version: domain.Version + ", " + t.Version,
 		NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails
 			return token

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -31,13 +32,10 @@ or ` + "`?amounts=string`" + `, gives all amounts of an answer as texts of digit
 values to the lists in ` + "`x-extensible-enum`" + `: read others, too.`
 
 // description returns the document without operations.
-func description(version string) *huma.OpenAPI {
-	if version == "" {
-		version = "dev"
-	}
+func description() *huma.OpenAPI {
 	return &huma.OpenAPI{
 		OpenAPI: "3.1.0",
-		Info: &huma.Info{Title: "Meterplex", Version: version, Description: about,
+		Info: &huma.Info{Title: "Meterplex", Version: domain.Version, Description: about,
 			Contact: &huma.Contact{Name: "The operator of this service"}, License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}},
 		Servers: []*huma.Server{{URL: "/"}},
 		Tags: []*huma.Tag{

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
@@ -55,7 +56,7 @@ type documentedCall struct {
 func describe(t *testing.T) (document, []byte) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	handlerWithoutDependencies(t, &Server{Version: "1.2.3"}).ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
+	handlerWithoutDependencies(t, &Server{}).ServeHTTP(w, httptest.NewRequest("GET", "/openapi.json", nil))
 	var d document
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil || w.Code != 200 {
 		t.Fatal(w.Code, err)
@@ -153,7 +154,7 @@ func TestP9_EveryListOfABodyIsBounded(t *testing.T) {
 
 func TestTheOpenAPIDocumentIsComplete(t *testing.T) {
 	d, raw := describe(t)
-	if d.OpenAPI != "3.1.0" || d.Info.Version != "1.2.3" || d.Info.License.Identifier != "Apache-2.0" || d.Info.Contact.Name == "" {
+	if d.OpenAPI != "3.1.0" || d.Info.Version != domain.Version || d.Info.License.Identifier != "Apache-2.0" || d.Info.Contact.Name == "" {
 		t.Errorf("%s %v", d.OpenAPI, d.Info)
 	}
 	ids := map[string]bool{}

@@ -91,7 +91,7 @@ type Server struct {
 	// BootstrapOperatorKey is an operator key with every scope that is not stored in any
 	// database.
 	BootstrapOperatorKey string
-	Version              string
+	Version              string     // the commit of this build
 	Spans                edge.Spans // nil: requests have no spans
 }
 

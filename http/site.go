@@ -39,7 +39,7 @@ func newSite(s *service) *site {
 	t.router.NotFound(t.edge.NotFound)
 	t.router.MethodNotAllowed(t.methodNotAllowed)
 	t.api = huma.NewAPI(huma.Config{
-		OpenAPI: description(s.Version),
+		OpenAPI: description(),
 		Formats: map[string]huma.Format{
 			mediaJSON: jsonFormat(),
 			"json":    jsonFormat(), // by type suffix, for problem+json

@@ -31,7 +31,7 @@ type Config struct {
 	Logger    *slog.Logger
 	Now       func() time.Time
 	NewToken  func() [32]byte // random
-	Version   string
+	Version   string          // of the release, and the commit
 }
 
 // Console serves pages.

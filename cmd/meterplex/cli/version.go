@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/meterplex/meterplex/domain"
 )
 
 // VersionCmd shows the build.
@@ -18,11 +20,8 @@ func (VersionCmd) Run(a *app) error {
 		Modified bool   `json:"modified"`
 		Go       string `json:"go"`
 		Platform string `json:"platform"`
-	}{"(devel)", "unknown", false, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+	}{domain.Version, "unknown", false, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 	v.Commit, v.Modified = buildCommit(a.commit)
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		v.Version = info.Main.Version
-	}
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("write the version: %w", err)
