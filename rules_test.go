@@ -108,7 +108,7 @@ var layers = map[string]layer{
 	"cmd/meterplex":        {ours: []string{"cmd/meterplex/cli"}, others: []string{"github.com/google/uuid"}},
 	"cmd/meterplex/output": {ours: []string{"domain/csvtext"}},
 	"cmd/meterplex/client": {ours: []string{"cmd/meterplex/output", "domain/codes"}},
-	"cmd/meterplex/config": {ours: []string{"domain", "events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
+	"cmd/meterplex/config": {ours: []string{"events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",

@@ -161,8 +161,6 @@ func (in *ReplayRange) check() *domain.Error {
 	switch {
 	case !known || topic.Outside():
 		return refuse("topic_invalid", "/topic", "there is no topic %.64q that the log is published to", in.Topic)
-	case !domain.Available(domain.OfferedTopic, in.Topic):
-		return refuse("topic_invalid", "/topic", "%s", domain.NotAvailable(domain.OfferedTopic, in.Topic))
 	case (in.From == nil) != (in.To == nil):
 		return refuse("range_invalid", "/from", "from and to go together")
 	case in.From == nil && in.FromTime.IsZero():

@@ -1,7 +1,5 @@
 package commands
 
-import "github.com/meterplex/meterplex/domain"
-
 // Scopes of tenant keys and of operator keys.
 const (
 	ScopeUsageWrite          = "usage:write"
@@ -18,9 +16,7 @@ const (
 )
 
 // TenantScopes lists the scopes that tenant keys may hold.
-func TenantScopes() []string { return domain.Usable(domain.OfferedScope, namedScopes()...) }
-
-func namedScopes() []string {
+func TenantScopes() []string {
 	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead, ScopeWebhooksManage}
 }
 

@@ -96,12 +96,6 @@ func (w *Webhook) Event(reason string) events.Webhook {
 // Replaying reports whether a range is delivered again.
 func (w *Webhook) Replaying() bool { return w.ReplayAfter < w.ReplayUntil }
 
-// WebhookSecret signs the requests of a webhook. It is whsec_ and the base64 of the key.
-type WebhookSecret struct {
-	Secret    string
-	ExpiresAt *time.Time // nil: it is the newest
-}
-
 // States of a delivery.
 const (
 	DeliveryPending   = "PENDING"
@@ -162,8 +156,6 @@ const (
 	WebhookFailing = "no request succeeded for 5 days"
 	// WebhookArchived is the reason of the webhooks of an archived tenant.
 	WebhookArchived = "the tenant is archived"
-	// WebhookDisabledError is the error of deliveries that a disabled webhook does not get.
-	WebhookDisabledError = "the webhook is disabled"
 )
 
 const statusGone = 410

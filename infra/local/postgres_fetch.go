@@ -67,12 +67,6 @@ func Majors() (majors []int) {
 	return majors
 }
 
-// NewestPostgres returns the default version, in the server's format.
-func NewestPostgres() string {
-	all := releases()
-	return strings.TrimSuffix(all[len(all)-1].version, ".0")
-}
-
 // platform returns this machine's platform as in artifact names.
 func platform() string {
 	arch := runtime.GOARCH

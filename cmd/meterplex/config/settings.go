@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -99,7 +98,7 @@ func IsKey(text string) bool { return keyForm.MatchString(text) }
 
 // AllRoles lists the roles of an instance; by default it has all of them.
 func AllRoles() []string {
-	return domain.Usable(domain.OfferedRole, "api", "relay", "validator", "aggregator", "deadletter", "commands", "projector", "sagas", "notifier", "biller", "sealer")
+	return []string{"api", "relay", "validator", "aggregator", "deadletter", "commands", "projector", "sagas", "notifier", "biller"}
 }
 
 func setText(to *string, v string) error {
@@ -295,8 +294,8 @@ func setRoles(to *[]string, v string) error {
 		return nil
 	}
 	for r := range strings.SplitSeq(v, ",") {
-		if r = strings.TrimSpace(r); !domain.Available(domain.OfferedRole, r) {
-			return errors.New(domain.NotAvailable(domain.OfferedRole, r))
+		if r = strings.TrimSpace(r); r == "sealer" { // a name of the contract that nothing uses yet
+			return errors.New("the role sealer is not available in this version")
 		}
 		if !slices.Contains(AllRoles(), r) {
 			return fmt.Errorf("must be all, or some of %s, separated by commas", strings.Join(AllRoles(), ", "))
