@@ -41,7 +41,7 @@ var layers = map[string]layer{
 	"projections/query":        projection("projections", "domain/seats"),
 	"projections/consume":      projection("projections", "projections/query"),
 	"projections/prices":       projection("projections/query"),
-	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices", "domain/retries", "domain/ticks"),
+	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices", "projections/state", "domain/retries", "domain/ticks"),
 	"projections/validate":     projection("projections"),
 	"projections/usage":        projection("projections", "projections/query", "projections/rebuild", "projections/prices"),
 	"projections/entitlements": projection("projections", "projections/query"),
@@ -49,10 +49,11 @@ var layers = map[string]layer{
 	"projections/series":       projection("projections", "projections/query"),
 	"projections/refusals":     projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
-	"projections/overview":     projection(), // in memory: it reads no database
+	"projections/state":        projection("projections", "projections/query", "domain/ticks"),
+	"projections/overview":     projection("projections", "projections/query", "projections/state"), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
-		"projections/deadletters", "projections/series", "projections/refusals", "projections/audit", "projections/periods"),
+		"projections/deadletters", "projections/series", "projections/refusals", "projections/audit", "projections/periods", "projections/state"),
 
 	"migrations": {},
 
@@ -113,15 +114,15 @@ var layers = map[string]layer{
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
-		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview"}, anyOther: true},
+		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "events"}},
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
 		"events", "projections", "projections/usage"}},
 	"verify":               {}, // a module of its own that imports nothing of the service
-	"cmd/meterplex/doctor": {ours: []string{"events", "projections", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"cmd/meterplex/doctor": {ours: []string{"events", "projections/state", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "cmd/meterplex/tour", "verify", "commands", "domain", "events", "projections/audit", "projections/models", "projections/overview", "projections/series"},
+		"cmd/meterplex/output", "cmd/meterplex/tour", "verify", "commands", "domain", "events", "projections/audit", "projections/models", "projections/overview", "projections/series", "projections/state"},
 		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
 }
 

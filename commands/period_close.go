@@ -14,9 +14,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// SagaPeriodClose is the kind of the sagas that close periods.
-const SagaPeriodClose = "period_close"
-
 // Steps of a close. Between them the period is CLOSING: its events up to the cut count, later ones are late.
 const (
 	stepWait   = "wait"   // until all events up to the cut count
@@ -49,7 +46,7 @@ func closeKey(periodKey string, snapshot int) string { return periodKey + "/" + 
 
 // CloseKind returns the kind of the sagas that close periods.
 func (c *Periods) CloseKind() SagaKind {
-	return SagaKind{Name: SagaPeriodClose, Steps: []string{stepWait, stepFreeze}, Despite: domain.Waivable(), Run: c.runClose}
+	return SagaKind{Name: domain.SagaPeriodClose, Steps: []string{stepWait, stepFreeze}, Despite: domain.Waivable(), Run: c.runClose}
 }
 
 // serviceRequest is the request of a saga.

@@ -161,7 +161,7 @@ func (c *Periods) requestClose(tx PeriodTx, req *Request, in ClosePeriod) (Reque
 
 // startClose starts the saga of a close.
 func (c *Periods) startClose(tx PeriodTx, in ClosePeriod, snapshot int) (*domain.Saga, error) {
-	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaPeriodClose, TenantID: in.TenantID, Key: closeKey(in.PeriodKey, snapshot),
+	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: domain.SagaPeriodClose, TenantID: in.TenantID, Key: closeKey(in.PeriodKey, snapshot),
 		FirstStep: stepWait, Deadline: domain.CloseDeadline, Despite: in.Despite})
 	return saga, err
 }

@@ -28,6 +28,9 @@ const (
 // SagaOutcomes lists the outcomes.
 func SagaOutcomes() []string { return []string{SagaSuccess, SagaIsCompensated, SagaIsPartial} }
 
+// SagaPeriodClose is the kind of the sagas that close periods.
+const SagaPeriodClose = "period_close"
+
 const (
 	// sagaShortestWait bounds how often a step runs that waits for a condition.
 	sagaShortestWait = 100 * time.Millisecond

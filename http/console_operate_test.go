@@ -8,7 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/projections/overview"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // TestConsole_TheSystemIsShown: dependencies, lives, heads, the outbox with its leases, and withheld records.
@@ -54,14 +54,14 @@ func TestConsole_TheSystemIsShown(t *testing.T) {
 
 // TestConsole_TheOverviewShowsEachFigureWithItsScope: items lead to pages of the console, and charts have their tables.
 func TestConsole_TheOverviewShowsEachFigureWithItsScope(t *testing.T) {
-	w, live, _ := watchedService(t)
+	w, _, _ := watchedService(t, &state.State{
+		ReadAt:      time.Now().UTC(),
+		Outbox:      state.Outbox{Totals: state.OutboxTotals{Unpublished: 12, OldestUnpublishedSeconds: 90}, Partitions: []state.OutboxPartition{{Head: events.Position{Number: 9007199254740993}}}},
+		Lags:        state.Lags{{Consumer: "meterplex-usage-aggregator", Behind: 40, Seconds: 0.25}},
+		DeadLetters: state.DeadLetters{Groups: []state.OpenLetters{{Status: "FAILED", Stage: "VALIDATION", Count: 5}}},
+		Identity:    &state.Comparison{Holds: false, Accepted: 10, Missing: 3, ComparedAt: time.Now().UTC()},
+	})
 	w.catalogue()
-	live.Board.SetOutbox(overview.Backlog{Recorded: 9007199254740993, Unpublished: 12, OldestSeconds: 90}, time.Now())
-	live.Board.SetConsumers([]overview.Consumer{{Name: "meterplex-usage-aggregator", Positions: 40, Seconds: 0.25}})
-	live.Board.SetIdentity(overview.Comparison{Holds: false, Accepted: 10, Missing: 3, ComparedAt: time.Now()})
-	live.Board.SetAttention(overview.FailedDeadLetters, overview.Item(overview.FailedDeadLetters, "VALIDATION", 5, nil,
-		"/api/v1/dead-letters?status=FAILED&stage=VALIDATION"))
-	live.Board.SetRead(time.Now())
 	b := w.signIn(bootstrap)
 	w.same("the console begins with", b.open("/console").header.Get("Location"), "/console/overview")
 	page := b.open("/console/overview")

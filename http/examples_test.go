@@ -20,7 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/projections/overview"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 var updateExamples = flag.Bool("update", false, "write the answers of the examples in http/examples")
@@ -85,13 +85,15 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 func withOverview(s *http.Server) {
 	s.Instance = http.ServiceInstance{ID: "host-4711-a1b2c3", Roles: []string{"api", "relay"}, Settings: []http.Setting{
 		{Name: "METERPLEX_ROLES", Value: "api,relay", Origin: "environment"}, {Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "file meterplex.env:3"}}}
-	projection, at := "usage_aggregates", time.Now()
-	b := s.Live.Board
-	b.SetOutbox(overview.Backlog{Recorded: 48_210, Unpublished: 12, OldestSeconds: 0.4}, at)
-	b.SetConsumers([]overview.Consumer{{Name: events.GroupAggregator, Projection: &projection, Positions: 40, Seconds: 0.2}, {Name: events.GroupValidator, Positions: 12, Seconds: 0.1}})
-	b.SetIdentity(overview.Comparison{Holds: true, Accepted: 24_105, Aggregated: 24_060, Rejected: 5, InFlight: 40, ComparedAt: at.Add(-12 * time.Second)})
-	b.SetAttention(overview.FailedDeadLetters, overview.Item(overview.FailedDeadLetters, "VALIDATION", 5, &at, "/api/v1/dead-letters?status=FAILED&stage=VALIDATION"))
-	b.SetRead(at)
+	at := time.Now().UTC()
+	read := &state.State{
+		ReadAt:      at,
+		Outbox:      state.Outbox{Totals: state.OutboxTotals{Unpublished: 12, OldestUnpublishedSeconds: 0.4}, Partitions: []state.OutboxPartition{{Head: events.Position{Number: 48_210}}}},
+		Lags:        state.Lags{{Consumer: events.GroupAggregator, Behind: 40, Seconds: 0.2}, {Consumer: events.GroupValidator, Behind: 12, Seconds: 0.1}},
+		DeadLetters: state.DeadLetters{Groups: []state.OpenLetters{{Status: "FAILED", Stage: "VALIDATION", Count: 5, Oldest: &at}}},
+		Identity:    &state.Comparison{Holds: true, Accepted: 24_105, Aggregated: 24_060, Rejected: 5, InFlight: 40, ComparedAt: at.Add(-12 * time.Second)},
+	}
+	s.Live.State = func() *state.State { return read }
 }
 
 // sent replaces the ids, the time and the month of the examples by those of the service.

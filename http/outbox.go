@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 func (s *service) outboxOperations(t *site) {
@@ -22,10 +23,10 @@ func (s *service) outboxOperations(t *site) {
 		problems:    []int{http.StatusNotFound}}, s.listWithheld)
 }
 
-type outboxAnswer struct{ Body audit.Outbox }
+type outboxAnswer struct{ Body state.Outbox }
 
 func (s *service) outbox(ctx context.Context, _ *struct{}) (*outboxAnswer, error) {
-	found, err := s.Reads.Events.Outbox(ctx)
+	found, err := s.Reads.State.Outbox(ctx)
 	return &outboxAnswer{found}, err
 }
 

@@ -9,12 +9,17 @@ import (
 
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/projections/overview"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
-// watchedService is a test service whose overview is sampled each second, until the returned function is called.
-func watchedService(t *testing.T) (*testService, *overview.Live, func()) {
+// watchedService is a test service whose overview is sampled each second, until the returned function is called. It has read a state, if one is given.
+func watchedService(t *testing.T, read ...*state.State) (*testService, *overview.Live, func()) {
 	var live *overview.Live
-	w := newTestService(t, func(s *http.Server) { live = s.Live })
+	w := newTestService(t, func(s *http.Server) {
+		if live = s.Live; len(read) > 0 {
+			live.State = func() *state.State { return read[0] }
+		}
+	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- live.Run(ctx) }()
@@ -89,7 +94,7 @@ func TestP9_AStreamOfTheOverviewEndsWithItsKey(t *testing.T) {
 	key, id := w.key("", nil, "audit")
 	next, end := w.overviews(key)
 	defer end()
-	if _, ok := next(); !ok || !live.Board.Watched() {
+	if _, ok := next(); !ok || !live.Viewed() {
 		t.Fatal("the stream ended before its key")
 	}
 	w.want(204, call{method: "DELETE", path: "/api/v1/operator-keys/" + id, key: bootstrap})
@@ -106,7 +111,7 @@ func TestP9_AStreamOfTheOverviewEndsWithItsKey(t *testing.T) {
 	if late > 0 && !testing.Short() {
 		t.Errorf("%d events were sampled and sent more than a second after the key was revoked", late)
 	}
-	for live.Board.Watched() {
+	for live.Viewed() {
 		time.Sleep(time.Millisecond)
 	}
 }

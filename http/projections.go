@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 func (s *service) projectionOperations(t *site) {
@@ -32,15 +33,15 @@ func (s *service) projectionOperations(t *site) {
 		problems: []int{gone}}, s.verifyProjection)
 }
 
-func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[rebuild.ProjectionStatus], error) {
+func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[state.ProjectionStatus], error) {
 	l := list{"projections"}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Rebuilds.Projections(ctx)
-	name := func(p *rebuild.ProjectionStatus) string { return p.Name }
-	return &listed[rebuild.ProjectionStatus]{cut(l, behind(found, after, name), in.Limit, name)}, err
+	found, err := s.Reads.State.Projections(ctx)
+	name := func(p *state.ProjectionStatus) string { return p.Name }
+	return &listed[state.ProjectionStatus]{cut(l, behind(found, after, name), in.Limit, name)}, err
 }
 
 // ProjectionPath names a projection.

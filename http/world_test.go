@@ -37,6 +37,7 @@ import (
 	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/refusals"
+	"github.com/meterplex/meterplex/projections/state"
 	"github.com/meterplex/meterplex/projections/usage"
 	"github.com/meterplex/meterplex/projections/validate"
 )
@@ -148,7 +149,7 @@ func (w *testService) server() *http.Server {
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		ConsoleSessions: store.NewConsoleSessions(w.pool),
-		Live: &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), Board: new(overview.Board),
+		Live: &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), State: func() *state.State { return new(state.State) }, List: models.List(models.DefaultFolds(), nil),
 			Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
 		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
@@ -49,19 +50,44 @@ func migrated(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// watched runs Watch until seen returns true.
-func watched(t *testing.T, pool *pgxpool.Pool, seen func(m *Metrics, r *prom.Registry) bool) *prom.Registry {
-	registry := prom.NewRegistry()
-	m := New(registry)
+// reader reads the state of a database, which metrics show.
+type reader struct {
+	*state.Watch
+	registry *prom.Registry
+	metrics  *Metrics
+}
+
+func newReader(pool *pgxpool.Pool) *reader {
+	r := &reader{&state.Watch{Pool: pool, Viewed: func() bool { return false }}, prom.NewRegistry(), nil}
+	r.metrics = New(r.registry, r.State, []string{"known"})
+	r.Accounts = func(ctx context.Context) (state.Accounts, error) { return r.metrics.CompareAccounts(ctx, pool) }
+	return r
+}
+
+// read reads all of the state.
+func (r *reader) read(t *testing.T) {
+	t.Helper()
+	before := r.State().ReadAt
+	if r.Read(t.Context()); !r.State().ReadAt.After(before) {
+		t.Fatal("a part of the state could not be read")
+	}
+}
+
+// unread is the state before the first read.
+func unread() *state.State { return new(state.State) }
+
+// watched reads the state until seen returns true.
+func watched(t *testing.T, pool *pgxpool.Pool, seen func(*reader) bool) *prom.Registry {
+	r := newReader(pool)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- m.Watch(ctx, pool) }()
-	for !seen(m, registry) {
+	go func() { done <- r.Run(ctx) }()
+	for !seen(r) {
 		time.Sleep(time.Millisecond)
 	}
 	stop()
 	must.OK(t, <-done)
-	return registry
+	return r.registry
 }
 
 func TestOpenDeadLettersAreCounted(t *testing.T) {
@@ -71,8 +97,8 @@ func TestOpenDeadLettersAreCounted(t *testing.T) {
 			producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
 			VALUES (1, $1, 3, $2, 'VALIDATION', $3, 'c', 'r', '', 'f', $4, 't', 0, now(), now())`, uuid.New(), uuid.New(), status, i)
 	}
-	registry := watched(t, pool, func(_ *Metrics, r *prom.Registry) bool {
-		return series(t, r, "meterplex_dead_letters")["VALIDATION FAILED "] != 0
+	registry := watched(t, pool, func(r *reader) bool {
+		return series(t, r.registry, "meterplex_dead_letters")["VALIDATION FAILED "] != 0
 	})
 	got := series(t, registry, "meterplex_dead_letters")
 	if got["VALIDATION FAILED "] != 2 || got["VALIDATION RETRYING "] != 1 || got["AGGREGATION FAILED "] != 0 {
@@ -82,7 +108,7 @@ func TestOpenDeadLettersAreCounted(t *testing.T) {
 
 func TestDeadLettersOfEachStageAreCounted(t *testing.T) {
 	registry := prom.NewRegistry()
-	m := New(registry)
+	m := New(registry, unread, nil)
 	applied := []events.Envelope{{Subject: events.UsageRejected}, {Subject: events.UsageRejected}, {Subject: events.UsageConflicted},
 		{Subject: events.UsageRefused}, {Subject: events.DeadLetterClosed},
 		{Subject: events.RecordParked, Payload: []byte(`{"topic":"meterplex.commands","kafkaPartition":3}`)}, {Subject: events.RecordParked}}

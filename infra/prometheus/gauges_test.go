@@ -6,22 +6,20 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
-	"github.com/meterplex/meterplex/internal/tier"
 )
 
 // A difference is counted while its month is compared. Otherwise the alert would never end.
 func TestDifferencesAreOfMonthsThatAreCompared(t *testing.T) {
-	pool, registry := migrated(t), prom.NewRegistry()
-	m := New(registry)
+	pool := migrated(t)
+	r := newReader(pool)
+	m, registry := r.metrics, r.registry
 	must.Exec(t, pool, `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at)
  SELECT 'stripe', c, 'calls', to_char((now() - age::interval) AT TIME ZONE 'UTC', 'YYYY-MM'), 5, delivered, now()
  FROM (VALUES ('now', '0', 5), ('differs', '0', 4), ('too', '35 days', 6), ('old', '70 days', 4), ('older', '400 days', 4)) v (c, age, delivered)`)
-	must.OK(t, m.readPushes(t.Context(), pool))
+	r.read(t)
 	if got := series(t, registry, "meterplex_billing_difference"); !maps.Equal(got, map[string]float64{"": 2}) {
 		t.Errorf("%v differences instead of 2", got)
 	}
@@ -32,12 +30,12 @@ func TestDifferencesAreOfMonthsThatAreCompared(t *testing.T) {
 }
 
 func TestSagasAreCountedByKind(t *testing.T) {
-	pool, registry := migrated(t), prom.NewRegistry()
-	m := New(registry)
-	m.SagaKinds([]string{"known"})
+	pool := migrated(t)
+	r := newReader(pool)
+	m, registry := r.metrics, r.registry
 	is := func(name string, want map[string]float64) {
 		t.Helper()
-		must.OK(t, m.readSagas(t.Context(), pool))
+		r.read(t)
 		if got := series(t, registry, name); !maps.Equal(got, want) {
 			t.Errorf("%s is %v instead of %v", name, got, want)
 		}
@@ -56,8 +54,9 @@ func TestSagasAreCountedByKind(t *testing.T) {
 }
 
 func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
-	pool, registry := migrated(t), prom.NewRegistry()
-	m := New(registry)
+	pool := migrated(t)
+	r := newReader(pool)
+	m, registry := r.metrics, r.registry
 	id := uuid.New()
 	for _, sql := range []string{
 		`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, cursor, created_at, failing_since, next_at) VALUES ($1, $1, 0, 'https://example.com', '{}', 'ENABLED', 1, now(), now(), now() - interval '1 hour')`,
@@ -66,7 +65,7 @@ func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
 	} {
 		must.Exec(t, pool, sql, id)
 	}
-	must.OK(t, m.readWebhooks(t.Context(), pool))
+	r.read(t)
 	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Status: 204, Duration: time.Second})
 	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Status: 500})
 	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Error: "x"})
@@ -92,16 +91,5 @@ func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
 		if !found {
 			t.Errorf("no attempt is %s: %v", outcome, attempts)
 		}
-	}
-}
-
-// A session plans the statement once, perhaps while the log is empty, and repeats it every two seconds while the log grows.
-func TestTheBacklogIsReadByTheKeyOfTheLog(t *testing.T) {
-	tier.AtSize(t)
-	conn, err := migrated(t).Acquire(t.Context())
-	must.OK(t, err)
-	defer conn.Release()
-	if plan := localtest.Plan(t, conn.Conn(), headsSQL); !localtest.LogByKey(plan) {
-		t.Errorf("the log is not read by its key:\n%s", plan)
 	}
 }

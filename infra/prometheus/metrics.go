@@ -3,20 +3,22 @@
 package prometheus
 
 import (
+	"context"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/overview"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // latencies ranges from the fastest durable commit to the delay by a broker outage, with the bound of an SLO.
@@ -36,8 +38,6 @@ type Metrics struct {
 	refused     *prom.CounterVec
 	holes       prom.Counter
 	relayErrors prom.Counter
-	unpublished prom.Gauge
-	oldest      prom.Gauge
 	leases      prom.Gauge
 	frozen      prom.Counter
 	expired     prom.Counter
@@ -48,39 +48,25 @@ type Metrics struct {
 	handled    *prom.HistogramVec
 	endToEnd   *prom.HistogramVec
 	skipped    *prom.CounterVec
-	backlog    atomic.Int64
 	ghosts     *prom.CounterVec
 	otherLog   *prom.CounterVec
 	epochs     *prom.CounterVec
 	foreign    *prom.CounterVec
 	fromLog    *prom.CounterVec
 
-	projected      *projectionGauges
-	letters        *prom.GaugeVec
-	lettersCounted map[string]int64 // by status and stage, as of the last complete read, or more
-	accounts       *quotaDrift
-	head           prom.Gauge
-	server         *serverGauges
-	identity       *identityGauges
+	accounts    *quotaDrift
+	certificate atomic.Int64 // the end of the instance's certificate, in nanoseconds; 0 without one
 
-	sagas      *prom.GaugeVec
-	sagaStates *prom.GaugeVec
 	sagasEnded *prom.CounterVec
 	spans      *prom.CounterVec
-	sagaKinds  []string
-	sagasSeen  map[string]int64 // by the last read
-
-	billing  pushMetrics
-	webhooks *webhookMetrics
-
-	board     *overview.Board // the gauges of the database, for the overview
-	consumers []string        // with series of end_to_end_seconds
-
-	Ticks ticks.Shared // the moments at which Watch reads
+	pushes     *prom.CounterVec // attempts
+	webhooks   *webhookMetrics
+	consumers  []string // with series of end_to_end_seconds
 }
 
-// New creates and registers the metrics.
-func New(registry *prom.Registry) *Metrics {
+// New creates and registers the metrics, with gauges of the state that the instance reads, and the series of the kinds of sagas that this
+// binary knows.
+func New(registry *prom.Registry, read func() *state.State, sagaKinds []string) *Metrics {
 	counter := func(name, help string, labels ...string) *prom.CounterVec {
 		c := prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_" + name, Help: help}, labels)
 		registry.MustRegister(c)
@@ -103,9 +89,6 @@ func New(registry *prom.Registry) *Metrics {
 		refused:     counter("publish_refused_total", "Permanent refusals of a record; registry: its subject is not registered.", "topic", "by"),
 		holes:       counter("log_holes_total", "Holes of the log that this instance's relay found: positions without an event, counted at each attempt.").WithLabelValues(),
 		relayErrors: counter("relay_errors_total", "Failed batches, which are retried.").WithLabelValues(),
-		head:        gauge("log_head", "Events in the log."),
-		unpublished: gauge("outbox_unpublished_count", "Events in the log that were never published; a rewind does not change it."),
-		oldest:      gauge("outbox_oldest_unpublished_seconds", "Age of the oldest event in the log that was never published; a rewind does not change it."),
 		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
 		expired:     counter("outbox_publications_deleted_total", "Deleted rows of outbox_publications, whose records are older than their topic's retention.").WithLabelValues(),
 		frozen:      counter("frozen_sessions_ended_total", "Ended database sessions of frozen instances, which blocked others.").WithLabelValues(),
@@ -121,13 +104,17 @@ func New(registry *prom.Registry) *Metrics {
 		foreign:     counter("events_foreign_total", "Records without a valid position in the log.", "consumer"),
 		fromLog:     counter("events_read_from_log_total", "Events read from the log because the pipe did not deliver them.", "consumer"),
 	}
-	m.board = new(overview.Board)
-	m.projected, m.letters, m.accounts = newProjectionGauges(m.board), newOpenLetters(), newQuotaDrift(time.Now)
-	m.server, m.identity = newServerGauges(time.Now), newIdentityGauges(time.Now)
-	registry.MustRegister(append(m.accounts.gauges(), m.projected, m.letters, m.server, m.identity)...)
-	m.newSagas(registry)
+	m.sagasEnded = counter("saga_completed_total", "Sagas that ended on this instance, by outcome: success, compensated or partial.", "kind", "outcome")
+	m.accounts = newQuotaDrift(time.Now)
+	registry.MustRegister(m.certificateGauge(),
+		newStateGauges(read, progressGauges(), projectionGauges(), workGauges(sagaKinds), serverGauges(), ageGauges(time.Now(), time.Now)))
 	m.newTraces(registry)
-	m.billing = newPushes(registry)
+	m.pushes = newPushes(registry)
+	for _, kind := range sagaKinds {
+		for _, outcome := range domain.SagaOutcomes() {
+			m.sagasEnded.WithLabelValues(kind, outcome)
+		}
+	}
 	m.webhooks = newWebhooks(registry)
 	m.createSeries()
 	return m
@@ -268,18 +255,30 @@ func begunAt(e *events.Envelope) time.Time {
 	return time.Unix(e.CausationID.Time().UnixTime())
 }
 
+// SagaEnded counts a saga whose last step this instance ran.
+func (m *Metrics) SagaEnded(kind, outcome string) { m.sagasEnded.WithLabelValues(kind, outcome).Inc() }
+
 // PublicationsDeleted counts publications that were deleted because their records have expired.
 func (m *Metrics) PublicationsDeleted(n int64) { m.expired.Add(float64(n)) }
 
 // FrozenEnded counts a session that was ended because it blocked others.
 func (m *Metrics) FrozenEnded() { m.frozen.Inc() }
 
-func topicsOfConsumers() map[string]int {
-	topics := map[string]int{}
-	for _, t := range events.Topics() {
-		if t.Consumer != "" {
-			topics[t.Consumer] = int(t.Topic)
+// CompareAccounts compares some accounts behind limits with the log, and returns the result of the last turn through all of them.
+func (m *Metrics) CompareAccounts(ctx context.Context, pool *pgxpool.Pool) (state.Accounts, error) {
+	return m.accounts.read(ctx, pool)
+}
+
+// CertificateExpires sets the end of the certificate that the instance serves with.
+func (m *Metrics) CertificateExpires(at time.Time) { m.certificate.Store(at.UnixNano()) }
+
+func (m *Metrics) certificateGauge() prom.Collector {
+	return prom.NewGaugeFunc(prom.GaugeOpts{Name: "meterplex_certificate_expires_seconds",
+		Help: "Time until this instance's certificate of METERPLEX_HTTP_TLS_CERT expires; NaN without one."}, func() float64 {
+		end := m.certificate.Load()
+		if end == 0 {
+			return math.NaN()
 		}
-	}
-	return topics
+		return time.Until(time.Unix(0, end)).Seconds()
+	})
 }

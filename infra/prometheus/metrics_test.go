@@ -12,12 +12,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // A rule on the rate of an event that never happened must find a zero.
 func TestSeriesExistBeforeTheFirstEvent(t *testing.T) {
 	registry := prom.NewRegistry()
-	New(registry)
+	New(registry, unread, nil)
 	for name, want := range map[string][]string{
 		"events_published_total": {"usage.raw ", "usage.validated ", "meterplex.billing "},
 		"events_consumed_total": {"meterplex-usage-aggregator error usage.validated ", "meterplex-dead-letter-handler noop usage.dead-letter ",
@@ -68,7 +69,7 @@ func TestTheBacklogIsExportedByEveryInstance(t *testing.T) {
 	} {
 		must.Exec(t, pool, sql)
 	}
-	registry := watched(t, pool, func(m *Metrics, _ *prom.Registry) bool { return m.Backlog() != 0 })
+	registry := watched(t, pool, func(r *reader) bool { return r.State().Outbox.Totals.Unpublished != 0 })
 	waits, oldest := series(t, registry, "meterplex_outbox_unpublished_count")[""], series(t, registry, "meterplex_outbox_oldest_unpublished_seconds")[""]
 	if waits != 6+2 || oldest < 59 || oldest > 600 {
 		t.Errorf("%v events wait, the oldest for %v s", waits, oldest)
@@ -78,7 +79,7 @@ func TestTheBacklogIsExportedByEveryInstance(t *testing.T) {
 // The figure of usage is readable when its verdict is folded: the time counts from the request, not from the verdict.
 func TestEndToEndBeginsWithTheRequest(t *testing.T) {
 	registry := prom.NewRegistry()
-	m := New(registry)
+	m := New(registry, unread, nil)
 	recorded := time.Now()
 	begun := uuid.Must(uuid.NewV7())
 	for _, e := range []events.Envelope{{Subject: events.UsageValidated, CausationID: begun, RecordedAt: recorded.Add(time.Minute)},
@@ -107,7 +108,8 @@ func TestEndToEndBeginsWithTheRequest(t *testing.T) {
 
 func TestMessagesWithUsageAreMeasured(t *testing.T) {
 	registry := prom.NewRegistry()
-	m := New(registry)
+	var w state.Watch
+	m := New(registry, w.State, nil)
 	if got := series(t, registry, "meterplex_consumer_lag"); got["17 usage.commands "] != 0 || got["31 usage.raw "] != 0 {
 		t.Errorf("at the start the lag is %v", got)
 	}
@@ -115,8 +117,8 @@ func TestMessagesWithUsageAreMeasured(t *testing.T) {
 	m.UsageMessages(time.Second, nil)
 	m.UsageMessages(time.Second, errors.New("the database does not answer"))
 	ctx, stop := context.WithCancel(t.Context())
-	must.OK(t, m.WatchUsageCommands(ctx, func(context.Context) (map[int16]int64, error) { stop(); return map[int16]int64{17: 4}, nil }))
-	must.OK(t, m.WatchUsageCommands(ctx, func(context.Context) (map[int16]int64, error) { return nil, errors.New("no broker") }))
+	must.OK(t, w.CountMessages(ctx, func(context.Context) (map[int16]int64, error) { stop(); return map[int16]int64{17: 4}, nil }))
+	must.OK(t, w.CountMessages(ctx, func(context.Context) (map[int16]int64, error) { return nil, errors.New("no broker") }))
 	for name, want := range map[string]map[string]float64{
 		"events_consumed_total":   {"meterplex-usage-commands ok usage.commands ": 3, "meterplex-usage-commands noop usage.commands ": 2, "meterplex-usage-commands error usage.commands ": 1},
 		"inbox_dedup_skips_total": {"meterplex-usage-commands ": 2},

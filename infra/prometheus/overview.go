@@ -7,9 +7,6 @@ import (
 	"github.com/meterplex/meterplex/projections/overview"
 )
 
-// Board returns the state of the database as the gauges have it.
-func (m *Metrics) Board() *overview.Board { return m.board }
-
 // Freshness returns the histograms of end_to_end_seconds, one for each consumer.
 func (m *Metrics) Freshness() []overview.Distribution {
 	list := make([]overview.Distribution, 0, len(m.consumers))

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -15,10 +14,10 @@ import (
 	"github.com/meterplex/meterplex/projections/overview"
 )
 
-// shown returns the overview that an instance with the metrics shows.
-func shown(t *testing.T, m *Metrics) overview.Overview {
+// shown returns the overview that an instance with the state shows.
+func shown(t *testing.T, r *reader) overview.Overview {
 	t.Helper()
-	live := overview.Live{Verdicts: new(overview.Verdicts), Board: m.Board(), Freshness: m.Freshness, Clock: time.Now}
+	live := overview.Live{Verdicts: new(overview.Verdicts), State: r.State, Freshness: r.metrics.Freshness, Clock: time.Now}
 	f, err := live.Show()
 	must.OK(t, err)
 	return f.Overview
@@ -47,11 +46,11 @@ func TestTheOverviewNamesItemsThatNeedAnOperator(t *testing.T) {
 			t.Fatalf("%v: %s", err, sql)
 		}
 	}
-	m := New(prom.NewRegistry())
-	m.readState(t.Context(), pool, 0)
-	m.Observe(&projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated},
+	r := newReader(pool)
+	r.read(t)
+	r.metrics.Observe(&projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated},
 		projections.Batch{Applied: []events.Envelope{{RecordedAt: time.Now().Add(-3 * time.Second)}}, End: time.Now()})
-	o := shown(t, m)
+	o := shown(t, r)
 	if o.Installation.ReadAt == nil || o.Installation.Outbox.Unpublished != 10 || o.Installation.Outbox.OldestSeconds < 3600 || len(o.Installation.Consumers) < 4 {
 		t.Errorf("the installation is %+v", o.Installation)
 	}
@@ -80,44 +79,6 @@ func TestTheOverviewNamesItemsThatNeedAnOperator(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("missing: %v", want)
 	}
-}
-
-// A dead letter needs attention within two seconds, not only once the large counts are read again; and a count that is larger than a read between goes stays.
-func TestTheOverviewNamesADeadLetterWithTheNextRead(t *testing.T) {
-	pool := migrated(t)
-	fail := func(from, to int) {
-		t.Helper()
-		must.Exec(t, pool, `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
-		 SELECT 1, gen_random_uuid(), 3, $1, 'VALIDATION', 'FAILED', 'c', 'r', '', 'f', n, 't', 0, now(), now() FROM generate_series($2::int, $3::int) n`, uuid.New(), from, to)
-	}
-	m, n := New(prom.NewRegistry()), 0
-	read := func(want int64) {
-		t.Helper()
-		m.readState(t.Context(), pool, n)
-		n++
-		got := int64(0)
-		for _, a := range shown(t, m).Attention {
-			if a.Kind == overview.FailedDeadLetters {
-				got = a.Count
-			}
-		}
-		if got != want {
-			t.Fatalf("read %d: %d dead letters need attention, not %d", n, got, want)
-		}
-	}
-	read(0)
-	fail(1, 1)
-	read(1)
-	fail(2, 1500)
-	read(fewCounted) // at least
-	for n < slowEach {
-		read(fewCounted)
-	}
-	read(1500)
-	fail(1501, 1600)
-	read(1500)
-	must.Exec(t, pool, `UPDATE dead_letter_events SET status = 'RESOLVED' WHERE source_position > 3`)
-	read(3)
 }
 
 // tenantOf returns the parameter of a statement that has one.

@@ -5,10 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/internal/must"
-	"github.com/meterplex/meterplex/projections/overview"
 )
 
 func TestLagDriftAndProgress(t *testing.T) {
@@ -32,10 +30,9 @@ func TestLagDriftAndProgress(t *testing.T) {
 	} {
 		must.Exec(t, pool, sql)
 	}
-	registry := prom.NewRegistry()
-	gauges := newProjectionGauges(new(overview.Board))
-	registry.MustRegister(gauges)
-	must.OK(t, gauges.read(t.Context(), pool))
+	r := newReader(pool)
+	r.read(t)
+	registry := r.registry
 	for name, want := range map[string]map[string]float64{
 		"projection_lag_events":         {"usage_aggregates ": 4, "entitlement_reads ": 0, "dead_letter_events ": 0, "usage_series ": 0},
 		"consumer_lag":                  {"3 usage.validated ": 4, "0 usage.validated ": 0, "31 usage.raw ": 0},

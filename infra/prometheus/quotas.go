@@ -4,19 +4,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // accountsAtOnce bounds the accounts that one read of the state compares.
@@ -27,14 +26,12 @@ const accountsAtOnce = 1000
 // The events that the projection has not folded yet are added. It shows which partitions it could compare: those whose projection counts
 // what accounts count, and is not far behind the head.
 type quotaDrift struct {
-	drift, compared, age prom.Gauge
-	now                  func() time.Time
-
-	drifting atomic.Int64 // of the last turn
-	after    accountPlace
-	found    int                          // in this turn so far
-	missed   [events.Partitions]bool      // in this turn so far: an account was not compared
-	last     [events.Partitions]time.Time // the end of the last turn that compared all accounts of the partition
+	now    func() time.Time
+	turn   state.Accounts // the last one
+	after  accountPlace
+	found  int64                        // in this turn so far
+	missed [events.Partitions]bool      // in this turn so far: an account was not compared
+	last   [events.Partitions]time.Time // the end of the last turn that compared all accounts of the partition
 }
 
 // accountPlace is the last account that was compared.
@@ -44,22 +41,12 @@ type accountPlace struct {
 }
 
 func newQuotaDrift(now func() time.Time) *quotaDrift {
-	d := &quotaDrift{
-		drift: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift",
-			Help: "Accounts behind limits that differ from the log, as of the last turn through all of them; entitlements reconcile shows and repairs them."}),
-		compared: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift_compared",
-			Help: "Partitions of the log, of 32, whose accounts the last turn compared. In the others entitlement_reads is more than 20,000 events behind, or of a version that does not count what accounts count."}),
-		age: prom.NewGauge(prom.GaugeOpts{Name: "meterplex_quota_drift_age_seconds",
-			Help: "Time since the accounts of each partition were compared, of the partition for which it is longest; since the start if they never were."}),
-		now: now,
-	}
+	d := &quotaDrift{now: now}
 	for p := range d.last {
 		d.last[p] = now()
 	}
 	return d
 }
-
-func (d *quotaDrift) gauges() []prom.Collector { return []prom.Collector{d.drift, d.compared, d.age} }
 
 // accountDriftSQL reads the accounts and the rows of the projection after a place, in the order of their keys, less those of the projection for features that
 // are not QUOTA: they have no account. It returns the difference of the amounts, where a missing row is 0, and the checkpoint of the projection, which is -1
@@ -101,9 +88,8 @@ type comparison struct {
 	used, held string
 }
 
-func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) error {
-	ctx, cancel := context.WithTimeout(ctx, stateTime)
-	defer cancel()
+// read compares some accounts, and returns the result of the last turn.
+func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) (state.Accounts, error) {
 	last, found, missed, n := d.after, d.found, d.missed, 0
 	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		page, at, rows, err := readPage(ctx, tx, d.after)
@@ -130,12 +116,12 @@ func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("comparing accounts: %w", err)
+		return d.turn, fmt.Errorf("comparing accounts: %w", err)
 	}
 	if d.after, d.found, d.missed = last, found, missed; n < accountsAtOnce {
 		d.end()
 	}
-	return nil
+	return d.turn, nil
 }
 
 // readPage reads the comparisons after a place, and returns the last place and the number of rows.
@@ -182,9 +168,6 @@ func (d *quotaDrift) end() {
 		}
 		oldest = max(oldest, now.Sub(d.last[p]))
 	}
-	d.drift.Set(float64(d.found))
-	d.drifting.Store(int64(d.found))
-	d.compared.Set(float64(compared))
-	d.age.Set(oldest.Seconds())
+	d.turn = state.Accounts{Differ: d.found, Compared: compared, AgeSeconds: oldest.Seconds()}
 	d.after, d.found, d.missed = accountPlace{}, 0, [events.Partitions]bool{}
 }

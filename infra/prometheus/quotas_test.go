@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // An account that differs from the projection of the same events is counted once both are at the head; before, it may be
@@ -28,11 +29,14 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 	exec(`INSERT INTO entitlement_usage (generation, tenant_id, feature, period_key, used) SELECT 1, gen_random_uuid(), 'bytes', '2026-05', n FROM generate_series(1, 1500) n`)
 	clock := time.Now()
 	drift, registry := newQuotaDrift(func() time.Time { return clock }), prom.NewRegistry()
-	registry.MustRegister(drift.gauges()...)
+	read := new(state.State)
+	registry.MustRegister(newStateGauges(func() *state.State { return read }, workGauges(nil)))
 	turn := func(differ, compared, age float64, what string) {
 		t.Helper()
 		for range 5 { // of 1000 accounts each
-			must.OK(t, drift.read(t.Context(), pool))
+			turn, err := drift.read(t.Context(), pool)
+			must.OK(t, err)
+			read = &state.State{Accounts: turn}
 		}
 		for name, want := range map[string]float64{"meterplex_quota_drift": differ, "meterplex_quota_drift_compared": compared, "meterplex_quota_drift_age_seconds": age} {
 			if n := series(t, registry, name)[""]; n != want {

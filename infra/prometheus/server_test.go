@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // The state that needs a right is NaN without it, so that no threshold compares with it, and is said to be missing.
@@ -23,10 +24,13 @@ func TestTheStateOfTheServerIsRead(t *testing.T) {
 		t.Helper()
 		must.Exec(t, super, sql, args...)
 	}
-	m := New(registry)
-	read := func() {
+	read := new(state.State)
+	m := New(registry, func() *state.State { return read }, nil)
+	look := func() {
 		t.Helper()
-		must.OK(t, m.server.read(t.Context(), pool))
+		server, err := state.ReadServer(t.Context(), pool)
+		must.OK(t, err)
+		read = &state.State{Server: &server}
 	}
 	is := func(name string, fits func(float64) bool) {
 		t.Helper()
@@ -41,7 +45,7 @@ func TestTheStateOfTheServerIsRead(t *testing.T) {
 	for _, name := range append(hidden, "wal_archived_seconds", "operator_key_expires_seconds", "log_epoch_raised_seconds", "certificate_expires_seconds") {
 		is(name, math.IsNaN)
 	}
-	read()
+	look()
 	is("database_monitored", equal(0))
 	is("wal_limit_bytes", func(v float64) bool { return v >= 2<<20 })
 	is("wal_archived_seconds", math.IsNaN) // the server archives no WAL
@@ -56,7 +60,7 @@ func TestTheStateOfTheServerIsRead(t *testing.T) {
 	exec(insertKey, uuid.New(), uuid.Nil, 20)
 	exec(insertKey, uuid.New(), uuid.Nil, -1)
 	exec(`INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason, raised_at) VALUES (1, 1, 1, 1, 1, now(), 'promoted', now() - interval '1 minute'), (2, 1, 1, 1, 1, now(), 'promoted', now() - interval '1 hour')`)
-	read()
+	look()
 	is("database_monitored", equal(1))
 	is("wal_bytes", func(v float64) bool { return v >= 16<<20 })
 	is("standby_lag_bytes", equal(0))
@@ -70,42 +74,34 @@ func TestTheStateOfTheServerIsRead(t *testing.T) {
 	is("certificate_expires_seconds", func(v float64) bool { return v > 3000 && v <= 3600 })
 }
 
-func TestRequiredStandbys(t *testing.T) {
-	for names, want := range map[string]int{"": 0, "a": 1, "*": 1, "a, b": 1, "2 (a, b)": 2, "FIRST 2 (a, b, c)": 2, "any 3(*)": 3, `"2" , b`: 1} {
-		if got := requiredStandbys(names); got != want {
-			t.Errorf("%q requires %d, want %d", names, got, want)
-		}
-	}
-}
-
 // An instance that cannot read the database says so: its other gauges keep their values.
 func TestAnUnreadableStateAges(t *testing.T) {
 	clock, registry := time.Unix(1_800_000_000, 0), prom.NewRegistry()
-	g := newServerGauges(func() time.Time { return clock })
-	registry.MustRegister(g)
+	read := new(state.State)
+	registry.MustRegister(newStateGauges(func() *state.State { return read }, ageGauges(clock, func() time.Time { return clock })))
 	age := func() float64 { return series(t, registry, "meterplex_state_age_seconds")[""] }
 	clock = clock.Add(90 * time.Second)
 	if got := age(); got != 90 {
 		t.Errorf("never read: %v s", got)
 	}
-	g.stateRead()
+	read = &state.State{ReadAt: clock}
 	if clock = clock.Add(7 * time.Second); age() != 7 {
 		t.Errorf("7 s after a read: %v s", age())
 	}
 }
 
 func TestTheIdentityIsExported(t *testing.T) {
-	registry := prom.NewRegistry()
-	m := New(registry)
+	registry, read := prom.NewRegistry(), new(state.State)
+	New(registry, func() *state.State { return read }, nil)
 	holds := func() float64 { return series(t, registry, "meterplex_identity_holds")[""] }
 	if !math.IsNaN(holds()) {
 		t.Errorf("before the first read: %v", holds())
 	}
-	m.identity.set(true)
+	read = &state.State{Identity: &state.Comparison{Holds: true}}
 	if holds() != 1 {
 		t.Errorf("it holds: %v", holds())
 	}
-	m.identity.set(false)
+	read = &state.State{Identity: &state.Comparison{}}
 	if holds() != 0 {
 		t.Errorf("it is broken: %v", holds())
 	}

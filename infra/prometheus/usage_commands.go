@@ -1,15 +1,10 @@
 package prometheus
 
 import (
-	"context"
-	"strconv"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
 )
-
-// lagEvery is how often the lag of messages is read from the pipe.
-const lagEvery = 5 * time.Second
 
 // createMessageSeries creates the series of the consumer of a topic that others write: it has no checkpoint, so
 // that epochs, gaps and folds do not concern it.
@@ -35,25 +30,5 @@ func (m *Metrics) UsageMessages(took time.Duration, err error) {
 	m.processing.WithLabelValues(events.GroupUsageCommands).Observe(took.Seconds())
 	if err != nil {
 		m.consumed.WithLabelValues(events.TopicUsageCommands.Name(), events.GroupUsageCommands, "error").Inc()
-	}
-}
-
-// WatchUsageCommands reports the messages of each partition that the consumer has not passed, until ctx ends. While the
-// pipe does not answer, the gauges keep their values.
-func (m *Metrics) WatchUsageCommands(ctx context.Context, lag func(context.Context) (map[int16]int64, error)) error {
-	tick := time.NewTicker(lagEvery)
-	defer tick.Stop()
-	for {
-		bounded, stop := context.WithTimeout(ctx, lagEvery)
-		behind, _ := lag(bounded)
-		stop()
-		for p, n := range behind {
-			m.projected.lag.WithLabelValues(events.TopicUsageCommands.Name(), strconv.Itoa(int(p))).Set(float64(n))
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
 	}
 }

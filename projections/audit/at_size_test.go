@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/internal/localtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
@@ -40,20 +39,6 @@ func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
 					t.Errorf("%s: %+v %v", id, page, err)
 				}
 			})
-		}
-	}
-}
-
-// A statement without parameters keeps the plan that a session made while the log was empty.
-func TestTheOutboxIsReadByTheKeyOfTheLog(t *testing.T) {
-	tier.AtSize(t)
-	w := NewDatabase(t)
-	conn, err := w.Pool.Acquire(t.Context())
-	w.Must(err)
-	defer conn.Release()
-	for name, sql := range audit.Statements() {
-		if plan := localtest.Plan(t, conn.Conn(), sql); !localtest.LogByKey(plan) {
-			t.Errorf("%s does not read the log by its key:\n%s", name, plan)
 		}
 	}
 }

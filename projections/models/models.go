@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/refusals"
 	"github.com/meterplex/meterplex/projections/series"
+	"github.com/meterplex/meterplex/projections/state"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -77,6 +78,7 @@ type Reads struct {
 	Rebuilds     *rebuild.Reads
 	Periods      *periods.Reads
 	Events       *audit.Reads
+	State        *state.Reads
 }
 
 // NewReads returns the reads of a database by the folds of this binary. The cache of
@@ -92,5 +94,6 @@ func NewReads(db query.DB, grants *entitlements.Cache, folds Folds, now func() t
 		Rebuilds:     &rebuild.Reads{DB: db, List: List(folds, nil), Keep: keep, Sums: folds.grants()},
 		Periods:      &periods.Reads{DB: db, Sums: folds.grants()},
 		Events:       &audit.Reads{DB: db},
+		State:        &state.Reads{DB: db, List: List(folds, nil)},
 	}
 }

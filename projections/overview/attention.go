@@ -6,6 +6,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // Kind is a kind of items that need an operator.
@@ -48,16 +53,59 @@ type Attention struct {
 	Path     *string    `json:"path" doc:"Path of the API that lists the items; null: the runbook of the kind has the procedure." example:"/api/v1/dead-letters?status=FAILED&stage=VALIDATION"`
 }
 
-// sorted returns the items by severity, then by subject.
-func sorted(found map[Kind][]Attention) []Attention {
-	all, order := []Attention{}, Kinds()
-	for _, list := range found {
-		all = append(all, list...)
+// attention returns the items of a state by severity, then by subject.
+func attention(s *state.State) []Attention {
+	all := items{}
+	if i := s.Identity; i != nil && !i.Holds {
+		all.add(IdentityBroken, "", max(1, i.Missing, -i.Missing), &i.ComparedAt, "/api/v1/system/identity")
 	}
+	if o := &s.Outbox.Totals; o.OldestUnpublishedSeconds > outboxStalledAfter.Seconds() {
+		all.add(OutboxStalled, "", o.Unpublished, o.OldestUnpublishedAt, "/api/v1/outbox")
+	}
+	for _, l := range s.DeadLetters.Groups {
+		if l.Status == "FAILED" && l.Stage != events.StageIngestion { // those are errors of a producer, and no work for an operator
+			all.add(FailedDeadLetters, l.Stage, l.Count, l.Oldest, "/api/v1/dead-letters?status=FAILED&stage="+l.Stage)
+		}
+	}
+	for _, r := range s.LastRebuilds {
+		if r.Differs != nil {
+			all.add(ProjectionDrift, r.Projection, *r.Differs, r.VerifiedAt, "/api/v1/rebuilds")
+		}
+	}
+	for projection, n := range s.Generations.Broken() {
+		all.add(BrokenGeneration, projection, n, nil, "/api/v1/projections")
+	}
+	all.add(AccountDrift, "", s.Accounts.Differ, nil, "")
+	for _, g := range s.Sagas {
+		if kind := stuckSagas(g.Kind, g.State); kind != "" {
+			all.add(kind, g.Kind, g.Count, &g.Since, "/api/v1/sagas?state="+g.State+"&kind="+g.Kind)
+		}
+	}
+	all.add(FailedPush, "", s.Pushes.Failed, s.Pushes.FailedSince, "/api/v1/pushes?state=FAILED")
+	all.add(UnknownPush, "", s.Pushes.Unknown, s.Pushes.UnknownSince, "/api/v1/pushes?state=UNKNOWN")
+	all.add(PushDifference, "", s.Pushes.Differences, nil, "")
+	if d := s.Disabled; d.Tenant != nil {
+		all.add(DisabledWebhook, "", d.Count, d.Since, "/api/v1/tenants/"+d.Tenant.String()+"/webhooks")
+		all[len(all)-1].TenantID = d.Tenant
+	}
+	order := Kinds()
 	slices.SortFunc(all, func(a, b Attention) int {
 		return cmp.Or(slices.Index(order, a.Kind)-slices.Index(order, b.Kind), cmp.Compare(text(a.Subject), text(b.Subject)))
 	})
 	return all
+}
+
+// stuckSagas returns the kind of the items of sagas in a state, or "" if they need no operator.
+func stuckSagas(kind, in string) Kind {
+	switch {
+	case in == domain.SagaDrift:
+		return DriftingSaga
+	case in == domain.SagaPartial && kind == domain.SagaPeriodClose:
+		return LateClose
+	case in == domain.SagaPartial:
+		return LateSaga
+	}
+	return ""
 }
 
 func text(s *string) string {
@@ -67,25 +115,19 @@ func text(s *string) string {
 	return *s
 }
 
-// Item returns the items of a kind, or nothing if the count is 0. An empty subject or path is null.
-func Item(kind Kind, subject string, count int64, since *time.Time, path string) []Attention {
+type items []Attention
+
+// add adds the items of a kind, or nothing if the count is 0. An empty subject or path is null.
+func (i *items) add(kind Kind, subject string, count int64, since *time.Time, path string) {
 	if count == 0 {
-		return nil
+		return
 	}
-	a := Attention{Kind: kind, Count: count, Since: utc(since)}
+	a := Attention{Kind: kind, Count: count, Since: query.UTC(since)}
 	if subject != "" {
 		a.Subject = &subject
 	}
 	if path != "" {
 		a.Path = &path
 	}
-	return []Attention{a}
-}
-
-func utc(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	in := t.UTC()
-	return &in
+	*i = append(*i, a)
 }

@@ -3,6 +3,8 @@ package overview
 import (
 	"slices"
 	"time"
+
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // HistorySeconds is the length of the history, with one sample a second.
@@ -53,7 +55,7 @@ type sample struct {
 	freshness []Freshness // of the consumers with events
 	read      bool        // the state has been read
 	outbox    Backlog
-	lags      []Consumer
+	lags      []state.Consumer
 }
 
 // ring holds the samples of the last seconds, each at its second modulo the length: a second without a sample is a
@@ -111,7 +113,7 @@ func (h *InstanceHistory) addFreshness(i int, f *Freshness) {
 	h.Freshness[at].P50Seconds[i], h.Freshness[at].P99Seconds[i] = &f.P50Seconds, &f.P99Seconds
 }
 
-func (h *InstallationHistory) addLag(i int, c *Consumer) {
+func (h *InstallationHistory) addLag(i int, c *state.Consumer) {
 	at := slices.IndexFunc(h.Lags, func(l LagHistory) bool { return l.Consumer == c.Name })
 	if at < 0 {
 		at = len(h.Lags)

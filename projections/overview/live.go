@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 const (
@@ -27,8 +29,9 @@ var ErrTooManyViewers error = &domain.Error{Code: "overloaded", Message: "Too ma
 type Live struct {
 	Instance  string
 	Verdicts  *Verdicts
-	Board     *Board
-	Freshness func() []Distribution // of the consumers of this instance, always in the same order
+	State     func() *state.State      // as the instance last read it
+	List      []projections.Projection // that its consumers fold
+	Freshness func() []Distribution    // of the consumers of this instance, always in the same order
 	Clock     func() time.Time
 
 	mu       sync.Mutex
@@ -63,10 +66,14 @@ func (v *Viewer) Frames() <-chan *Frame { return v.frames }
 func (v *Viewer) Close() {
 	v.live.mu.Lock()
 	defer v.live.mu.Unlock()
-	if _, open := v.live.viewers[v]; open {
-		delete(v.live.viewers, v)
-		v.live.Board.viewers.Add(-1)
-	}
+	delete(v.live.viewers, v)
+}
+
+// Viewed reports whether someone views the state.
+func (l *Live) Viewed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.viewers) > 0
 }
 
 // Watch adds a viewer, or returns ErrTooManyViewers.
@@ -85,7 +92,6 @@ func (l *Live) Watch() (*Viewer, error) {
 		l.viewers = map[*Viewer]struct{}{}
 	}
 	l.viewers[v] = struct{}{}
-	l.Board.viewers.Add(1)
 	return v, nil
 }
 
@@ -178,11 +184,12 @@ func (l *Live) sample() {
 		l.started, l.last = now.UTC(), tally{at: now}
 	}
 	counts, distributions := l.Verdicts.at(now), l.Freshness()
-	state, attention := l.Board.read(now)
-	s := sample{second: now.Unix(), rates: counts.since(l.last), read: state.ReadAt != nil, outbox: state.Outbox, lags: state.Consumers}
+	read := l.State()
+	of := installation(read, l.List, now)
+	s := sample{second: now.Unix(), rates: counts.since(l.last), read: of.ReadAt != nil, outbox: of.Outbox, lags: of.Consumers}
 	oldest := l.window[l.samples%window]
 	previous := l.window[(l.samples+window-1)%window]
-	o := Overview{At: now.UTC(), Instance: Instance{ID: l.Instance, StartedAt: l.started, PerSecond: s.rates, Freshness: []Freshness{}}, Installation: state, Attention: attention}
+	o := Overview{At: now.UTC(), Instance: Instance{ID: l.Instance, StartedAt: l.started, PerSecond: s.rates, Freshness: []Freshness{}}, Installation: of, Attention: attention(read)}
 	for i := range distributions {
 		d := &distributions[i]
 		if f := d.since(at(oldest, i)); f.Events > 0 {
@@ -224,6 +231,5 @@ func (l *Live) end() {
 	for v := range l.viewers {
 		close(v.frames)
 	}
-	l.Board.viewers.Add(-int64(len(l.viewers)))
 	l.viewers = nil
 }

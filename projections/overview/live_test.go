@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // newLive returns a Live on a clock that the test moves.
@@ -16,7 +17,7 @@ func newLive() (*Live, *time.Time) {
 	return &Live{
 		Instance:  "i",
 		Verdicts:  new(Verdicts),
-		Board:     new(Board),
+		State:     func() *state.State { return new(state.State) },
 		Freshness: func() []Distribution { return nil },
 		Clock:     func() time.Time { return clock },
 	}, &clock
@@ -90,12 +91,12 @@ func TestTheHistoryHasGapsWhereSamplesAreMissing(t *testing.T) {
 func TestViewersShareOneSample(t *testing.T) {
 	l, clock := newLive()
 	l.tick(t, clock)
-	if l.Board.Watched() {
+	if l.Viewed() {
 		t.Error("watched without a viewer")
 	}
 	fast, _ := l.Watch()
 	slow, _ := l.Watch()
-	if !l.Board.Watched() {
+	if !l.Viewed() {
 		t.Error("not watched with viewers")
 	}
 	var last *Frame
@@ -109,7 +110,7 @@ func TestViewersShareOneSample(t *testing.T) {
 	fast.Close()
 	fast.Close() // is idempotent
 	slow.Close()
-	if l.Board.Watched() {
+	if l.Viewed() {
 		t.Error("watched after the last viewer has gone")
 	}
 	l.tick(t, clock)
@@ -170,8 +171,8 @@ func TestTheIdentityIsShownWithItsAge(t *testing.T) {
 	if l.shown(t).Installation.Identity != nil {
 		t.Error("an identity before the first comparison")
 	}
-	l.Board.SetAttention(FailedPush, Item(FailedPush, "", 1, nil, "/p"))
-	l.Board.SetIdentity(Comparison{Accepted: 5, Aggregated: 4, Missing: 1, ComparedAt: *clock})
+	read := &state.State{Pushes: state.Pushes{Failed: 1}, Identity: &state.Comparison{Accepted: 5, Aggregated: 4, Missing: 1, ComparedAt: *clock}}
+	l.State = func() *state.State { return read }
 	*clock = clock.Add(40 * time.Second)
 	l.tick(t, clock)
 	o := l.shown(t)
@@ -181,7 +182,7 @@ func TestTheIdentityIsShownWithItsAge(t *testing.T) {
 	if len(o.Attention) != 2 || o.Attention[0].Kind != IdentityBroken || o.Attention[0].Count != 1 {
 		t.Errorf("%+v", o.Attention)
 	}
-	l.Board.SetIdentity(Comparison{Holds: true, ComparedAt: *clock})
+	read = &state.State{Pushes: read.Pushes, Identity: &state.Comparison{Holds: true, ComparedAt: *clock}}
 	l.tick(t, clock)
 	if o := l.shown(t); len(o.Attention) != 1 {
 		t.Errorf("%+v after it holds again", o.Attention)

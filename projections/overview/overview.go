@@ -1,9 +1,14 @@
-// Package overview holds the live state of an installation, as one instance sees it: the last state of the database
-// that the instance read for its metrics, its own counters, and 15 minutes of both. It reads no database: others
-// report to a Board, and Live samples it each second. Any number of viewers costs one sample and one encoding a second.
+// Package overview shows the live state of an installation, as one instance sees it: the state of the database as the instance last read it
+// (projections/state), its own counters, and 15 minutes of both. It reads no database: Live samples the state each second. Any number
+// of viewers costs one sample and one encoding a second.
 package overview
 
-import "time"
+import (
+	"time"
+
+	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/state"
+)
 
 // Overview is the state of an installation and of the instance that answers.
 type Overview struct {
@@ -40,10 +45,10 @@ type Freshness struct {
 
 // Installation is the state of the database.
 type Installation struct {
-	ReadAt    *time.Time  `json:"readAt" doc:"When the instance last read the state; null before its first read."`
-	Outbox    Backlog     `json:"outbox"`
-	Consumers []Consumer  `json:"consumers" nullable:"false" doc:"Each consumer and how far it is behind."`
-	Identity  *Comparison `json:"identity" doc:"Where every accepted event is, as last compared, about once a minute; null before the first comparison."`
+	ReadAt    *time.Time        `json:"readAt" doc:"When the instance last read the state; null before its first read."`
+	Outbox    Backlog           `json:"outbox"`
+	Consumers []state.Consumer  `json:"consumers" nullable:"false" doc:"Each consumer and how far it is behind."`
+	Identity  *state.Comparison `json:"identity" doc:"Where every accepted event is, as last compared, about once a minute; null before the first comparison."`
 }
 
 // Backlog is the state of the outbox.
@@ -53,23 +58,19 @@ type Backlog struct {
 	OldestSeconds float64 `json:"oldestSeconds" doc:"Age of the oldest of them; 0 if all were published." example:"3.2"`
 }
 
-// Consumer is the lag of a consumer.
-type Consumer struct {
-	Name       string  `json:"name" example:"meterplex-usage-aggregator"`
-	Projection *string `json:"projection" doc:"The projection that it folds; null if it folds none." example:"usage_aggregates"`
-	Positions  int64   `json:"positions" doc:"Positions of the log between the consumer and the last event of its topic, including those of other topics." example:"120"`
-	Seconds    float64 `json:"seconds" doc:"Age of the oldest event that it has not folded; 0 if it has folded all." example:"0.4"`
-}
-
-// Comparison accounts for every accepted event: accepted = aggregated + rejected + in flight + parked.
-type Comparison struct {
-	Holds      bool      `json:"holds" doc:"Whether every accepted event is aggregated, rejected, in flight or parked."`
-	Accepted   int64     `json:"accepted"`
-	Aggregated int64     `json:"aggregated"`
-	Rejected   int64     `json:"rejected"`
-	InFlight   int64     `json:"inFlight"`
-	Parked     int64     `json:"parked"`
-	Missing    int64     `json:"missing" doc:"Accepted events that are in no other term."`
-	ComparedAt time.Time `json:"comparedAt" doc:"Time of the comparison."`
-	AgeSeconds float64   `json:"ageSeconds" doc:"Age of the comparison." example:"12.4"`
+// installation returns the state as of a time.
+func installation(s *state.State, list []projections.Projection, now time.Time) Installation {
+	in := Installation{
+		Outbox:    Backlog{s.Outbox.Recorded(), s.Outbox.Totals.Unpublished, s.Outbox.Totals.OldestUnpublishedSeconds},
+		Consumers: s.Lags.Consumers(list),
+	}
+	if !s.ReadAt.IsZero() {
+		in.ReadAt = &s.ReadAt
+	}
+	if s.Identity != nil {
+		identity := *s.Identity
+		identity.AgeSeconds = max(0, now.Sub(identity.ComparedAt).Seconds())
+		in.Identity = &identity
+	}
+	return in
 }

@@ -147,7 +147,7 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 	}
 	policy(24, "2026-05 1")
 	f.want("events", f.text(`SELECT count(*)::text FROM event_log_rows WHERE tenant_id = $1 AND subject = 70`, f.tenant), "1")
-	id := uuid.MustParse(f.text(`SELECT id::text FROM sagas WHERE kind = $1 AND tenant_id = $2`, commands.SagaPeriodClose, f.tenant))
+	id := uuid.MustParse(f.text(`SELECT id::text FROM sagas WHERE kind = $1 AND tenant_id = $2`, domain.SagaPeriodClose, f.tenant))
 	f.flow()
 	if s := f.advance(id); s.State != domain.SagaCompleted {
 		t.Fatalf("the close is %s %v", s.State, s.Missing)

@@ -1,35 +1,21 @@
 package rebuild
 
 import (
-	"context"
 	"fmt"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
-	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/state"
 )
-
-// Unit is a partition of a rebuild's work. Position is its own position, Live that of the
-// generation readers see, Target the value of Live when the rebuild began.
-type Unit struct {
-	Partition int16 `json:"partition"`
-	Position  int64 `json:"position"`
-	Target    int64 `json:"target"`
-	Live      int64 `json:"live"`
-	Joined    bool  `json:"joined"`
-}
 
 // Progress is a rebuild's progress in events of the log: positions are dense, so only the
 // time is an estimate. EventsPerSecond is the rate so far.
 type Progress struct {
-	EventsDone      int64    `json:"eventsDone"`
-	EventsTotal     int64    `json:"eventsTotal"`
-	EventsPerSecond float64  `json:"eventsPerSecond"`
-	EtaSeconds      *float64 `json:"etaSeconds"` // null if unknown
-	Converges       bool     `json:"converges"`
-	Note            string   `json:"note,omitempty"`
-	Units           []Unit   `json:"units,omitempty"`
+	EventsDone      int64        `json:"eventsDone"`
+	EventsTotal     int64        `json:"eventsTotal"`
+	EventsPerSecond float64      `json:"eventsPerSecond"`
+	EtaSeconds      *float64     `json:"etaSeconds"` // null if unknown
+	Converges       bool         `json:"converges"`
+	Note            string       `json:"note,omitempty"`
+	Units           []state.Unit `json:"units,omitempty"`
 
 	pastTarget bool // the events present at the start are folded
 	begun      bool // a worker has folded some of it
@@ -46,36 +32,9 @@ func (p *Progress) noteIdle(seconds float64) {
 	}
 }
 
-const readUnits = `
-SELECT u.rebuild_id, u.partition, u.target, c.position, c.joined, coalesce(l.position, c.position)
-FROM rebuild_units u
-JOIN projection_rebuilds r ON r.id = u.rebuild_id
-JOIN consumer_checkpoints c ON c.consumer = r.consumer AND c.generation = r.generation AND c.partition = u.partition
-LEFT JOIN LATERAL (
-  SELECT max(l.position) AS position FROM consumer_checkpoints l
-  WHERE l.consumer = r.consumer AND l.partition = u.partition AND l.joined) l ON true
-WHERE u.rebuild_id = ANY ($1::uuid[])
-ORDER BY u.rebuild_id, u.partition`
-
-func unitsOf(ctx context.Context, tx pgx.Tx, rebuilds []stored) (map[uuid.UUID][]Unit, error) {
-	var ids []uuid.UUID
-	for i := range rebuilds {
-		ids = append(ids, rebuilds[i].ID)
-	}
-	units := make(map[uuid.UUID][]Unit)
-	err := query.Run(ctx, tx, query.New(readUnits, []any{ids}, query.Each(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		var u Unit
-		err := rows.Scan(&id, &u.Partition, &u.Target, &u.Position, &u.Joined, &u.Live)
-		units[id] = append(units[id], u)
-		return err
-	})))
-	return units, err
-}
-
 // progressOf sums up units that were folded for some seconds. Once all have joined, the
 // rate covers the events present at the start: the later ones came from the live feed.
-func progressOf(units []Unit, seconds float64, ready bool) *Progress {
+func progressOf(units []state.Unit, seconds float64, ready bool) *Progress {
 	if len(units) == 0 {
 		return nil
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/state"
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
@@ -85,12 +87,12 @@ func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
 		t.Errorf("%+v, %v", page, err)
 	}
 	y.Append(Usage(TenantIn(1), "late", "calls", 1, May), Usage(TenantIn(1), "later", "calls", 1, May))
-	all, err := y.Reads.Projections(t.Context())
+	all, err := (&state.Reads{DB: query.DB{Pool: y.Pool}, List: y.Projections()}).Projections(t.Context())
 	y.Must(err)
 	letters, entitlements, figures := all[0], all[1], all[2]
 	if figures.Generation != 2 || figures.FoldVersion != usage.V1 || figures.LastRebuild.ID != second.ID || figures.LagEvents != 0 || figures.Checkpoint == 0 ||
-		len(figures.Generations) != 3 || figures.Generations[0].State != rebuild.GenerationKept || figures.Generations[1].State != rebuild.GenerationLive ||
-		figures.Generations[2].State != rebuild.GenerationRebuilding || *figures.Generations[2].PeriodKey != "2026-05" || len(figures.Scoped) != 0 {
+		len(figures.Generations) != 3 || figures.Generations[0].State != state.GenerationKept || figures.Generations[1].State != state.GenerationLive ||
+		figures.Generations[2].State != state.GenerationRebuilding || *figures.Generations[2].PeriodKey != "2026-05" || len(figures.Scoped) != 0 {
 		t.Errorf("usage: %+v", figures)
 	}
 	if entitlements.LagEvents < 2 || entitlements.LagSeconds <= 0 || letters.LagEvents != 0 || letters.LagSeconds != 0 || letters.LastRebuild != nil {

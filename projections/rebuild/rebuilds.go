@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // RebuildStatus is a rebuild and its progress. TenantID and PeriodKey are its scope, null
@@ -145,9 +146,17 @@ func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) 
 		if err != nil {
 			return err
 		}
-		units, err := unitsOf(ctx, tx, found)
-		if err != nil {
+		var ids []uuid.UUID
+		for i := range found {
+			ids = append(ids, found[i].ID)
+		}
+		var kept state.Units
+		if err := query.Run(ctx, tx, kept.Of(ids)); err != nil {
 			return err
+		}
+		units := map[uuid.UUID][]state.Unit{}
+		for _, u := range kept {
+			units[u.RebuildID] = append(units[u.RebuildID], u)
 		}
 		for i := range found {
 			s, err := found[i].status(units[found[i].ID])
@@ -161,7 +170,7 @@ func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) 
 	return all, err
 }
 
-func (s *stored) status(units []Unit) (RebuildStatus, error) {
+func (s *stored) status(units []state.Unit) (RebuildStatus, error) {
 	r := &s.Rebuild
 	v := RebuildStatus{
 		ID: r.ID, Projection: r.Projection, Generation: r.Generation, FoldVersion: r.FoldVersion, Purpose: r.Purpose, Repair: r.Repair,

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/infra/prometheus"
 	"github.com/meterplex/meterplex/internal/must"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // scrapes returns the metrics of a new process of each kind of instance, before any event: the metrics of all other roles are created by New.
@@ -22,8 +23,7 @@ func scrapes(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for name, handler := range map[string]func(*http.Server) (nethttp.Handler, error){"with the role api": (*http.Server).Handler, "without the role api": (*http.Server).HealthHandler} {
 		registry := prom.NewRegistry()
-		m := prometheus.New(registry)
-		m.SagaKinds([]string{"period_close"})
+		prometheus.New(registry, func() *state.State { return new(state.State) }, []string{"period_close"})
 		h, err := handler(&http.Server{Registerer: registry, Metrics: prometheus.NewScrapes(registry, time.Now)})
 		must.OK(t, err)
 		w := httptest.NewRecorder()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 	"github.com/meterplex/meterplex/projections/overview"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // SystemOverview reads GET /system/overview.
@@ -108,7 +109,7 @@ func (a *app) printOverview(raw json.RawMessage) error {
 	return a.printAttention(o.Attention)
 }
 
-func identityText(i *overview.Comparison) string {
+func identityText(i *state.Comparison) string {
 	switch {
 	case i == nil:
 		return "The identity was not compared yet."

@@ -73,8 +73,8 @@ const (
 	unpublishedFailure               = time.Minute
 	lagWarning, lagFailure           = 5 * time.Second, time.Minute
 	livesWarning                     = 24 * time.Hour
-	slotWAL                    int64 = 4 << 30 // bytes that a slot may retain without max_slot_wal_keep_size
-	failedLetters              int64 = 10
+	slotWAL                    int64 = 4 << 30     // bytes that a slot may retain without max_slot_wal_keep_size
+	failedLetters, mostLetters int64 = 10, 100_000 // the latter are counted of each stage
 	connectionsOfAnInstance          = 36
 	deadRowsLeast              int64 = 100_000
 	frozenAge                  int64 = 1_000_000_000 // transactions; the server stops at some 2.1 billion

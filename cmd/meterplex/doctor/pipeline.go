@@ -1,22 +1,18 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/erasures"
-	"github.com/meterplex/meterplex/projections"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 func service(ctx context.Context, s *subject) (State, string, error) {
@@ -61,37 +57,57 @@ func serverLives(ctx context.Context, s *subject) (State, string, error) {
 	return Warning, "the database server was " + names, nil
 }
 
+// read reads parts of the state.
+func (s *subject) read(ctx context.Context, parts ...state.Part) error {
+	db, err := s.tables()
+	if err != nil {
+		return err
+	}
+	return state.Read(ctx, db, parts...)
+}
+
 func relayLeases(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT partition::text FROM relay_cursors WHERE owner IS NULL OR lease_until < now()`)
-	if err != nil || n == 0 {
+	var o state.Outbox
+	err := s.read(ctx, &o)
+	if err != nil || o.Totals.Unleased == 0 {
 		return OK, "an instance holds each of the 32 partitions", err
 	}
-	return Failure, fmt.Sprintf("%d of 32 partitions have no relay: %s …", n, names), nil
+	var free []string
+	for _, p := range o.Partitions {
+		if !p.Leased {
+			free = append(free, strconv.Itoa(int(p.Partition)))
+		}
+	}
+	return Failure, fmt.Sprintf("%d of 32 partitions have no relay: %s …", o.Totals.Unleased, firstOf(free)), nil
+}
+
+// firstOf names up to three of some, as count does.
+func firstOf(names []string) string {
+	slices.Sort(names)
+	return strings.Join(names[:min(3, len(names))], ", ")
 }
 
 func outbox(ctx context.Context, s *subject) (State, string, error) {
-	db, err := s.tables()
-	if err != nil {
-		return "", "", err
+	var o state.Outbox
+	err := s.read(ctx, &o)
+	if err != nil || o.Totals.Unpublished == 0 {
+		return OK, "all events were published", err
 	}
-	var waiting int64
-	var seconds float64
-	var last string
-	if err := db.QueryRow(ctx, `SELECT coalesce(sum(greatest(h.position - greatest(c.position, c.furthest), 0)), 0)::bigint,
- coalesce(max(extract(epoch FROM now() - l.recorded_at)), 0)::float8, coalesce(max(c.last_error) FILTER (WHERE c.attempts > 0), '')
- FROM log_heads h JOIN relay_cursors c USING (partition)
- LEFT JOIN event_log_rows l ON l.partition = h.partition AND l.position = greatest(c.position, c.furthest) + 1`).Scan(&waiting, &seconds, &last); err != nil {
-		return "", "", err
+	age := rounded(o.Totals.OldestUnpublishedSeconds)
+	finding, last := fmt.Sprintf("%d events were never published, the oldest is %s old", o.Totals.Unpublished, age), ""
+	for _, p := range o.Partitions {
+		if p.Attempts > 0 && p.LastError != nil {
+			last = max(last, *p.LastError)
+		}
 	}
-	age := time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
-	if waiting == 0 {
-		return OK, "all events were published", nil
-	}
-	finding := fmt.Sprintf("%d events were never published, the oldest is %s old", waiting, age)
 	if last != "" {
 		finding += "; the last error: " + last
 	}
 	return statusOf(age, unpublishedWarning, unpublishedFailure), finding, nil
+}
+
+func rounded(seconds float64) time.Duration {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
 }
 
 func withheldRecords(ctx context.Context, s *subject) (State, string, error) {
@@ -102,77 +118,50 @@ func withheldRecords(ctx context.Context, s *subject) (State, string, error) {
 	return Warning, fmt.Sprintf("%d records could not be published within 30 days: %s", n, names), nil
 }
 
-// backlog is the part of the log that a consumer has not applied.
-type backlog struct {
-	consumer string
-	topic    events.Topic // 0: it reads the log itself
-	events   int64
-	age      time.Duration // of the oldest event
-}
-
-var backlogsSQL = `SELECT c.consumer, coalesce(min(t.topic), 0)::smallint, coalesce(sum(greatest(s.source - c.position, 0)), 0)::bigint, coalesce(max(extract(epoch FROM now() - n.recorded_at)), 0)::float8
- FROM (SELECT consumer, partition, min(position) AS position FROM consumer_checkpoints WHERE joined GROUP BY consumer, partition) c
- JOIN log_heads h USING (partition)
- CROSS JOIN LATERAL (SELECT ($1::jsonb ->> c.consumer)::int AS topic) t
- CROSS JOIN LATERAL (SELECT CASE WHEN t.topic IS NULL THEN h.position ELSE h.topic_positions[t.topic] END AS source) s
- CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting("c.partition", "c.position", "s.source", "t.topic") + ` AS recorded_at) n
- GROUP BY c.consumer ORDER BY c.consumer`
-
-// backlogs returns the backlog of each consumer.
-func (s *subject) backlogs(ctx context.Context) (list []backlog, err error) {
-	db, err := s.tables()
-	if err != nil {
-		return nil, err
-	}
-	topics := map[string]int{}
-	for _, t := range events.Topics() {
-		if t.Consumer != "" && !t.Topic.Outside() {
-			topics[t.Consumer] = int(t.Topic)
-		}
-	}
-	rows, err := db.Query(ctx, backlogsSQL, topics)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b backlog, err error) {
-		var seconds float64
-		err = row.Scan(&b.consumer, &b.topic, &b.events, &seconds)
-		b.age = time.Duration(seconds * float64(time.Second)).Round(time.Millisecond)
-		return b, err
-	})
-}
-
 func projectionLag(ctx context.Context, s *subject) (State, string, error) {
-	list, err := s.backlogs(ctx)
-	if err != nil {
+	var lags state.Lags
+	if err := s.read(ctx, &lags); err != nil {
 		return "", "", err
 	}
-	last := slices.MaxFunc(append(list, backlog{}), func(a, b backlog) int { return cmp.Compare(a.age, b.age) })
-	if last.age <= lagWarning {
+	last := lags.Furthest()
+	age := rounded(last.Seconds)
+	if age <= lagWarning {
 		return OK, "no consumer is behind by more than " + lagWarning.String(), nil
 	}
-	return statusOf(last.age, lagWarning, lagFailure), fmt.Sprintf("%s is %d events and %s behind", last.consumer, last.events, last.age), nil
+	return statusOf(age, lagWarning, lagFailure), fmt.Sprintf("%s is %d events and %s behind", last.Name, last.Positions, age), nil
 }
 
 func projectionState(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT projection || ' generation ' || generation FROM projection_generations WHERE broken IS NOT NULL AND dropped_at IS NULL
- UNION ALL SELECT projection || ' (' || differs || ' differences)' FROM (SELECT DISTINCT ON (projection) projection, differs FROM projection_rebuilds WHERE differs IS NOT NULL
-  ORDER BY projection, ended_at DESC, id DESC) last WHERE differs > 0`)
-	if err != nil || n == 0 {
+	var generations state.Generations
+	var last state.LastRebuilds
+	err := s.read(ctx, &generations, &last)
+	var names []string
+	for _, g := range generations {
+		if g.State == state.GenerationBroken {
+			names = append(names, fmt.Sprintf("%s generation %d", g.Projection, g.Generation))
+		}
+	}
+	for _, r := range last {
+		if r.Differs != nil && *r.Differs > 0 {
+			names = append(names, fmt.Sprintf("%s (%d differences)", r.Projection, *r.Differs))
+		}
+	}
+	if err != nil || len(names) == 0 {
 		return OK, "no generation is broken, and the last comparison of each projection found no difference", err
 	}
-	return Failure, fmt.Sprintf("broken generations, or differences from the log: %s", names), nil
+	return Failure, "broken generations, or differences from the log: " + firstOf(names), nil
 }
 
 func deadLetters(ctx context.Context, s *subject) (State, string, error) {
-	db, err := s.tables()
-	if err != nil {
+	letters := state.DeadLetters{Most: mostLetters}
+	if err := s.read(ctx, &letters); err != nil {
 		return "", "", err
 	}
 	var failed int64
-	if err := db.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM dead_letter_events WHERE generation = live_generation('`+projections.ProjectionDeadLetters+`', $1) AND status = 'FAILED' LIMIT 100000) d`,
-		uuid.Nil).Scan(&failed); err != nil {
-		return "", "", err
+	for _, of := range letters.Groups {
+		if of.Status == "FAILED" {
+			failed = min(failed+of.Count, mostLetters)
+		}
 	}
 	if failed > failedLetters {
 		return Warning, fmt.Sprintf("%d dead letters are FAILED", failed), nil

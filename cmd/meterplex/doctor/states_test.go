@@ -30,6 +30,7 @@ import (
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 func itoa(n uint16) string { return strconv.Itoa(int(n)) }
@@ -256,6 +257,7 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
 	tier.AtSize(t)
 	p := newPatient(t)
-	localtest.RareEventWaits(t, p.super, backlogsSQL, map[string]int{events.GroupDeadLetter: int(events.TopicUsageDeadLetter)})
+	reads := new(state.Lags).Statement()
+	localtest.RareEventWaits(t, p.super, reads.SQL, reads.Args...)
 	p.finds("projection_lag", Failure, events.GroupDeadLetter+" is 20001 events and 1m0")
 }

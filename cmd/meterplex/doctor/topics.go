@@ -7,6 +7,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 func topics(ctx context.Context, s *subject) (State, string, error) {
@@ -75,25 +76,26 @@ func retention(ctx context.Context, s *subject) (State, string, error) {
 	if s.DatabaseURL == "" {
 		return Skipped, "set DATABASE_URL: the consumers' positions are in the database", nil
 	}
-	list, err := s.backlogs(ctx)
-	if err != nil {
+	var lags state.Lags
+	if err := s.read(ctx, &lags); err != nil {
 		return "", "", err
 	}
-	state, found := OK, []string{}
-	for _, b := range list {
-		limit, expires := kept[b.topic]
-		if !expires || b.topic == 0 {
+	worst, found := OK, []string{}
+	for _, c := range lags.Consumers(nil) {
+		limit, expires := kept[c.Topic]
+		if !expires || c.Topic == 0 {
 			continue
 		}
-		if is := statusOf(b.age, limit/2, limit); is != OK {
-			state = worse(state, is)
-			found = append(found, fmt.Sprintf("%s has to read a record that is %s old, and the brokers delete it after %s", b.consumer, b.age, limit))
+		age := rounded(c.Seconds)
+		if is := statusOf(age, limit/2, limit); is != OK {
+			worst = worse(worst, is)
+			found = append(found, fmt.Sprintf("%s has to read a record that is %s old, and the brokers delete it after %s", c.Name, age, limit))
 		}
 	}
 	if len(found) == 0 {
 		return OK, "no consumer is behind by half of its topic's retention", nil
 	}
-	return state, strings.Join(found, "; "), nil
+	return worst, strings.Join(found, "; "), nil
 }
 
 // worse returns the more severe of two states of a found problem.

@@ -38,6 +38,7 @@ import (
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/state"
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
@@ -68,6 +69,8 @@ type Node struct {
 	histories *validate.Histories
 	registry  *prom.Registry
 	metrics   *prometheus.Metrics
+	state     state.Watch
+	live      *overview.Live   // runs with the role api
 	traces    *tracing.Tracing // nil without traces
 	stripe    *stripe.Provider // nil without a key
 	verdicts  overview.Verdicts
@@ -90,9 +93,9 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 	host, _ := os.Hostname()
 	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: ticks.Begin(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), deliveryRequests: newHint(), newLife: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
-	n.metrics = prometheus.New(n.registry)
-	n.metrics.Ticks = n.ticks
-	n.metrics.SagaKinds(n.sagaNames())
+	n.metrics = prometheus.New(n.registry, n.state.State, n.sagaNames())
+	n.live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, State: n.state.State, List: n.projections(), Freshness: n.metrics.Freshness, Clock: time.Now}
+	n.state.Identity, n.state.Accounts, n.state.Viewed, n.state.Ticks = n.identity, n.compareAccounts, n.live.Viewed, n.ticks
 	if cfg.StripeKey != "" {
 		n.stripe = stripe.New(cfg.StripeKey, cfg.StripeURL, logger)
 	}
@@ -119,6 +122,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if n.pool, err = postgres.Open(ctx, db); err != nil {
 		return err
 	}
+	n.state.Pool = n.pool
 	carrying := db
 	carrying.MaxConns, carrying.KeepPlans = carryingConns, true
 	if n.carrying, err = postgres.Open(ctx, carrying); err != nil {
@@ -246,8 +250,8 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return n.notifier.Run(ctx) })
 	g.Go(func() error { return n.pipe.tidy(ctx) })
 	g.Go(func() error { return n.compareTopicsLater(ctx) })
-	g.Go(func() error { return n.metrics.Watch(ctx, n.pool) })
-	g.Go(func() error { return n.metrics.WatchIdentity(ctx, n.identity) })
+	g.Go(func() error { return n.state.Run(ctx) })
+	g.Go(func() error { return n.state.Identify(ctx) })
 	// This pool never waits for locks that a frozen session holds.
 	frozen := &postgres.FrozenSessions{Pool: n.looks, Logger: n.logger, Ticks: n.ticks, Ended: n.metrics.FrozenEnded}
 	g.Go(func() error { return frozen.Run(ctx) })
@@ -343,10 +347,15 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	if n.cfg.Console {
 		s.ConsoleSessions = store.NewConsoleSessions(n.pool)
 	}
-	s.Backlog = func() (int64, int64) { return n.metrics.Backlog(), maxBacklog }
-	s.Live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, Board: n.metrics.Board(), Freshness: n.metrics.Freshness, Clock: time.Now}
+	s.Backlog = n.backlog
+	s.Live = n.live
 	g.Go(func() error { return s.Live.Run(ctx) })
 	s.BootstrapOperatorKey = n.cfg.BootstrapOperatorKey
+}
+
+// backlog returns how many events wait for their first publication, as last read, and the bound.
+func (n *Node) backlog() (waiting, bound int64) {
+	return n.state.State().Outbox.Totals.Unpublished, maxBacklog
 }
 
 // maxBacklog is how many events may wait to be published before new ones are

@@ -9,9 +9,9 @@ import (
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections/models"
-	"github.com/meterplex/meterplex/projections/overview"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
+	"github.com/meterplex/meterplex/projections/state"
 )
 
 // rebuilds returns the command that starts, promotes and ends rebuilds.
@@ -51,17 +51,16 @@ func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
 }
 
 // identity compares accepted events with their ends, for the metrics. Like compare, it uses no connection of the readers.
-func (n *Node) identity(ctx context.Context) (overview.Comparison, error) {
-	ctx, cancel := context.WithTimeout(ctx, identityTime)
-	defer cancel()
-	at := time.Now()
+func (n *Node) identity(ctx context.Context) (state.Comparison, error) {
 	i, err := models.NewReads(query.DB{Pool: n.pool}, nil, n.Folds, time.Now, n.cfg.RollbackKeep).Events.Identity(ctx)
-	return overview.Comparison{Holds: i.Holds, Accepted: i.Accepted, Aggregated: i.Aggregated, Rejected: i.Rejected, InFlight: i.InFlight, Parked: i.Parked,
-		Missing: i.Total.Missing, ComparedAt: at}, err
+	return state.Comparison{Holds: i.Holds, Accepted: i.Accepted, Aggregated: i.Aggregated, Rejected: i.Rejected, InFlight: i.InFlight, Parked: i.Parked,
+		Missing: i.Total.Missing}, err
 }
 
-// identityTime bounds a comparison for the metrics.
-const identityTime = time.Minute
+// compareAccounts compares some accounts behind limits with the log, for the metrics.
+func (n *Node) compareAccounts(ctx context.Context) (state.Accounts, error) {
+	return n.metrics.CompareAccounts(ctx, n.pool)
+}
 
 func (n *Node) reads() models.Reads {
 	db := query.DB{Pool: n.readers, Seats: n.seats, Replica: n.replica, Moves: n.moves}

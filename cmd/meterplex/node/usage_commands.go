@@ -39,7 +39,7 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 		},
 		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
-		Backlog: func() (int64, int64) { return n.metrics.Backlog(), maxBacklog },
+		Backlog: n.backlog,
 	}
 	sub, err := n.subscriber(&projections.Consumer{
 		Name: events.GroupUsageCommands, Topic: events.TopicUsageCommands, MaxPerPartition: usageCommandsPerPartition,
@@ -57,7 +57,7 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 		n.metrics.UsageMessages(time.Since(begun), err)
 		return err
 	})
-	g.Go(func() error { return n.metrics.WatchUsageCommands(ctx, n.pipe.waiting) })
+	g.Go(func() error { return n.state.CountMessages(ctx, n.pipe.waiting) })
 	g.Go(func() error { return runRouter(ctx, router, sub) })
 	return nil
 }
