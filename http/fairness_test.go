@@ -267,15 +267,6 @@ func TestP9_ManyTenantsChangesLeaveOthersSeats(t *testing.T) {
 	f := newFairnessFixture(t)
 	slow := (events.PartitionOf(events.Platform) + 1) % events.Partitions
 	b := f.newAccountIn("B", func(p int16) bool { return p != slow })
-	block, err := f.pool.Begin(t.Context())
-	f.must(err)
-	var all sync.WaitGroup
-	defer all.Wait()
-	var stopped atomic.Bool
-	defer func() {
-		stopped.Store(true)
-		_ = block.Rollback(context.Background())
-	}()
 	hook := func(a *account) call {
 		path := "/api/v1/tenants/" + a.id + "/webhooks"
 		made := f.want(201, call{"POST", path, a.key, nil, `{"url":"https://example.com/x","events":["push.failed"]}`})
@@ -286,6 +277,15 @@ func TestP9_ManyTenantsChangesLeaveOthersSeats(t *testing.T) {
 		changes = append(changes, hook(f.newAccountIn(fmt.Sprint("hostile ", i), func(p int16) bool { return p == slow })))
 	}
 	other := hook(b)
+	block, err := f.pool.Begin(t.Context())
+	f.must(err)
+	var all sync.WaitGroup
+	defer all.Wait()
+	var stopped atomic.Bool
+	defer func() {
+		stopped.Store(true)
+		_ = block.Rollback(context.Background())
+	}()
 	_, err = block.Exec(t.Context(), `SET LOCAL idle_in_transaction_session_timeout = 0`)
 	f.must(err)
 	_, err = block.Exec(t.Context(), `SELECT FROM log_heads WHERE partition = $1 FOR UPDATE`, slow)

@@ -297,7 +297,7 @@ func always(_, _ *feed.Scrape) bool { return true }
 // fires feeds the scrapes of all faults to the rules.
 func (w *alerts) fires() []feed.Fault {
 	w.t.Helper()
-	tool, err := ruletest.Build(filepath.Join(repository(), "deploy", "observe", "tools"), download.CacheDir())
+	tool, err := ruletest.Build(filepath.Join(repository(), "test", "observe", "tools"), download.CacheDir())
 	must.OK(w.t, err)
 	folder := w.t.TempDir()
 	var names []string
