@@ -115,7 +115,7 @@ func vocabularyOf(ctx context.Context, tx pgx.Tx, hash string) (*events.Vocabula
 		return v, nil
 	}
 	var document string
-	if err := query.Run(ctx, tx, query.New(readVocabulary, []any{hash}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&document) }))); err != nil {
+	if err := query.Run(ctx, tx, query.New(readVocabulary, []any{hash}, query.One(&document))); err != nil {
 		return nil, err
 	}
 	if document == "" {

@@ -231,11 +231,6 @@ func (w *walk) match(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFir
 		sql, args = readUsagePositions, []any{s.Partition, f.TenantID, f.Stream.ID, w.recorded, w.letters, s.After, s.UpTo, subjects, correlation, newestFirst, limit}
 	}
 	var found []int64
-	err := query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
-		var number int64
-		err := rows.Scan(&number)
-		found = append(found, number)
-		return err
-	})))
+	err := query.Run(ctx, tx, query.New(sql, args, query.Values(&found)))
 	return found, err
 }

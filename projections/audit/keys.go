@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
@@ -52,6 +53,12 @@ SELECT f.position, f.recorded_at, f.subject, f.payload FROM (
     WHERE e.partition = $1 AND e.tenant_id = $2 AND e.dedupe_key > given.after AND e.dedupe_key < given.before LIMIT 1000) l) f
 ORDER BY f.position
 LIMIT 1000`
+
+// scanPlace scans the partition and the position of an event.
+func scanPlace(rows pgx.Rows) (p events.Position, err error) {
+	err = rows.Scan(&p.Partition, &p.Number)
+	return p, err
+}
 
 // keyed reads the events of a tenant by their keys, in the order of the log.
 func keyed(tenant uuid.UUID, partition int16, keys []string, ranges []keyRange, scan func(pgx.Rows) error) query.Statement {

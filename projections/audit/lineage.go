@@ -204,12 +204,7 @@ const readCaused = `SELECT $1::smallint, c FROM caused_positions($1, $2, $3, $4,
 func (l *lineage) findEffects(ctx context.Context, after, upTo int64) error {
 	var places []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, after, upTo, l.ids(), maxLineage + 1}
-	err := query.Run(ctx, l.tx, query.New(readCaused, args, query.Each(func(rows pgx.Rows) error {
-		var p events.Position
-		err := rows.Scan(&p.Partition, &p.Number)
-		places = append(places, p)
-		return err
-	})))
+	err := query.Run(ctx, l.tx, query.New(readCaused, args, query.Into(&places, scanPlace)))
 	if err != nil {
 		return err
 	}

@@ -62,12 +62,7 @@ func (l *lineage) corrections(ctx context.Context, causes []*events.Envelope) ([
 	}
 	var places []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, usage}
-	err := query.Run(ctx, l.tx, query.New(readCorrections, args, query.Each(func(rows pgx.Rows) error {
-		var p events.Position
-		err := rows.Scan(&p.Partition, &p.Number)
-		places = append(places, p)
-		return err
-	})))
+	err := query.Run(ctx, l.tx, query.New(readCorrections, args, query.Into(&places, scanPlace)))
 	return places, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -102,12 +101,7 @@ func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UU
 	var places []events.Position
 	after, before := endsOf(h.ranges)
 	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, after, ids, h.positions, before}
-	err := query.Run(ctx, l.tx, query.New(fmt.Sprintf(readHinted, by), args, query.Each(func(rows pgx.Rows) error {
-		var p events.Position
-		err := rows.Scan(&p.Partition, &p.Number)
-		places = append(places, p)
-		return err
-	})))
+	err := query.Run(ctx, l.tx, query.New(fmt.Sprintf(readHinted, by), args, query.Into(&places, scanPlace)))
 	return places, err
 }
 
@@ -155,11 +149,6 @@ func (l *lineage) letters(ctx context.Context, names []string) ([]uuid.UUID, err
 	if len(names) == 0 {
 		return nil, nil
 	}
-	err := query.Run(ctx, l.tx, query.New(readLettersOf, []any{l.root.TenantID, names}, query.Each(func(rows pgx.Rows) error {
-		var id uuid.UUID
-		err := rows.Scan(&id)
-		ids = append(ids, id)
-		return err
-	})))
+	err := query.Run(ctx, l.tx, query.New(readLettersOf, []any{l.root.TenantID, names}, query.Values(&ids)))
 	return ids, err
 }

@@ -126,12 +126,6 @@ JOIN relay_cursors c ON c.partition = l.partition
 LEFT JOIN LATERAL broker_place(l.partition, l.topic, l.position) b ON greatest(c.position, c.furthest) >= l.position
 WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'u/' || $3::text`
 
-// The dead letters of a producer's event whose retries are steps of it.
-const readRetriedLetters = `
-SELECT DISTINCT d.id::text FROM projection_pointers p
-JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'
-WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')`
-
 // An eventId can be a prefix of another: the payload decides.
 const readEventConflicts = `
 SELECT l.position, l.recorded_at, l.dedupe_key, l.payload ->> 'eventId', (l.payload ->> 'rawPosition')::bigint,
@@ -187,7 +181,6 @@ func (r *Reads) Receipt(ctx context.Context, v query.Viewer, tenant uuid.UUID, e
 			query.ReadStanding(query.AggregatesSource(), tenant, &c.stands),
 			usageStandingOf(tenant, &common),
 			query.New(readRecorded, []any{c.partition, tenant, eventID}, query.Each(c.scanRecorded)),
-			query.New(readRetriedLetters, []any{tenant, eventID}, query.Each(c.scanRetriedLetter)),
 			query.New(readEventConflicts, []any{c.partition, tenant, eventID}, query.Each(c.scanConflict)),
 			query.New(readEventLetters, []any{tenant, eventID}, query.Each(c.scanLetter)))
 		if err != nil || !c.found {
@@ -271,13 +264,6 @@ func (c *receipt) scanStep(rows pgx.Rows) error {
 	return nil // the requests and the ends of retries have keys in the same ranges
 }
 
-func (c *receipt) scanRetriedLetter(rows pgx.Rows) error {
-	var id string
-	err := rows.Scan(&id)
-	c.letters[id] = true
-	return err
-}
-
 // retries returns the ranges of the event's retries.
 func (c *receipt) retries() []keyRange {
 	var ranges []keyRange
@@ -298,6 +284,7 @@ func (c *receipt) scanLetter(rows pgx.Rows) error {
 	var l usageLetter
 	err := rows.Scan(&d.ID, &d.Stage, &d.Status, &d.Code, &d.Reason, &d.At, &l.Topic, &l.Consumer)
 	d.At, l.Stage, l.Status = d.At.UTC(), d.Stage, d.Status
+	c.letters[d.ID.String()] = true
 	c.DeadLetters, c.facts.letters = append(c.DeadLetters, d), append(c.facts.letters, l)
 	return err
 }

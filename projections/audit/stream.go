@@ -133,9 +133,7 @@ func (w *walk) followStream(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	partition := events.PartitionOf(*f.TenantID)
-	err := query.Run(ctx, tx, query.New(readUsageStream, []any{partition, f.TenantID, f.Stream.ID, events.KeyUsage(f.Stream.ID)}, query.Each(func(rows pgx.Rows) error {
-		return rows.Scan(&w.recorded, &w.letters)
-	})))
+	err := query.Run(ctx, tx, query.New(readUsageStream, []any{partition, f.TenantID, f.Stream.ID, events.KeyUsage(f.Stream.ID)}, query.One(&w.recorded, &w.letters)))
 	switch {
 	case err != nil:
 		return err

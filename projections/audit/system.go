@@ -55,7 +55,7 @@ ORDER BY h.partition`
 func (r *Reads) System(ctx context.Context) (System, error) {
 	s := System{Lives: []ServerLife{}, Partitions: make([]PartitionSystem, 0, events.Partitions)}
 	err := r.ForSystem().Snapshot(ctx, query.Viewer{Operator: true},
-		query.New(readLogID, nil, query.Each(func(rows pgx.Rows) error { return rows.Scan(&s.LogID) })),
+		query.New(readLogID, nil, query.One(&s.LogID)),
 		query.New(readLives, nil, query.Each(func(rows pgx.Rows) error {
 			var l ServerLife
 			err := rows.Scan(&l.Reason, &l.SystemIdentifier, &l.Timeline, &l.StartedAt, &l.RaisedAt, &l.Partitions)

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
@@ -109,9 +108,7 @@ func usageStandingOf(tenant uuid.UUID, s *usageStanding) query.Statement {
 	return query.Statement{
 		SQL:  readUsageStanding,
 		Args: []any{events.PartitionOf(tenant), tenant, int64(scannedRows)},
-		Scan: query.Each(func(rows pgx.Rows) error {
-			return rows.Scan(&s.head, &s.aggregated, &s.letterGeneration, &s.failing, &s.lettersComplete)
-		}),
+		Scan: query.One(&s.head, &s.aggregated, &s.letterGeneration, &s.failing, &s.lettersComplete),
 	}
 }
 

@@ -156,11 +156,7 @@ func ParseCursor(s string) (*uuid.UUID, error) {
 // DeadLetter returns one; ErrNotFound if the viewer sees no letter with this id.
 func (r *Reads) DeadLetter(ctx context.Context, v query.Viewer, id uuid.UUID) (DeadLetter, error) {
 	var found []DeadLetter
-	err := r.Snapshot(ctx, v, query.New(readDeadLetter, []any{id}, query.Each(func(rows pgx.Rows) error {
-		d, err := scanDeadLetter(rows)
-		found = append(found, d)
-		return err
-	})))
+	err := r.Snapshot(ctx, v, query.New(readDeadLetter, []any{id}, query.Into(&found, scanDeadLetter)))
 	if err != nil {
 		return DeadLetter{}, err
 	}

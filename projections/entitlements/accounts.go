@@ -70,7 +70,7 @@ func (r *Reads) Accounts(ctx context.Context, q AccountQuery) (list []Account, h
 		list = append(list, a)
 		return nil
 	}))
-	at := query.New(readHead, []any{events.PartitionOf(q.TenantID)}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&head.Partition, &head.Number) }))
+	at := query.New(readHead, []any{events.PartitionOf(q.TenantID)}, query.One(&head.Partition, &head.Number))
 	return list, head, r.Snapshot(ctx, query.Viewer{Operator: true}, accounts, at)
 }
 

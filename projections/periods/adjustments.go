@@ -76,11 +76,7 @@ func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (query.Page[
 		args = append(args, place.id)
 	}
 	page := query.Page[Adjustment]{Data: []Adjustment{}}
-	err = r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
-		a, err := scanAdjustment(rows)
-		page.Data = append(page.Data, a)
-		return err
-	})))
+	err = r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(sql, args, query.Into(&page.Data, scanAdjustment)))
 	if err == nil && len(page.Data) > q.Limit {
 		page.Data = page.Data[:q.Limit]
 		last := &page.Data[q.Limit-1]

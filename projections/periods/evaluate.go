@@ -158,7 +158,7 @@ func (e *Evaluation) generation(ctx context.Context, tx pgx.Tx) (generation int,
 		return 0, nil
 	}
 	var state string
-	err = query.Run(ctx, tx, query.New(readRebuild, []any{e.RebuildID}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&generation, &state) })))
+	err = query.Run(ctx, tx, query.New(readRebuild, []any{e.RebuildID}, query.One(&generation, &state)))
 	switch {
 	case err != nil:
 	case generation == 0:
@@ -175,12 +175,7 @@ func (e *Evaluation) tenants(ctx context.Context, tx pgx.Tx, generation int) (li
 		limit = maxEvaluated
 	}
 	args := []any{e.PeriodKey, generation, e.TenantID, e.After, e.Feature, limit + 1}
-	return list, query.Run(ctx, tx, query.New(readTenantsOfPeriod, args, query.Each(func(rows pgx.Rows) error {
-		var tenant uuid.UUID
-		err := rows.Scan(&tenant)
-		list = append(list, tenant)
-		return err
-	})))
+	return list, query.Run(ctx, tx, query.New(readTenantsOfPeriod, args, query.Values(&list)))
 }
 
 // selects reports whether the price is applied to a line.

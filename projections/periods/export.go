@@ -90,11 +90,7 @@ func exportAdjustments(ctx context.Context, tx pgx.Tx, p *Period, w ExportWriter
 	for after := int64(0); ; {
 		var list []Adjustment
 		args := []any{p.PeriodKey, "", "", "", exportPage, p.TenantID, p.PeriodKey, *p.Snapshot, after}
-		err := query.Run(ctx, tx, query.New(readTenantAdjustments, args, query.Each(func(rows pgx.Rows) error {
-			a, err := scanAdjustment(rows)
-			list = append(list, a)
-			return err
-		})))
+		err := query.Run(ctx, tx, query.New(readTenantAdjustments, args, query.Into(&list, scanAdjustment)))
 		if err != nil {
 			return err
 		}

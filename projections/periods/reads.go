@@ -214,11 +214,7 @@ func (p *place) String() string {
 func page(ctx context.Context, tx pgx.Tx, p *Period, after place, limit int) (lines []PeriodLine, next *place, err error) {
 	lines = []PeriodLine{}
 	args := []any{p.TenantID, events.PartitionOf(p.TenantID), p.PeriodKey, *p.Snapshot, after.feature, after.subscription, limit + 1}
-	err = query.Run(ctx, tx, query.New(readLines, args, query.Each(func(rows pgx.Rows) error {
-		l, err := scanLine(rows)
-		lines = append(lines, l)
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(readLines, args, query.Into(&lines, scanLine)))
 	if err == nil && len(lines) > limit {
 		lines = lines[:limit]
 		next = &place{lines[limit-1].Feature, lines[limit-1].SubscriptionID}

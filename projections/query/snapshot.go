@@ -187,6 +187,28 @@ func Each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
+// Into appends what a function reads of each row to a list.
+func Into[T any](list *[]T, scan func(pgx.Rows) (T, error)) func(pgx.Rows) error {
+	return Each(func(rows pgx.Rows) error {
+		one, err := scan(rows)
+		*list = append(*list, one)
+		return err
+	})
+}
+
+// Values appends the only column of each row to a list.
+func Values[T any](list *[]T) func(pgx.Rows) error {
+	return Into(list, func(rows pgx.Rows) (value T, err error) {
+		err = rows.Scan(&value)
+		return value, err
+	})
+}
+
+// One scans the columns of the only row, if there is one.
+func One(columns ...any) func(pgx.Rows) error {
+	return Each(func(rows pgx.Rows) error { return rows.Scan(columns...) })
+}
+
 // Storable reports whether the database can hold the text at all. A text that it cannot
 // hold is in no table, and a query for it would be a fault.
 func Storable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }

@@ -72,7 +72,7 @@ func (c *Comparison) countClosed(ctx context.Context, tx pgx.Tx, q DiffQuery, t 
 		return err
 	}
 	t.DifferingClosed = new(int64)
-	return query.Run(ctx, tx, query.New(c.projection.Diff.Closed, args, query.Each(func(rows pgx.Rows) error { return rows.Scan(t.DifferingClosed, &t.closed) })))
+	return query.Run(ctx, tx, query.New(c.projection.Diff.Closed, args, query.One(t.DifferingClosed, &t.closed)))
 }
 
 func exactText(text *string) *json.Number {
@@ -167,17 +167,13 @@ func (c *Comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (
 	low, high, period := args[7], args[8], args[9].([]string)[1]
 	partitions, upTo := split(c.Positions)
 	k := new(Conservation)
-	err = query.Run(ctx, tx, query.New(readConservation, []any{partitions, upTo, low, high, period, c.Rebuild.Generation}, query.Each(func(rows pgx.Rows) error {
-		return rows.Scan(&k.Verdicts, &k.Parked, &k.Withheld, &k.Counted)
-	})))
+	err = query.Run(ctx, tx, query.New(readConservation, []any{partitions, upTo, low, high, period, c.Rebuild.Generation}, query.One(&k.Verdicts, &k.Parked, &k.Withheld, &k.Counted)))
 	k.Holds = k.Verdicts == k.Counted+k.Parked+k.Withheld
 	if err != nil || period != "" {
 		return k, err
 	}
 	var recorded, validated, rejected int64
-	err = query.Run(ctx, tx, query.New(readAccepted, []any{partitions, low, high}, query.Each(func(rows pgx.Rows) error {
-		return rows.Scan(&recorded, &validated, &rejected)
-	})))
+	err = query.Run(ctx, tx, query.New(readAccepted, []any{partitions, low, high}, query.One(&recorded, &validated, &rejected)))
 	undecided := recorded - validated - rejected
 	k.Recorded, k.Validated, k.Rejected, k.Undecided = &recorded, &validated, &rejected, &undecided
 	return k, err

@@ -67,12 +67,7 @@ SELECT group_values FROM g LIMIT $4`
 // candidates lists the groups of the query in the order of a page, whenever they have usage.
 func (w *walk) candidates(ctx context.Context, tx pgx.Tx) (all []candidate, ok bool, err error) {
 	found, stored := map[string]int{}, []string{notGrouped}
-	err = query.Run(ctx, tx, query.New(readGroups, []any{w.generation, w.TenantID, w.Feature, maxListed + 1}, query.Each(func(rows pgx.Rows) error {
-		var group string
-		err := rows.Scan(&group)
-		stored = append(stored, group)
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(readGroups, []any{w.generation, w.TenantID, w.Feature, maxListed + 1}, query.Values(&stored)))
 	if err != nil || len(stored) > maxListed+1 {
 		return nil, false, err
 	}

@@ -103,17 +103,11 @@ func (r *Reads) Aggregates(ctx context.Context, v query.Viewer, q AggregateQuery
 	var stands query.Standing
 	var flip int
 	var gone bool
-	err = r.For(q.Wait).Snapshot(ctx, v, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands), query.New(readFlip, []any{q.TenantID, after.flip, events.PartitionOf(q.TenantID)}, query.Each(func(rows pgx.Rows) error {
-		return rows.Scan(&flip, &gone)
-	})), query.Statement{
+	err = r.For(q.Wait).Snapshot(ctx, v, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands), query.New(readFlip, []any{q.TenantID, after.flip, events.PartitionOf(q.TenantID)}, query.One(&flip, &gone)), query.Statement{
 		SQL: readAggregates,
 		Args: []any{q.TenantID, after.flip, q.Feature, q.PeriodKey,
 			after.given, after.start(), after.feature, after.periodKey, after.subscription, q.Limit + 1},
-		Scan: query.Each(func(rows pgx.Rows) error {
-			a, err := scanAggregate(rows)
-			page.Data = append(page.Data, a)
-			return err
-		}),
+		Scan: query.Into(&page.Data, scanAggregate),
 	})
 	if err != nil {
 		return Aggregates{}, err

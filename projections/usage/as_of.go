@@ -141,9 +141,7 @@ func (r *Reads) moment(ctx context.Context, v query.Viewer, tenant uuid.UUID, at
 		if at.Time.After(r.Now()) {
 			return position, query.PositionInvalid("asOf lies ahead of now")
 		}
-		err := r.Snapshot(ctx, v, query.New(`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time}, query.Each(func(rows pgx.Rows) error {
-			return rows.Scan(&position.Number)
-		})))
+		err := r.Snapshot(ctx, v, query.New(`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time}, query.One(&position.Number)))
 		if err != nil {
 			return position, err
 		}

@@ -211,7 +211,7 @@ func (t *keyComparison) explain(ctx context.Context, tx pgx.Tx, live, rebuilt in
 	var rows [2]big.Int
 	var liveRow, rebuiltRow string
 	args := []any{t.q.TenantID, t.q.Feature, t.q.PeriodKey, t.q.SubscriptionID, live, rebuilt}
-	err := query.Run(ctx, tx, query.New(readKeysRows, args, query.Each(func(r pgx.Rows) error { return r.Scan(&liveRow, &rebuiltRow) })))
+	err := query.Run(ctx, tx, query.New(readKeysRows, args, query.One(&liveRow, &rebuiltRow)))
 	if err != nil {
 		return err
 	}

@@ -86,12 +86,7 @@ func (s *leftOutSearch) scanRejections(ctx context.Context, tx pgx.Tx) (more boo
 			return true, nil
 		}
 		var raws []int64
-		err := query.Run(ctx, tx, query.New(readRejected, []any{s.TenantID, below, size}, query.Each(func(rows pgx.Rows) error {
-			var raw int64
-			err := rows.Scan(&raw)
-			raws = append(raws, raw)
-			return err
-		})))
+		err := query.Run(ctx, tx, query.New(readRejected, []any{s.TenantID, below, size}, query.Values(&raws)))
 		if err != nil {
 			return false, err
 		}
@@ -132,7 +127,7 @@ WHERE l.tenant_id = $2 AND l.subject IN ({usage.event.validated}, {usage.event.r
 func (s *leftOutSearch) scanFailures(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	var sources []int64
 	args := []any{s.verdicts.partition, s.TenantID, s.Feature, s.PeriodKey, mostLookedThrough}
-	err = query.Run(ctx, tx, query.New(readFailures, args, query.Each(func(rows pgx.Rows) error { return rows.Scan(&sources, &more) })))
+	err = query.Run(ctx, tx, query.New(readFailures, args, query.One(&sources, &more)))
 	if err != nil {
 		return false, err
 	}

@@ -84,11 +84,7 @@ func (f *figureWalk) piece(ctx context.Context, tx pgx.Tx, size int) ([]countedU
 
 // read reads verdicts by a statement that returns verdictColumns, and whether they count.
 func (t *tenantVerdicts) read(ctx context.Context, tx pgx.Tx, sql string, args ...any) (list []countedUsage, err error) {
-	err = query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
-		c, err := t.scan(rows)
-		list = append(list, c)
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(sql, args, query.Into(&list, t.scan)))
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}

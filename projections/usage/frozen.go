@@ -43,13 +43,8 @@ func (f PeriodFigures) ofLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 	var features []string
 	late := &domain.LateVerdicts{}
 	figures, t, err := f.live(ctx, tx, c,
-		query.New(`SELECT lookup_key FROM features ORDER BY lookup_key`, nil, query.Each(func(rows pgx.Rows) error {
-			var feature string
-			err := rows.Scan(&feature)
-			features = append(features, feature)
-			return err
-		})),
-		query.New(`SELECT position FROM log_heads WHERE partition = $1`, []any{events.PartitionOf(c.TenantID)}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&late.UpTo) })))
+		query.New(`SELECT lookup_key FROM features ORDER BY lookup_key`, nil, query.Values(&features)),
+		query.New(`SELECT position FROM log_heads WHERE partition = $1`, []any{events.PartitionOf(c.TenantID)}, query.One(&late.UpTo)))
 	if err != nil {
 		return figures, err
 	}
@@ -90,9 +85,7 @@ WHERE g.projection = '` + projections.ProjectionUsage + `' AND g.generation = li
 
 // live returns the generation that readers of the period see, and its fold. More reads share its round trip.
 func (f PeriodFigures) live(ctx context.Context, tx pgx.Tx, c domain.Closing, more ...query.Statement) (figures domain.Figures, t *tenantVerdicts, err error) {
-	live := query.New(readLiveOfPeriod, []any{c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
-		return rows.Scan(&figures.Generation, &figures.Logic)
-	}))
+	live := query.New(readLiveOfPeriod, []any{c.TenantID, c.PeriodKey}, query.One(&figures.Generation, &figures.Logic))
 	if err = query.RunAll(ctx, tx, append(more, live)...); err != nil {
 		return figures, nil, err
 	}
@@ -253,18 +246,9 @@ func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, 
 	var folded int64
 	var late []int64
 	figures, t, err := f.live(ctx, tx, c,
-		query.New(readPeriodRows, []any{c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error {
-			l, err := scanLine(rows)
-			lines = append(lines, l)
-			return err
-		})),
-		query.New(readAggregatorPosition, []any{events.PartitionOf(c.TenantID), c.TenantID, c.PeriodKey}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&folded) })),
-		query.New(readLatePositions, []any{c.TenantID, c.PeriodKey, c.Snapshot}, query.Each(func(rows pgx.Rows) error {
-			var position int64
-			err := rows.Scan(&position)
-			late = append(late, position)
-			return err
-		})))
+		query.New(readPeriodRows, []any{c.TenantID, c.PeriodKey}, query.Into(&lines, scanLine)),
+		query.New(readAggregatorPosition, []any{events.PartitionOf(c.TenantID), c.TenantID, c.PeriodKey}, query.One(&folded)),
+		query.New(readLatePositions, []any{c.TenantID, c.PeriodKey, c.Snapshot}, query.Values(&late)))
 	if err != nil {
 		return figures, err
 	}
@@ -302,12 +286,7 @@ func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, failed []int6
 	if len(failed) == 0 {
 		return nil, nil
 	}
-	err = query.Run(ctx, tx, query.New(readLateRetries, []any{t.partition, t.tenant, failed, upTo}, query.Each(func(rows pgx.Rows) error {
-		var position int64
-		err := rows.Scan(&position)
-		again = append(again, position)
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(readLateRetries, []any{t.partition, t.tenant, failed, upTo}, query.Values(&again)))
 	slices.Sort(again)
 	return slices.Compact(again), err
 }

@@ -44,7 +44,7 @@ func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after i
 		return err
 	}
 	var hash int64
-	err := query.Run(ctx, tx, query.New(readFigureHash, []any{t.tenant, feature, p.closing.PeriodKey}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&hash) })))
+	err := query.Run(ctx, tx, query.New(readFigureHash, []any{t.tenant, feature, p.closing.PeriodKey}, query.One(&hash)))
 	if err != nil {
 		return err
 	}

@@ -166,7 +166,7 @@ WHERE g.projection = '` + projections.ProjectionUsage + `' AND g.generation = $1
 func (g Grants) fromLog(ctx context.Context, tx pgx.Tx, sums grantSums, p prices.Period, generation int, features []string, h domain.History) error {
 	var version string
 	var upTo int64
-	state := query.New(readGenerationState, []any{generation, events.PartitionOf(p.TenantID)}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&version, &upTo) }))
+	state := query.New(readGenerationState, []any{generation, events.PartitionOf(p.TenantID)}, query.One(&version, &upTo))
 	if err := query.Run(ctx, tx, state); err != nil {
 		return err
 	}

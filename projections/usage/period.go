@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/query"
@@ -114,12 +113,8 @@ func (r *Reads) OfPeriod(ctx context.Context, v query.Viewer, q PeriodQuery) (Ag
 	var flip int
 	var gone bool
 	err = r.For(query.Wait{}).Snapshot(ctx, v,
-		query.New(readPeriodFlip, []any{q.PeriodKey, after.flip, events.Partitions}, query.Each(func(rows pgx.Rows) error { return rows.Scan(&flip, &gone) })),
-		query.New(sql, []any{q.PeriodKey, after.flip, after.tenant, after.feature, after.subscription, q.Limit + 1, q.Test}, query.Each(func(rows pgx.Rows) error {
-			a, err := scanAggregate(rows)
-			page.Data = append(page.Data, a)
-			return err
-		})))
+		query.New(readPeriodFlip, []any{q.PeriodKey, after.flip, events.Partitions}, query.One(&flip, &gone)),
+		query.New(sql, []any{q.PeriodKey, after.flip, after.tenant, after.feature, after.subscription, q.Limit + 1, q.Test}, query.Into(&page.Data, scanAggregate)))
 	if err != nil {
 		return Aggregates{}, err
 	}
