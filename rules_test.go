@@ -61,7 +61,7 @@ var layers = map[string]layer{
 	"internal/tier":       {},
 	"internal/must":       {},
 	"internal/localtest":  {ours: []string{"infra/local", "internal/jsonschema", "events", "projections"}, others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
-	"internal/kafkatest":  {ours: []string{"infra/local/localkafka", "internal/localtest"}},
+	"internal/kafkatest":  {ours: []string{"infra/local", "infra/local/localkafka", "internal/localtest"}},
 	"internal/childtest":  {ours: []string{"infra/local"}},
 	"internal/pipetest":   {ours: []string{"events", "infra"}, others: []string{"github.com/ThreeDotsLabs/watermill"}},
 	"internal/logtest":    {ours: []string{"infra", "projections/consume"}},

@@ -48,7 +48,7 @@ func configAt(t testing.TB, broker *localkafka.Broker) kafka.Config {
 // ownBroker starts a broker for this test alone, which it may kill, stop and empty beside other tests.
 func ownBroker(t testing.TB) *localkafka.Broker {
 	t.Helper()
-	return kafkatest.Cluster(t, 1)[0]
+	return kafkatest.StartCluster(t, 1)[0]
 }
 
 func newPublisher(t testing.TB, cfg kafka.Config) *kafka.Publisher {

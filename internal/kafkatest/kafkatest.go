@@ -5,7 +5,6 @@ package kafkatest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -48,22 +47,6 @@ func stop(ctx context.Context) error {
 	}
 	shared.broker = nil
 	return nil
-}
-
-// Cluster returns n brokers for this test, which end with it.
-func Cluster(t testing.TB, n int) localkafka.Cluster {
-	t.Helper()
-	c, err := localkafka.StartCluster(context.Background(), localkafka.Config{DataDir: localtest.Folder(t)}, n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// An orderly stop would block: the last broker asks the others first.
-		if err := errors.Join(c.Kill(), c.Stop(context.Background())); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
 }
 
 // TopicPrefix returns a unique prefix: "t", eight hexadecimal digits, a dot. Topics are not removed; they

@@ -15,7 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
-	"github.com/meterplex/meterplex/infra/local/localkafka"
+	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -96,7 +96,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newDeployment(t)
-			w.cluster = localkafka.Cluster{broker.Broker}
+			w.cluster = kafkatest.Cluster{broker.Broker}
 			client := w.kafka()
 			defer client.Close()
 			admin, acls := kadm.NewClient(client), documentedACLs(t)

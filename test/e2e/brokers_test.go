@@ -22,12 +22,12 @@ import (
 )
 
 // brokers returns the test's own cluster, or else the broker shared by the test binary.
-func (w *deployment) brokers() localkafka.Cluster {
+func (w *deployment) brokers() kafkatest.Cluster {
 	w.t.Helper()
 	if w.cluster != nil {
 		return w.cluster
 	}
-	return localkafka.Cluster{kafkatest.Broker(w.t)}
+	return kafkatest.Cluster{kafkatest.Broker(w.t)}
 }
 
 // roomForThreeBrokers reports whether the machine has 2 processors and 4 GiB of free memory, or does not report its memory.
@@ -176,7 +176,7 @@ func awaitThenRestart(w *deployment, n int, while func()) (why string) {
 // stopMost shuts down all brokers but one cleanly: the one that is left has every record
 // and may acknowledge none.
 func stopMost(w *deployment, left int, while func()) (why string) {
-	var gone localkafka.Cluster
+	var gone kafkatest.Cluster
 	for n, k := range w.cluster {
 		if n != left {
 			k.Halt(w.t.Context())

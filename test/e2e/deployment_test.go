@@ -19,7 +19,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/meterplex/meterplex/infra/local/localkafka"
 	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
@@ -37,9 +36,9 @@ type deployment struct {
 	operator string        // key
 	sql      *pgxpool.Pool // the superuser's
 	http     *http.Client
-	cluster  localkafka.Cluster // nil: the binary's broker
-	servers  *serverPair        // nil: the binary's server
-	access   []string           // settings of the connections to the broker, for verify and doctor
+	cluster  kafkatest.Cluster // nil: the binary's broker
+	servers  *serverPair       // nil: the binary's server
+	access   []string          // settings of the connections to the broker, for verify and doctor
 
 	mu        sync.Mutex
 	instances []*instance

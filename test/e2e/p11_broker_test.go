@@ -21,7 +21,7 @@ func TestP11_UsageIsAcceptedWithoutABroker(t *testing.T) {
 	w := newDeployment(t)
 	if !testing.Short() { // alone, the test kills the broker that others share
 		t.Parallel()
-		w.cluster = kafkatest.Cluster(t, 1)
+		w.cluster = kafkatest.StartCluster(t, 1)
 	}
 	i := w.serve("")
 	w.catalogue(i)

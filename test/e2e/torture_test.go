@@ -86,9 +86,9 @@ func newTorture(t testing.TB, instances int) *torture {
 	t.Cleanup(func() { t.Logf("%s: %d rounds; %v", time.Since(x.begun).Round(time.Second), x.now.number, x.done) })
 	switch {
 	case x.long && roomForThreeBrokers():
-		w.cluster = kafkatest.Cluster(t, copies)
+		w.cluster = kafkatest.StartCluster(t, copies)
 	case x.long:
-		w.cluster = kafkatest.Cluster(t, 1)
+		w.cluster = kafkatest.StartCluster(t, 1)
 	}
 	w.http.Timeout = 10 * time.Second
 	x.work = newBackgroundWork(x)

@@ -40,12 +40,12 @@ const (
 // exercise uses a broker that is about to write the archive as the service does: the archive holds only classes that the broker has
 // loaded, and one that was only started and stopped has loaded half of them. It leaves no topic and no group.
 func (k *Broker) exercise(ctx context.Context) error {
-	if k.proc.Exited() || len(k.controllers) > 1 {
+	if k.proc.Exited() || len(k.quorum().Controllers) > 1 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, exerciseTime)
 	defer cancel()
-	name := "meterplex-exercise-" + clusterID()
+	name := "meterplex-exercise-" + ClusterID()
 	client, err := kgo.NewClient(append(k.login(), kgo.SeedBrokers(child.Address(k.ports.broker)), kgo.ConsumeTopics(name), kgo.ConsumerGroup(name), kgo.DisableAutoCommit())...)
 	if err != nil {
 		return err

@@ -141,7 +141,8 @@ func (k *Broker) write(name string, content []byte) error {
 }
 
 func (k *Broker) properties(ports brokerPorts, data string) []byte {
-	controllers := k.controllers
+	quorum := k.quorum()
+	controllers := quorum.Controllers
 	if controllers == nil {
 		controllers = []int{ports.controller}
 	}
@@ -150,7 +151,7 @@ func (k *Broker) properties(ports brokerPorts, data string) []byte {
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, child.Address(port)))
 	}
 	copies := min(len(controllers), 3)
-	all := fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, k.node, strings.Join(voters, ","), copies, (copies+1)/2)
+	all := fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, quorum.Node, strings.Join(voters, ","), copies, (copies+1)/2)
 	if k.cfg.Locked {
 		return fmt.Appendf(all, lockedProperties, k.password)
 	}
@@ -168,9 +169,17 @@ func (k *Broker) properties(ports brokerPorts, data string) []byte {
 	return fmt.Appendf(all, tlsProperties, ports.broker, ports.controller, ports.secured, ports.certified, cmp.Or(k.cfg.TLS.LogInAgain, 2*time.Second).Milliseconds())
 }
 
-// clusterID returns a random id in the format of Kafka's tools: 22 characters of URL-safe base64. It does
+// quorum returns the broker's place; that of a broker alone has no controllers and no id.
+func (k *Broker) quorum() Quorum {
+	if k.cfg.Quorum == nil {
+		return Quorum{Node: 1}
+	}
+	return *k.cfg.Quorum
+}
+
+// ClusterID returns a random id in the format of Kafka's tools: 22 characters of URL-safe base64. It does
 // not begin with a dash, which would make it an option.
-func clusterID() string {
+func ClusterID() string {
 	b := make([]byte, 16)
 	rand.Read(b)
 	b[0] &= 0x7f

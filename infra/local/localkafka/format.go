@@ -2,6 +2,7 @@ package localkafka
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -52,12 +53,7 @@ func (k *Broker) ensureFormat(ctx context.Context, ports brokerPorts) error {
 }
 
 // clusterOf is the id of a new broker's cluster.
-func (k *Broker) clusterOf() string {
-	if k.id != "" {
-		return k.id
-	}
-	return clusterID()
-}
+func (k *Broker) clusterOf() string { return cmp.Or(k.quorum().ID, ClusterID()) }
 
 // The files of a new data directory.
 const metaName, checkpointName = "meta.properties", "bootstrap.checkpoint"
@@ -78,7 +74,7 @@ func (k *Broker) copyFormat(dir string) error {
 	if got := sha256.Sum256(checkpoint); len(checkpoint) == 0 || !bytes.Equal(sum, got[:]) {
 		return fmt.Errorf("%w: %s", download.ErrChanged, k.checkpointFile())
 	}
-	meta := fmt.Sprintf("version=1\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\n", k.clusterOf(), clusterID(), k.node)
+	meta := fmt.Sprintf("version=1\ncluster.id=%s\ndirectory.id=%s\nnode.id=%d\n", k.clusterOf(), ClusterID(), k.quorum().Node)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}

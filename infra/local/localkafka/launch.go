@@ -64,7 +64,7 @@ func (k *Broker) launchOnce(ctx context.Context, ports brokerPorts) error {
 // signalAtParentDeath is the signal that a broker gets when this process dies. The last brokers of a cluster could
 // not shut down in order, because they ask the others first.
 func (k *Broker) signalAtParentDeath() syscall.Signal {
-	if len(k.controllers) > 1 {
+	if len(k.quorum().Controllers) > 1 {
 		return syscall.SIGKILL
 	}
 	return syscall.SIGTERM
@@ -145,5 +145,5 @@ func (k *Broker) answers(ctx context.Context, client *kgo.Client) bool {
 	request.Topics = []kmsg.MetadataRequestTopic{}
 	// Ask this broker: the client may know the answer of another one.
 	answer, err := client.SeedBrokers()[0].Request(ctx, request)
-	return err == nil && slices.ContainsFunc(answer.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == int32(k.node) })
+	return err == nil && slices.ContainsFunc(answer.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == int32(k.quorum().Node) })
 }

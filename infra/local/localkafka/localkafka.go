@@ -1,5 +1,5 @@
 // Package localkafka runs a real Apache Kafka as a child process, for a start without configuration and for
-// tests: a single node, or a cluster. Package local describes its parts in common with the local
+// tests. Package local describes its parts in common with the local
 // PostgreSQL. The package is apart from that one, so that tests with PostgreSQL alone do not compile a Kafka client.
 package localkafka
 
@@ -46,6 +46,8 @@ type Config struct {
 	// Locked lets only clients with the user and password of Login use the broker, and only this process's user and the broker's read its
 	// files. Otherwise every user of the machine has all rights, as tests need them.
 	Locked bool
+	// Quorum makes the broker one of several that replicate each other's records; nil: it is alone.
+	Quorum *Quorum
 	// Users are the passwords of users, by name. If there are any, the broker has a second listener with SASL/PLAIN
 	// (SecuredBrokers), where ACLs bound the rights of a user. Clients of Brokers have all rights.
 	Users map[string]string
@@ -62,17 +64,19 @@ type TLS struct {
 	LogInAgain time.Duration
 }
 
+// Quorum is the place of a broker among others. All of them are controllers: while a majority runs, the others can stop and restart.
+type Quorum struct {
+	ID          string // of the cluster, made by ClusterID
+	Node        int    // 1, 2, …
+	Controllers []int  // ports of the nodes 1, 2, …
+}
+
 // Broker is a running broker, owned by this process. The broker is also a controller.
 type Broker struct {
 	cfg  Config
 	dir  string // our files: the password, the lock, the log
 	home string // of the broker's files: dir, or a directory that its user can reach
 	user account.Account
-	node int
-	// id is the cluster's id, controllers are the ports of its nodes 1, 2, …. A single broker has
-	// neither.
-	id          string
-	controllers []int
 
 	java     java
 	program  string // the folder of its jars and class archives
@@ -116,14 +120,17 @@ func Available() error {
 // downloads the program into the cache. ctx bounds only the start; end the broker with Stop. If another
 // process uses the data, Start returns folder.ErrInUse with its process id.
 func Start(ctx context.Context, cfg Config) (*Broker, error) {
-	k := newBroker(cfg, "kafka", 1)
-	if err := k.start(ctx, brokerPorts{broker: cfg.Port}); err != nil {
+	k, ports := newBroker(cfg), brokerPorts{broker: cfg.Port}
+	if q := cfg.Quorum; q != nil {
+		ports.controller = q.Controllers[q.Node-1]
+	}
+	if err := k.start(ctx, ports); err != nil {
 		return nil, fmt.Errorf("start the embedded Kafka: %w", err)
 	}
 	return k, nil
 }
 
-func newBroker(cfg Config, name string, node int) *Broker {
+func newBroker(cfg Config) *Broker {
 	if cfg.CacheDir == "" {
 		cfg.CacheDir = download.CacheDir()
 	}
@@ -131,8 +138,8 @@ func newBroker(cfg Config, name string, node int) *Broker {
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}
-	dir := filepath.Join(folder.Absolute(cfg.DataDir), name)
-	return &Broker{cfg: cfg, dir: dir, home: dir, node: node}
+	dir := filepath.Join(folder.Absolute(cfg.DataDir), "kafka")
+	return &Broker{cfg: cfg, dir: dir, home: dir}
 }
 
 func (k *Broker) start(ctx context.Context, ports brokerPorts) error {

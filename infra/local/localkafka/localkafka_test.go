@@ -146,7 +146,7 @@ func requireLock(t *testing.T, k *Broker) {
 
 // TestTheLockDecidesWhoMakesThePassword: of two first starts at once, one makes it. A folder that is closed to others keeps its mode.
 func TestTheLockDecidesWhoMakesThePassword(t *testing.T) {
-	k := newBroker(Config{DataDir: t.TempDir(), Locked: true}, "kafka", 1)
+	k := newBroker(Config{DataDir: t.TempDir(), Locked: true})
 	mode := os.ModeDir | os.ModeSetgid | 0o700
 	must.OK(t, errors.Join(os.Mkdir(k.dir, 0o700), os.Chmod(k.dir, mode)))
 	lock, err := folder.TryLock(filepath.Join(k.dir, "lock"))
@@ -195,7 +195,7 @@ func TestKafkaWithoutItsDataStartsEmpty(t *testing.T) {
 // A broker's data directory is made as Kafka's tool made an earlier one.
 func TestKafkaFormatsAsItsTool(t *testing.T) {
 	tier.AtSize(t)
-	k := newBroker(Config{DataDir: localtest.Folder(t)}, "kafka", 1)
+	k := newBroker(Config{DataDir: localtest.Folder(t)})
 	k.user = account.OfServers()
 	k.java, k.jars = installed(t)
 	k.program = t.TempDir()
