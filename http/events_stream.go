@@ -2,13 +2,11 @@ package http
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -19,72 +17,27 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// tailEvery is the longest delay before an event is sent.
-const tailEvery = 100 * time.Millisecond
-
 const mediaNDJSON = "application/x-ndjson"
 
-// logStreams are the long-lived answers. Each reads page by page, and between two pages
-// holds only its connection.
+// logStreams are the long-lived answers with the log. Each reads page by page, and between two pages holds only its connection.
 type logStreams struct {
 	*service
 }
 
-// logStream is one stream. Its context ends with the connection, not with the request
-// timeout.
-type logStream struct {
-	*service
-	ctx     context.Context
-	x       *edge.Exchange
-	w       http.ResponseWriter
-	control *http.ResponseController
-	key     *confirmed
-	spoke   time.Time
-	buffer  []byte
-}
-
 // begin returns the stream and a function that ends it, or a problem if too many streams
 // are open. page is the memory that it holds as long as it lasts.
-func (s *logStreams) begin(w http.ResponseWriter, r *http.Request, page int64) (*logStream, func(), error) {
+func (s *logStreams) begin(w http.ResponseWriter, r *http.Request, page int64) (*stream, func(), error) {
 	x := edge.ExchangeOf(r.Context())
 	leave, p := s.edge.OpenStream(x, page)
 	if p != nil {
 		return nil, nil, p
 	}
-	ctx, cancel := context.WithCancel(edge.WithExchange(x.From.Context(), x))
-	go func() {
-		select {
-		case <-s.edge.Shutdown():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	l := &logStream{service: s.service, ctx: ctx, x: x, w: w, control: http.NewResponseController(w), key: confirmedOf(s.edge, x), spoke: time.Now()}
-	return l, func() { cancel(); leave() }, nil
+	l, end := s.stream(w, x)
+	return l, func() { end(); leave() }, nil
 }
-
-// start writes the status and headers. After it, an error cannot become a problem.
-func (l *logStream) start(media string) {
-	l.w.Header().Set("Content-Type", media)
-	l.w.Header().Set("X-Accel-Buffering", "no") // else nginx buffers the answer
-	l.w.WriteHeader(http.StatusOK)
-}
-
-// flush sends the buffer. An error means that the client is gone.
-func (l *logStream) flush() error {
-	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
-	if _, err := l.w.Write(l.buffer); err != nil {
-		return err
-	}
-	l.buffer, l.spoke = l.buffer[:0], time.Now()
-	return l.control.Flush()
-}
-
-// alive reports whether the stream may continue: its key may have been revoked.
-func (l *logStream) alive() bool { return l.key.check(l.ctx) == nil && l.ctx.Err() == nil }
 
 // appendLine appends the envelope as one line.
-func (l *logStream) appendLine(e *events.Envelope) error {
+func (l *stream) appendLine(e *events.Envelope) error {
 	line, err := appendLogged(l.buffer, e, l.x.Tenant != nil)
 	if err != nil {
 		return err
@@ -134,7 +87,7 @@ func (s *logStreams) export(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (l *logStream) exportPage(walk *audit.EventWalk) error {
+func (l *stream) exportPage(walk *audit.EventWalk) error {
 	list, err := walk.Next(l.ctx)
 	if errors.Is(err, query.ErrOverloaded) {
 		l.pause()
@@ -193,7 +146,7 @@ func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
 }
 
 // follow sends the existing events, then new ones if on is set.
-func (l *logStream) follow(tail *audit.EventTail, on bool) {
+func (l *stream) follow(tail *audit.EventTail, on bool) {
 	l.buffer = append(l.buffer, "retry: 1000\n\n"...)
 	if l.flush() != nil {
 		return
@@ -215,19 +168,9 @@ func (l *logStream) follow(tail *audit.EventTail, on bool) {
 	}
 }
 
-// pause waits between two reads: for new events, or for a read that was refused because other
-// reads take the connections that it may use. Over HTTP/2 a deadline that expires resets the stream, also if nothing is written.
-func (l *logStream) pause() {
-	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
-	select {
-	case <-l.ctx.Done():
-	case <-time.After(tailEvery):
-	}
-}
-
 // sendPage sends events. After a quiet interval, also one of pages without events, it sends a heartbeat, which moves
 // the client's place past events that the filter excludes.
-func (l *logStream) sendPage(tail *audit.EventTail, list []events.Envelope) error {
+func (l *stream) sendPage(tail *audit.EventTail, list []events.Envelope) error {
 	for i := range list {
 		l.buffer = append(l.buffer, "id: "+tail.Pass(&list[i])+"\ndata: "...)
 		if err := l.appendLine(&list[i]); err != nil {
@@ -235,7 +178,7 @@ func (l *logStream) sendPage(tail *audit.EventTail, list []events.Envelope) erro
 		}
 		l.buffer = append(l.buffer, '\n')
 	}
-	if len(list) == 0 && time.Since(l.spoke) >= streamHeartbeat {
+	if len(list) == 0 && l.quiet() {
 		l.buffer = append(l.buffer, ": alive\nid: "+tail.Place()+"\n\n"...)
 	}
 	if len(l.buffer) == 0 {

@@ -11,7 +11,7 @@ import (
 // Over HTTP/2 a stream that waits for the database is not reset by the deadline of its last write.
 func TestStreamsOverHTTP2OutliveTheirWaits(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		l := &logStream{ctx: r.Context(), w: w, control: http.NewResponseController(w), buffer: []byte("one\n")}
+		l := &stream{ctx: r.Context(), w: w, control: http.NewResponseController(w), buffer: []byte("one\n")}
 		for range 8 {
 			l.pause()
 		}

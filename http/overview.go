@@ -83,34 +83,31 @@ func (s *service) streamOverview(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	x := edge.ExchangeOf(r.Context())
-	stream, err := streamEvents(w, x)
-	if err != nil {
-		return err
+	if p := x.Stream(0); p != nil {
+		return p
 	}
+	l, end := s.stream(w, x)
+	defer end()
+	l.start(mediaEvents)
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
-	spoke := time.Now()
-	for err = stream.event("overview", first.JSON); err == nil; {
+	for err = l.event("overview", first.JSON); err == nil; {
 		select {
-		case <-x.From.Context().Done():
-			return nil
-		case <-s.edge.Shutdown():
+		case <-l.ctx.Done():
 			return nil
 		case frame, open := <-viewer.Frames():
 			if !open {
 				return nil
 			}
-			err, spoke = stream.event("overview", frame.JSON), time.Now()
+			err = l.event("overview", frame.JSON)
 		case <-check.C:
-			if s.edge.Authenticate(x.From, x) != nil {
-				return nil // the key has been revoked, or has expired
+			if !l.alive() {
+				return nil
 			}
-			if time.Since(spoke) >= streamHeartbeat {
-				err, spoke = stream.heartbeat(), time.Now()
-			}
+			err = l.heartbeat()
 		}
 	}
 	return nil

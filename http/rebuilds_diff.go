@@ -8,13 +8,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/domain/csvtext"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -37,8 +35,6 @@ type diffBody struct {
 	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null if it was not asked for."`
 	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of every verdict of the scope; null for one feature, and for projections that count no events."`
 }
-
-const mediaCSV = "text/csv; charset=utf-8"
 
 func describeDiff(op *huma.Operation, types schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
@@ -119,27 +115,10 @@ func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// wantsCSV reports whether CSV is requested: by the parameter, else by Accept.
-func wantsCSV(format string, accept []string) bool {
-	if format != "" {
-		return format == "csv"
-	}
-	return accepts(accept, "text/csv")
-}
-
-// csvTime bounds a CSV answer, which holds a snapshot open.
-const csvTime = 10 * time.Minute
-
-// csvFlush is the number of rows per flush.
-const csvFlush = 500
-
-// diffCSV streams all rows of a difference. An error after the first row, also that its key is refused by then, aborts the
-// connection, so that a partial answer never looks complete.
+// diffCSV streams all rows of a difference.
 func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.DiffQuery) error {
 	x := edge.ExchangeOf(r.Context())
-	ctx, cancel := context.WithTimeout(x.From.Context(), csvTime)
-	defer cancel()
-	found, err := s.Reads.Rebuilds.Rebuild(ctx, q.RebuildID)
+	found, err := s.Reads.Rebuilds.Rebuild(r.Context(), q.RebuildID)
 	if err != nil {
 		return err
 	}
@@ -150,70 +129,18 @@ func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.Diff
 	if p := x.Stream(edge.PageCost); p != nil {
 		return p
 	}
-	key := confirmedOf(s.edge, x)
-	out := &diffWriter{w: w, control: http.NewResponseController(w), csv: csvtext.NewWriter(w), columns: definition.Diff.Columns, confirm: func() error { return key.check(ctx) }}
-	if q.Priced {
-		out.columns = slices.Concat(out.columns, pricedColumns())
-	}
-	err = s.Reads.Rebuilds.EachDiff(ctx, q, out.row)
-	if err == nil {
-		err = out.close()
-	}
-	if err != nil && out.begun {
-		s.log.WarnContext(ctx, "a difference was cut off", "rebuild", q.RebuildID, "error", err)
-		panic(http.ErrAbortHandler)
-	}
-	return err
-}
-
-// diffWriter writes rows as CSV, with a header before the first.
-type diffWriter struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-	csv     csvtext.Writer
-	columns []string
-	confirm func() error // of the key
-	begun   bool
-	rows    int
-}
-
-func (d *diffWriter) begin() error {
-	if d.begun {
-		return nil
-	}
-	d.begun = true
-	d.w.Header().Set("Content-Type", mediaCSV)
-	return d.csv.Write(d.columns)
-}
-
-func (d *diffWriter) row(row rebuild.DiffRow) error {
-	if err := d.confirm(); err != nil {
-		return err
-	}
-	if err := d.begin(); err != nil {
-		return err
-	}
-	cells := make([]string, len(d.columns))
-	for i, name := range d.columns {
-		cells[i] = diffCell(&row, name)
-	}
-	if err := d.csv.Write(cells); err != nil {
-		return err
-	}
-	if d.rows++; d.rows%csvFlush != 0 {
-		return nil
-	}
-	_ = d.control.SetWriteDeadline(time.Now().Add(streamWrite)) // without write deadlines, the context ends it
-	d.csv.Flush()
-	return d.csv.Error()
-}
-
-func (d *diffWriter) close() error {
-	if err := d.begin(); err != nil {
-		return err
-	}
-	d.csv.Flush()
-	return d.csv.Error()
+	return s.writeWhole(w, x, func(a *wholeAnswer) error {
+		if a.columns = definition.Diff.Columns; q.Priced {
+			a.columns = slices.Concat(a.columns, pricedColumns())
+		}
+		return s.Reads.Rebuilds.EachDiff(a.ctx, q, func(row rebuild.DiffRow) error {
+			cells := make([]string, len(a.columns))
+			for i, name := range a.columns {
+				cells[i] = diffCell(&row, name)
+			}
+			return a.record(cells)
+		})
+	})
 }
 
 // diffCell formats a member of a row; "" is null.
