@@ -1,7 +1,9 @@
 package commands
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,8 +36,13 @@ type CatalogueTx interface {
 	KeyTx
 	FeatureTx
 	PlanTx
-	PriceTx
+	Prices
 	SubscriptionTx
+}
+
+// Prices loads prices.
+type Prices interface {
+	Price(key string) (*domain.Price, error)
 }
 
 // CatalogueReader reads the catalogue for authorized callers.
@@ -71,4 +78,40 @@ func (c *Catalogue) now() time.Time { return c.Now().UTC().Truncate(time.Microse
 // record appends a change as an event of the tenant.
 func (c *Catalogue) record(tx Tx, req *Request, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
 	return appendEvent(tx, req, c.NewID(), c.now(), tenant, subject, payload)
+}
+
+// changing runs a change of the catalogue of a tenant, or of the platform.
+func (c *Catalogue) changing(ctx context.Context, tenant uuid.UUID) transaction[CatalogueTx] {
+	return func(decide func(CatalogueTx) error) error { return c.Store.ChangeCatalogue(ctx, tenant, decide) }
+}
+
+// put is the outcome of a request that creates a value or replaces it.
+type put[T any] struct {
+	Value   T
+	Created bool
+}
+
+// define records the event of a value that a request puts under its key. next returns the value, by the old one (nil: there is none), and the payload of
+// its event, nil if nothing changes; or it refuses the change.
+func define[T any](ctx context.Context, c *Catalogue, req Request, subject events.Subject, load func(CatalogueTx) (*T, error),
+	next func(tx CatalogueTx, old *T) (value T, payload any, err error)) (T, bool, error) {
+	done, err := change(c.changing(ctx, events.Platform), req, func(tx CatalogueTx) (put[T], error) {
+		old, err := load(tx)
+		if err != nil {
+			return put[T]{}, err
+		}
+		value, payload, err := next(tx, old)
+		if err == nil && payload != nil {
+			_, err = c.record(tx, &req, events.Platform, subject, payload)
+		}
+		return put[T]{value, old == nil}, err
+	})
+	return done.Value, done.Created, err
+}
+
+// same reports whether two values of a noun have the same members.
+func same[T any](a, b T) bool {
+	x, fault := json.Marshal(a)
+	y, err := json.Marshal(b)
+	return fault == nil && err == nil && bytes.Equal(x, y)
 }

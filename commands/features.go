@@ -37,12 +37,6 @@ func (c *Catalogue) changeOfFeature(ctx context.Context) transaction[FeatureTx] 
 	}
 }
 
-// put is the outcome of a request that creates a value or replaces it.
-type put[T any] struct {
-	Value   T
-	Created bool
-}
-
 // PutFeature defines a feature or changes its name, unit and grouping. Its type is fixed from
 // the start, because plans and verdicts may depend on it.
 func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Feature) (domain.Feature, bool, error) {

@@ -8,47 +8,21 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Prices loads prices.
-type Prices interface {
-	Price(key string) (*domain.Price, error)
-}
-
-// PriceTx is the transaction of a change of a price.
-type PriceTx interface {
-	Tx
-	Prices
-	SavePrice(p domain.Price) error
-}
-
-func (c *Catalogue) changeOfPrice(ctx context.Context) transaction[PriceTx] {
-	return func(decide func(PriceTx) error) error {
-		return c.Store.ChangeCatalogue(ctx, events.Platform, func(tx CatalogueTx) error { return decide(tx) })
-	}
-}
-
 // PutPrice defines a price, or its next version. A price with the same members makes none. Versions never change.
 func (c *Catalogue) PutPrice(ctx context.Context, req Request, p domain.Price) (domain.Price, bool, error) {
 	if err := CheckPrice(&p); err != nil {
 		return p, false, err
 	}
-	done, err := change(c.changeOfPrice(ctx), req, func(tx PriceTx) (put[domain.Price], error) {
-		old, err := tx.Price(p.Key)
-		switch {
-		case err != nil:
-			return put[domain.Price]{}, err
-		case old != nil && old.Equal(&p):
-			return put[domain.Price]{*old, false}, nil
-		}
-		if p.Version = 1; old != nil {
-			p.Version = old.Version + 1
-		}
-		if err := tx.SavePrice(p); err != nil {
-			return put[domain.Price]{}, err
-		}
-		_, err = c.record(tx, &req, events.Platform, events.PriceDefined, p.Payload())
-		return put[domain.Price]{p, old == nil}, err
-	})
-	return done.Value, done.Created, err
+	return define(ctx, c, req, events.PriceDefined, func(tx CatalogueTx) (*domain.Price, error) { return tx.Price(p.Key) },
+		func(_ CatalogueTx, old *domain.Price) (domain.Price, any, error) {
+			if p.Version = 1; old != nil {
+				if p.Version = old.Version; same(p, *old) {
+					return p, nil, nil
+				}
+				p.Version++
+			}
+			return p, events.Price(p), nil
+		})
 }
 
 // CheckPrice refuses a price that has a member which its model does not use: it would be ignored.
@@ -92,7 +66,7 @@ func checkMicroUnits(n int64, at string) error {
 }
 
 // checkTiers requires that the bounds rise and that only the last tier has none, so that each unit lies in one tier.
-func checkTiers(tiers []domain.PriceTier) error {
+func checkTiers(tiers []events.PriceTier) error {
 	if len(tiers) == 0 || len(tiers) > domain.MaxPriceTiers {
 		return refuse("tiers_invalid", "/tiers", "the price needs 1 to %d tiers", domain.MaxPriceTiers)
 	}

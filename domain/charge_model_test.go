@@ -49,8 +49,8 @@ func modelID(n int) uuid.UUID { return uuid.UUID{byte(n)} }
 func modelPrices() map[PriceVersion]*Price {
 	five, ten := int64(5), int64(10)
 	list := []*Price{{Model: PricePerUnit, MicroUnits: &five}, {Model: PricePackage, PackageSize: 7, MicroUnits: &ten}, {Model: PriceFlat, MicroUnits: &ten},
-		{Model: PriceGraduated, Tiers: []PriceTier{{UpTo: &ten, MicroUnits: 0}, {MicroUnits: 3, FlatMicroUnits: 2}}},
-		{Model: PriceVolume, Tiers: []PriceTier{{UpTo: &five, MicroUnits: 9}, {MicroUnits: 2, FlatMicroUnits: 1}}}}
+		{Model: PriceGraduated, Tiers: []events.PriceTier{{UpTo: &ten, MicroUnits: 0}, {MicroUnits: 3, FlatMicroUnits: 2}}},
+		{Model: PriceVolume, Tiers: []events.PriceTier{{UpTo: &five, MicroUnits: 9}, {MicroUnits: 2, FlatMicroUnits: 1}}}}
 	found := map[PriceVersion]*Price{}
 	for i, p := range list {
 		p.Key, p.Version, p.Currency = "p", int64(i+1), "EUR"

@@ -2,8 +2,6 @@ package domain
 
 import (
 	"math/big"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/meterplex/meterplex/events"
@@ -24,50 +22,8 @@ const (
 	MaxPriceTiers = 100
 )
 
-// Price is a price of an amount of a feature in a period. Money is in micro-units, millionths of the currency's unit: no
-// computation needs a fraction.
-type Price struct {
-	Key         string      `json:"key" doc:"The key of the price."`
-	Version     int64       `json:"version" doc:"From 1, one more after each change. Versions never change."`
-	Name        string      `json:"name" doc:"The name of the price."`
-	Currency    string      `json:"currency" doc:"ISO 4217." example:"EUR"`
-	Model       string      `json:"model" enum:"flat,per_unit,package,graduated,volume" doc:"The way in which the amount is rated."`
-	MicroUnits  *int64      `json:"microUnits,omitempty" doc:"Of flat, of a unit, or of a package: millionths of the currency's unit."`
-	PackageSize int64       `json:"packageSize,omitempty" doc:"Units in a package."`
-	Tiers       []PriceTier `json:"tiers,omitempty" nullable:"false" doc:"Of graduated and volume, rising; the last has no upTo."`
-}
-
-// PriceTier is the rate of the units up to UpTo, nil in the last tier.
-type PriceTier struct {
-	UpTo           *int64 `json:"upTo" doc:"The last unit of the tier; null in the last tier."`
-	MicroUnits     int64  `json:"microUnits" doc:"Of each unit: millionths of the currency's unit."`
-	FlatMicroUnits int64  `json:"flatMicroUnits,omitempty" doc:"Of the tier, once a unit lies in it."`
-}
-
-// Equal reports whether two prices have the same members, whatever their versions.
-func (p *Price) Equal(o *Price) bool {
-	same := func(a, b *int64) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
-	return p.Key == o.Key && p.Name == o.Name && p.Currency == o.Currency && p.Model == o.Model && same(p.MicroUnits, o.MicroUnits) && p.PackageSize == o.PackageSize &&
-		slices.EqualFunc(p.Tiers, o.Tiers, func(a, b PriceTier) bool {
-			return same(a.UpTo, b.UpTo) && a.MicroUnits == b.MicroUnits && a.FlatMicroUnits == b.FlatMicroUnits
-		})
-}
-
-// Payload returns the price as events store it.
-func (p *Price) Payload() events.Price {
-	e := events.Price{Key: p.Key, Version: p.Version, Name: p.Name, Currency: p.Currency, Model: p.Model, PackageSize: p.PackageSize}
-	if p.MicroUnits != nil {
-		e.MicroUnits = strconv.FormatInt(*p.MicroUnits, 10)
-	}
-	for _, t := range p.Tiers {
-		tier := events.PriceTier{UpTo: t.UpTo, MicroUnits: strconv.FormatInt(t.MicroUnits, 10)}
-		if t.FlatMicroUnits != 0 {
-			tier.FlatMicroUnits = strconv.FormatInt(t.FlatMicroUnits, 10)
-		}
-		e.Tiers = append(e.Tiers, tier)
-	}
-	return e
-}
+// Price is a price, with the rules by which it rates amounts.
+type Price events.Price
 
 // Charge returns the price of an amount in micro-units. An amount below 0, which corrections of a closed period can leave, has
 // the negative of the price of its positive: a credit is rated as the usage that it takes back. An amount of 0 costs nothing.
@@ -112,7 +68,7 @@ func (p *Price) graduated(units *big.Int) *big.Int {
 		if t.UpTo != nil && units.Cmp(big.NewInt(*t.UpTo)) > 0 {
 			last = big.NewInt(*t.UpTo)
 		}
-		charge.Add(charge, t.rate(new(big.Int).Sub(last, below)))
+		charge.Add(charge, rate(t, new(big.Int).Sub(last, below)))
 		below = last
 	}
 	return charge
@@ -122,13 +78,14 @@ func (p *Price) graduated(units *big.Int) *big.Int {
 func (p *Price) volume(units *big.Int) *big.Int {
 	for i := range p.Tiers {
 		if t := &p.Tiers[i]; t.UpTo == nil || units.Cmp(big.NewInt(*t.UpTo)) <= 0 {
-			return t.rate(units)
+			return rate(t, units)
 		}
 	}
 	return new(big.Int) // the last tier has no bound
 }
 
-func (t *PriceTier) rate(units *big.Int) *big.Int {
+// rate returns the price of units of a tier.
+func rate(t *events.PriceTier, units *big.Int) *big.Int {
 	charge := new(big.Int).Mul(units, big.NewInt(t.MicroUnits))
 	return charge.Add(charge, big.NewInt(t.FlatMicroUnits))
 }

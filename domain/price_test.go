@@ -18,7 +18,13 @@ import (
 func micro(n int64) *int64 { return &n }
 
 // tiers are 100 free units, then 50 at 7 with 1000 for the tier, then 3 each.
-func tiers() []PriceTier { return []PriceTier{{micro(100), 0, 0}, {micro(150), 7, 1000}, {nil, 3, 0}} }
+func tiers() []events.PriceTier {
+	return []events.PriceTier{tier(micro(100), 0, 0), tier(micro(150), 7, 1000), tier(nil, 3, 0)}
+}
+
+func tier(upTo *int64, each, flat int64) events.PriceTier {
+	return events.PriceTier{UpTo: upTo, MicroUnits: each, FlatMicroUnits: flat}
+}
 
 func TestChargesOfEachModel(t *testing.T) {
 	huge, _ := new(big.Int).SetString("90071992547409930001", 10)
@@ -53,14 +59,14 @@ func drawPrice(t *rapid.T, models ...string) *Price {
 	last := int64(0)
 	for range rapid.IntRange(0, 4).Draw(t, "bounded tiers") {
 		last += rapid.Int64Range(1, 15).Draw(t, "width")
-		p.Tiers = append(p.Tiers, PriceTier{micro(last), rapid.Int64Range(0, 1000).Draw(t, "rate"), rapid.Int64Range(0, 500).Draw(t, "flat")})
+		p.Tiers = append(p.Tiers, tier(micro(last), rapid.Int64Range(0, 1000).Draw(t, "rate"), rapid.Int64Range(0, 500).Draw(t, "flat")))
 	}
-	p.Tiers = append(p.Tiers, PriceTier{nil, rapid.Int64Range(0, 1000).Draw(t, "rate"), rapid.Int64Range(0, 500).Draw(t, "flat")})
+	p.Tiers = append(p.Tiers, tier(nil, rapid.Int64Range(0, 1000).Draw(t, "rate"), rapid.Int64Range(0, 500).Draw(t, "flat")))
 	return p
 }
 
 // tierOf returns the tier of a unit.
-func (p *Price) tierOf(unit int64) *PriceTier {
+func (p *Price) tierOf(unit int64) *events.PriceTier {
 	for i := range p.Tiers {
 		if p.Tiers[i].UpTo == nil || unit <= *p.Tiers[i].UpTo {
 			return &p.Tiers[i]
@@ -148,28 +154,9 @@ func TestCurrencies(t *testing.T) {
 	}
 }
 
-// An event keeps each member of a price, and equal prices have equal payloads.
-func TestAPriceAsItsEvent(t *testing.T) {
-	p := Price{Key: "k", Name: "N", Currency: "EUR", Model: PriceGraduated, Tiers: tiers()}
-	if got := p.Payload(); got.Key != "k" || got.Name != "N" || got.Currency != "EUR" || got.Model != PriceGraduated || got.MicroUnits != "" || len(got.Tiers) != 3 ||
-		*got.Tiers[1].UpTo != 150 || got.Tiers[1].MicroUnits != "7" || got.Tiers[1].FlatMicroUnits != "1000" || got.Tiers[0] != (events.PriceTier{UpTo: got.Tiers[0].UpTo, MicroUnits: "0"}) || got.Tiers[2].UpTo != nil {
-		t.Errorf("%+v", got)
-	}
-	free := Price{Model: PricePackage, MicroUnits: micro(0), PackageSize: 7}
-	if got := free.Payload(); got.MicroUnits != "0" || got.PackageSize != 7 {
-		t.Errorf("%+v", got)
-	}
-	other := p
-	other.Tiers = tiers()
-	other.Tiers[2].FlatMicroUnits = 1
-	if p.Equal(&other) || !p.Equal(&p) || free.Equal(&Price{Model: PricePackage, PackageSize: 7}) {
-		t.Error("prices are compared without a member")
-	}
-}
-
 // No computation of money uses a number that is not exact.
 func TestMoneyIsNeverAFloat(t *testing.T) {
-	files := []string{"price.go", "../events/catalogue.go", "../commands/prices.go", "../infra/postgres/store/prices.go", "../http/prices.go", "../http/periods_charges.go",
+	files := []string{"price.go", "../events/catalogue.go", "../commands/prices.go", "../infra/postgres/store/folds.go", "../http/prices.go", "../http/periods_charges.go",
 		"../projections/periods/charges.go", "../projections/rebuild/priced.go"}
 	more, err := filepath.Glob("../projections/prices/*.go")
 	if err != nil || len(more) == 0 {

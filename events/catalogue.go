@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// The payloads of the catalogue's events. They are separate structs: a change of the
-// API must not rename the members of events that are stored for ever.
+// The nouns of the catalogue. Each is declared here once: as the payload of its events, the answer of the API, and the value of its row. Events are
+// stored for ever: golden files (testdata) guard the names of their members.
 
 // Tenant is the payload of TenantCreated and TenantChanged.
 type Tenant struct {
@@ -112,21 +112,22 @@ type Subscription struct {
 	StartsAt     time.Time `json:"startsAt"`
 }
 
-// Price is the payload of PriceDefined: the price of an amount of a feature in a period. Its members in micro-units are texts: integers of any size.
+// Price is a price of an amount of a feature in a period, the payload of PriceDefined. Money is in micro-units, millionths of the currency's unit: no
+// computation needs a fraction.
 type Price struct {
-	Key         string      `json:"key"`
-	Version     int64       `json:"version"` // from 1
-	Name        string      `json:"name"`
-	Currency    string      `json:"currency"`              // ISO 4217, e.g. EUR
-	Model       string      `json:"model"`                 // flat, per_unit, package, graduated or volume
-	MicroUnits  string      `json:"microUnits,omitempty"`  // of flat, of one unit, or of one package: millionths of the currency's unit
-	PackageSize int64       `json:"packageSize,omitempty"` // units in a package
-	Tiers       []PriceTier `json:"tiers,omitempty"`       // of graduated and volume, rising
+	Key         string      `json:"key" doc:"The key of the price."`
+	Version     int64       `json:"version" doc:"From 1, one more after each change. Versions never change."`
+	Name        string      `json:"name" doc:"The name of the price."`
+	Currency    string      `json:"currency" doc:"ISO 4217." example:"EUR"`
+	Model       string      `json:"model" enum:"flat,per_unit,package,graduated,volume" doc:"The way in which the amount is rated."`
+	MicroUnits  *int64      `json:"microUnits,omitempty" doc:"Of flat, of a unit, or of a package: millionths of the currency's unit."`
+	PackageSize int64       `json:"packageSize,omitempty" doc:"Units in a package."`
+	Tiers       []PriceTier `json:"tiers,omitempty" nullable:"false" doc:"Of graduated and volume, rising; the last has no upTo."`
 }
 
-// PriceTier is the price of the units up to a bound.
+// PriceTier is the rate of the units up to UpTo, nil in the last tier.
 type PriceTier struct {
-	UpTo           *int64 `json:"upTo"`                     // the last unit of the tier; nil for the last tier
-	MicroUnits     string `json:"microUnits"`               // of each unit
-	FlatMicroUnits string `json:"flatMicroUnits,omitempty"` // of the tier, if a unit lies in it
+	UpTo           *int64 `json:"upTo" doc:"The last unit of the tier; null in the last tier."`
+	MicroUnits     int64  `json:"microUnits" doc:"Of each unit: millionths of the currency's unit."`
+	FlatMicroUnits int64  `json:"flatMicroUnits,omitempty" doc:"Of the tier, once a unit lies in it."`
 }

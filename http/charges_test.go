@@ -66,7 +66,7 @@ func TestP8_UsageKeepsThePriceOfItsTime(t *testing.T) {
 	w.same("the versions", w.adjustmentsAt("/api/v1/prices/tenth/versions", "version", "microUnits"), "[1 100000 2 7000000]")
 	page := w.want(200, call{method: "GET", path: "/api/v1/prices/tenth/versions?limit=1", key: bootstrap})
 	w.same("the rest", w.adjustmentsAt("/api/v1/prices/tenth/versions?limit=1&cursor="+page["nextCursor"].(string), "version"), "[2]")
-	for _, change := range []string{"UPDATE price_versions SET version = 9", "DELETE FROM price_versions"} {
+	for _, change := range []string{"UPDATE prices SET version = 9", "DELETE FROM prices"} {
 		if _, err := w.pool.Exec(t.Context(), "SET ROLE meterplex_worker; "+change); err == nil {
 			t.Errorf("%s: done", change)
 		}

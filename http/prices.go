@@ -30,13 +30,9 @@ type PricePath struct {
 	PriceKey string `path:"priceKey" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" doc:"The key of the price."`
 }
 
-func priceRef(key string) commands.Ref { return commands.Ref{Of: commands.EntityPrice, ID: key} }
-
-// priceAnswer has status 201 for a new price, else 200.
-type priceAnswer struct {
-	Status int
-	ETag   string `header:"ETag" doc:"Of a read: the tag of this state, for If-Match."`
-	Body   domain.Price
+func (s *service) prices() defined[domain.Price] {
+	key := func(p *domain.Price) string { return p.Key }
+	return defined[domain.Price]{commands.EntityPrice, key, s.Catalogue.PutPrice, s.Reader.Price, s.Reader.Prices}
 }
 
 type newPriceTier struct {
@@ -60,25 +56,17 @@ type putPriceRequest struct {
 	} `nameHint:"NewPrice"`
 }
 
-func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*priceAnswer, error) {
-	price := domain.Price{Key: in.PriceKey, Name: in.Body.Name, Currency: in.Body.Currency, Model: in.Body.Model, MicroUnits: in.Body.MicroUnits}
-	if in.Body.PackageSize != nil {
-		price.PackageSize = *in.Body.PackageSize
-	}
-	for _, t := range in.Body.Tiers {
-		price.Tiers = append(price.Tiers, domain.PriceTier(t))
-	}
-	req, err := changeOf(ctx, priceRef(in.PriceKey))
+func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*definedAnswer[domain.Price], error) {
+	price, err := as[domain.Price](in.Body)
 	if err != nil {
 		return nil, err
 	}
-	price, created, err := s.Catalogue.PutPrice(ctx, req, price)
-	return &priceAnswer{Status: putStatus(created), Body: price}, err
+	price.Key = in.PriceKey
+	return s.prices().define(ctx, price)
 }
 
 func (s *service) listPrices(ctx context.Context, in *struct{ Paging }) (*listed[domain.Price], error) {
-	return listCatalogue(list{"prices"}, in.Paging, func(p commands.Page) ([]domain.Price, error) { return s.Reader.Prices(ctx, p) },
-		func(p *domain.Price) string { return p.Key })
+	return s.prices().page(ctx, in.Paging)
 }
 
 func (s *service) listPriceVersions(ctx context.Context, in *struct {
@@ -109,14 +97,6 @@ func versionOf(after string) (int64, error) {
 	return n, nil
 }
 
-func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*priceAnswer, error) {
-	tag, err := s.tagOf(ctx, priceRef(in.PriceKey))
-	if err != nil {
-		return nil, err
-	}
-	p, err := present(s.Reader.Price(ctx, in.PriceKey))("price_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &priceAnswer{http.StatusOK, tag, *p}, nil
+func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*definedAnswer[domain.Price], error) {
+	return s.prices().read(ctx, s, in.PriceKey)
 }

@@ -112,13 +112,12 @@ func (s *service) evaluation(ctx context.Context, in *evaluateRequest) (e period
 // priceOf sets the price of an evaluation.
 func (s *service) priceOf(ctx context.Context, in *evaluateRequest, e *periods.Evaluation) error {
 	if p := in.Body.Price; p != nil {
-		e.Inline = &domain.Price{Key: "inline", Name: "inline", Version: 1, Currency: p.Currency, Model: p.Model, MicroUnits: p.MicroUnits}
-		if p.PackageSize != nil {
-			e.Inline.PackageSize = *p.PackageSize
+		inline, err := as[domain.Price](p)
+		if err != nil {
+			return err
 		}
-		for _, t := range p.Tiers {
-			e.Inline.Tiers = append(e.Inline.Tiers, domain.PriceTier(t))
-		}
+		inline.Key, inline.Name, inline.Version = "inline", "inline", 1
+		e.Inline = &inline
 		return commands.CheckPrice(e.Inline)
 	}
 	if e.Version.Version = 0; in.Body.Version != nil {

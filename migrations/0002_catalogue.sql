@@ -61,28 +61,17 @@ CREATE TABLE plans (
   entitlements json NOT NULL
 );
 
--- The present prices. Money is in micro-units, millionths of the currency's unit.
+-- All versions of all prices: insert only. The last one is the present price. Grants name versions, so that no charge of the past depends on the present
+-- catalogue. Money is in micro-units, millionths of the currency's unit.
 CREATE TABLE prices (
-  key          text COLLATE "C" PRIMARY KEY,
-  name         text NOT NULL,
-  currency     text COLLATE "C" NOT NULL,
-  model        text COLLATE "C" NOT NULL CHECK (model IN ('flat', 'per_unit', 'package', 'graduated', 'volume')),
-  micro_units  bigint CHECK (micro_units >= 0),       -- NULL: tiers hold it
-  package_size bigint NOT NULL CHECK (package_size >= 0), -- 0: no packages
-  tiers        json NOT NULL,                         -- [{upTo, microUnits, flatMicroUnits}], [] for models without tiers
-  version      bigint NOT NULL CHECK (version > 0)
-);
-
--- All versions of all prices: insert only. Grants name versions, so that no charge of the past depends on the present catalogue.
-CREATE TABLE price_versions (
   key          text COLLATE "C" NOT NULL,
   version      bigint NOT NULL CHECK (version > 0),
   name         text NOT NULL,
   currency     text COLLATE "C" NOT NULL,
   model        text COLLATE "C" NOT NULL CHECK (model IN ('flat', 'per_unit', 'package', 'graduated', 'volume')),
-  micro_units  bigint CHECK (micro_units >= 0),
-  package_size bigint NOT NULL CHECK (package_size >= 0),
-  tiers        json NOT NULL,
+  micro_units  bigint CHECK (micro_units >= 0),           -- NULL: tiers hold it
+  package_size bigint NOT NULL CHECK (package_size >= 0), -- 0: no packages
+  tiers        json NOT NULL,                             -- [{upTo, microUnits, flatMicroUnits}], [] for models without tiers
   PRIMARY KEY (key, version)
 );
 

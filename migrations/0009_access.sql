@@ -51,10 +51,10 @@ END $$;
 GRANT SELECT ON required_migrations, log_identity, inbox, outbox_events TO meterplex_worker;
 GRANT SELECT, UPDATE ON log_heads TO meterplex_worker;
 GRANT SELECT, INSERT ON
-  event_log, event_log_rows, log_origins, log_vocabularies, log_epochs, subscription_history, tenant_policies, idempotency_answers, price_versions,
+  event_log, event_log_rows, log_origins, log_vocabularies, log_epochs, subscription_history, tenant_policies, idempotency_answers, prices,
   withheld_records, usage_corrections, period_changes, period_snapshots, period_lines, period_charges TO meterplex_worker;
 GRANT SELECT, INSERT, UPDATE ON
-  tenants, api_keys, features, feature_groupings, plans, prices, subscriptions, relay_cursors, replays, replay_units, projection_generations,
+  tenants, api_keys, features, feature_groupings, plans, subscriptions, relay_cursors, replays, replay_units, projection_generations,
   projection_rebuilds, rebuild_units, quota_accounts, reservations, thresholds, sagas, adjustments, pushes, push_comparisons, offboardings, erasures,
   webhooks TO meterplex_worker;
 GRANT SELECT, INSERT, DELETE ON usage_running_totals, console_links TO meterplex_worker;

@@ -92,7 +92,7 @@ const (
   AND (h.from_position = k.grant_number OR k.grant_number = -1) ORDER BY h.from_position LIMIT 1) h
  CROSS JOIN LATERAL json_array_elements(h.snapshot -> 'entitlements') AS g (value) WHERE g.value ->> 'feature' = k.feature`
 
-	priceVersionsSQL = `SELECT key, version, currency, model, coalesce(micro_units::text, ''), package_size, tiers FROM price_versions`
+	priceVersionsSQL = `SELECT key, version, currency, model, coalesce(micro_units::text, ''), package_size, tiers FROM prices`
 )
 
 // compareCharges compares the table with the events, and charges the frozen lines again: by the terms of their grants, and by the versions of prices.
@@ -218,7 +218,7 @@ func (p *priceTerms) cost(amount *big.Int) *big.Int {
 	if amount.Sign() == 0 {
 		return new(big.Int)
 	}
-	units, each, cost := new(big.Int).Abs(amount), bigOf(p.MicroUnits), new(big.Int)
+	units, each, cost := new(big.Int).Abs(amount), bigOf(p.MicroUnits.String()), new(big.Int)
 	switch p.Model {
 	case "flat":
 		cost.Set(each)

@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// priceTerms are the members of a price. Money is a text, as in events; the table has numbers.
+// priceTerms are the members of a price.
 type priceTerms struct {
 	Key, Name, Currency, Model string
-	MicroUnits                 string
+	MicroUnits                 json.Number
 	Version                    int64
 	PackageSize                int64
 	Tiers                      []priceTier
@@ -58,13 +58,9 @@ type priceVersion struct {
 	version int64
 }
 
-// The present prices follow their versions.
-const pricesSQL = `SELECT v.key, v.version, v.name, v.currency, v.model, coalesce(v.micro_units::text, ''), v.package_size, v.tiers,
- coalesce((SELECT p.version = (SELECT max(w.version) FROM price_versions w WHERE w.key = v.key) AND
-  (p.version <> v.version OR (p.name, p.currency, p.model, p.micro_units, p.package_size, p.tiers::text) IS NOT DISTINCT FROM (v.name, v.currency, v.model, v.micro_units, v.package_size, v.tiers::text))
-  FROM prices p WHERE p.key = v.key), false) FROM price_versions v`
+const pricesSQL = `SELECT key, version, name, currency, model, coalesce(micro_units::text, ''), package_size, tiers FROM prices`
 
-// comparePrices compares the versions of prices with those in the log, and the present prices with their last versions. They belong to no tenant: their events are in partition 0.
+// comparePrices compares the versions of prices with those in the log. They belong to no tenant: their events are in partition 0.
 func (x *pass) comparePrices(ctx context.Context, tx pgx.Tx) error {
 	if x.p != 0 {
 		return nil
@@ -72,10 +68,8 @@ func (x *pass) comparePrices(ctx context.Context, tx pgx.Tx) error {
 	var is priceTerms
 	var tiers []byte
 	seen := map[priceVersion]bool{}
-	present := false
-	err := each(ctx, tx, pricesSQL, nil, []any{&is.Key, &is.Version, &is.Name, &is.Currency, &is.Model, &is.MicroUnits, &is.PackageSize, &tiers, &present}, func() error {
+	err := each(ctx, tx, pricesSQL, nil, []any{&is.Key, &is.Version, &is.Name, &is.Currency, &is.Model, &is.MicroUnits, &is.PackageSize, &tiers}, func() error {
 		seen[priceVersion{is.Key, is.Version}], is.Tiers = true, nil
-		x.prices.expect(present, "the price %.60q is not its last version", is.Key)
 		if err := json.Unmarshal(tiers, &is.Tiers); err != nil {
 			x.prices.fault("the tiers of the price %.60q cannot be read: %v", is.Key, err)
 			return nil

@@ -5,7 +5,6 @@ package prices
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/big"
 
@@ -52,7 +51,7 @@ func Histories(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID) (map[uuid.UU
 }
 
 const readVersions = `SELECT v.key, v.version, v.name, v.currency, v.model, v.micro_units, v.package_size, v.tiers
-FROM unnest($1::text[], $2::bigint[]) AS k (key, version) JOIN price_versions v USING (key, version)`
+FROM unnest($1::text[], $2::bigint[]) AS k (key, version) JOIN prices v USING (key, version)`
 
 // Versions reads versions of prices.
 func Versions(ctx context.Context, tx pgx.Tx, list []domain.PriceVersion) (map[domain.PriceVersion]*domain.Price, error) {
@@ -66,16 +65,9 @@ func Versions(ctx context.Context, tx pgx.Tx, list []domain.PriceVersion) (map[d
 		keys, numbers = append(keys, v.Key), append(numbers, v.Version)
 	}
 	return found, query.Run(ctx, tx, query.New(readVersions, []any{keys, numbers}, query.Each(func(rows pgx.Rows) error {
-		var p domain.Price
-		var tiers []byte
-		if err := rows.Scan(&p.Key, &p.Version, &p.Name, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers); err != nil {
-			return err
-		}
-		if err := json.Unmarshal(tiers, &p.Tiers); err != nil {
-			return fmt.Errorf("decode the tiers of %s: %w", p.Key, err)
-		}
+		p, err := pgx.RowToStructByName[domain.Price](rows)
 		found[domain.PriceVersion{Key: p.Key, Version: p.Version}] = &p
-		return nil
+		return err
 	})))
 }
 

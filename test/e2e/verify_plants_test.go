@@ -290,9 +290,8 @@ func plantsInBilling(anywhere string) []planted {
 		{check: hooks, sql: `UPDATE webhooks SET url = url || '/'` + hook},
 		{check: hooks, sql: `UPDATE webhooks SET cursor = cursor + 1000000` + hook},
 		{check: hooks, sql: `DELETE FROM webhook_deliveries` + hook + ` AND type = 'period.closed'`},
-		{check: prices, args: anywhere, sql: `UPDATE prices SET currency = 'USD' WHERE key = 'tiered'`},
 		{check: prices, args: anywhere, sql: `DELETE FROM prices`},
-		{check: prices, args: anywhere, sql: `UPDATE price_versions SET currency = 'USD' WHERE key = 'tiered'`},
+		{check: prices, args: anywhere, sql: `UPDATE prices SET currency = 'USD' WHERE key = 'tiered'`},
 	}
 }
 

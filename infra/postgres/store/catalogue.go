@@ -60,16 +60,6 @@ func scanPlan(row pgx.Row) (*domain.Plan, error) {
 	return one(&p, "plan", err)
 }
 
-func scanPrice(row pgx.Row) (*domain.Price, error) {
-	var p domain.Price
-	var tiers []byte
-	err := row.Scan(&p.Key, &p.Version, &p.Name, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers)
-	if err == nil {
-		err = json.Unmarshal(tiers, &p.Tiers)
-	}
-	return one(&p, "price", err)
-}
-
 func scanSubscription(row pgx.Row) (*domain.Subscription, error) {
 	var s domain.Subscription
 	var entitlements []byte
@@ -110,32 +100,49 @@ func (c *Catalogue) read(ctx context.Context, read func(context.Context, *pgxpoo
 	return err
 }
 
-func list[T any](ctx context.Context, c *Catalogue, scan func(pgx.Row) (*T, error), sql string, args ...any) ([]T, error) {
-	all := []T{}
-	err := c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+// list reads rows, each by rowTo.
+func list[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, sql, args...)
-		if err != nil {
-			return err
+		if err == nil {
+			all, err = pgx.CollectRows(rows, rowTo)
 		}
-		defer rows.Close()
-		for rows.Next() {
-			v, err := scan(rows)
-			if err != nil {
-				return err
-			}
-			all = append(all, *v)
-		}
-		return rows.Err()
+		return err
 	})
 	return all, err
 }
 
-func get[T any](ctx context.Context, c *Catalogue, scan func(pgx.Row) (*T, error), sql string, args ...any) (v *T, err error) {
+// scanned returns the row function of a scan.
+func scanned[T any](scan func(pgx.Row) (*T, error)) pgx.RowToFunc[T] {
+	return func(row pgx.CollectableRow) (v T, err error) {
+		found, err := scan(row)
+		if err == nil {
+			v = *found
+		}
+		return v, err
+	}
+}
+
+// get reads a row by rowTo; nil without one.
+func get[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (v *T, err error) {
 	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
-		v, err = scan(conn.QueryRow(ctx, sql, args...))
+		v, err = find(ctx, conn, rowTo, sql, args...)
 		return err
 	})
 	return v, err
+}
+
+// find is get in a transaction, or on a connection.
+func find[T any](ctx context.Context, db querier, rowTo pgx.RowToFunc[T], sql string, args ...any) (*T, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	v, err := pgx.CollectOneRow(rows, rowTo)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return &v, err
 }
 
 // afterID returns the id after which a page begins. An invalid id sorts before all others.
@@ -146,7 +153,7 @@ func afterID(p commands.Page) uuid.UUID {
 
 // Tenants lists by id.
 func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tenant, error) {
-	return list(ctx, c, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
+	return list(ctx, c, scanned(scanTenant), `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
 }
 
 // findTenantsSQL walks the tenants in the order of the list and stops after a page. A text within a name is in no index without
@@ -157,62 +164,73 @@ const findTenantsSQL = `SELECT ` + tenantColumns + ` FROM tenants
 
 // FindTenants lists by id.
 func (c *Catalogue) FindTenants(ctx context.Context, text string, p commands.Page) ([]domain.Tenant, error) {
-	return list(ctx, c, scanTenant, findTenantsSQL, afterID(p), p.Limit, text)
+	return list(ctx, c, scanned(scanTenant), findTenantsSQL, afterID(p), p.Limit, text)
 }
 
 // Tenant returns a tenant, or nil.
 func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
-	return get(ctx, c, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
+	return get(ctx, c, scanned(scanTenant), `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
 }
 
 // TenantOfExternalID returns the tenant with an external id, or nil.
 func (c *Catalogue) TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error) {
-	return get(ctx, c, scanTenant, `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
+	return get(ctx, c, scanned(scanTenant), `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
 }
 
 // Keys lists a tenant's keys by id; the platform's keys are those of operators.
 func (c *Catalogue) Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error) {
-	return list(ctx, c, scanKey, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, scanned(scanKey), `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // Features lists by lookup key.
 func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Feature, error) {
-	return list(ctx, c, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
+	return list(ctx, c, scanned(scanFeature), `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
 }
 
 // Feature returns a feature, or nil.
 func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feature, error) {
-	return get(ctx, c, scanFeature, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
+	return get(ctx, c, scanned(scanFeature), `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
 }
 
 // Plans lists by key.
 func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, error) {
-	return list(ctx, c, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+	return list(ctx, c, scanned(scanPlan), `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
 }
 
 // Plan returns a plan, or nil.
 func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
-	return get(ctx, c, scanPlan, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
+	return get(ctx, c, scanned(scanPlan), `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
 }
+
+// priceSQL reads the present price: its last version.
+const (
+	priceSQL  = `SELECT ` + priceColumns + ` FROM prices WHERE key = $1 ORDER BY version DESC LIMIT 1`
+	pricesSQL = `SELECT DISTINCT ON (key) ` + priceColumns + ` FROM prices WHERE key > $1 ORDER BY key, version DESC LIMIT $2`
+)
 
 // Prices lists by key.
 func (c *Catalogue) Prices(ctx context.Context, p commands.Page) ([]domain.Price, error) {
-	return list(ctx, c, scanPrice, `SELECT `+priceColumns+` FROM prices WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.Price], pricesSQL, p.After, p.Limit)
 }
 
 // Price returns a price, or nil.
 func (c *Catalogue) Price(ctx context.Context, key string) (*domain.Price, error) {
-	return get(ctx, c, scanPrice, `SELECT `+priceColumns+` FROM prices WHERE key = $1`, key)
+	return get(ctx, c, pgx.RowToStructByName[domain.Price], priceSQL, key)
+}
+
+// Price implements commands.CatalogueTx.
+func (t *changeTx) Price(key string) (*domain.Price, error) {
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Price], priceSQL, key)
 }
 
 // PriceVersions lists the versions of a price.
 func (c *Catalogue) PriceVersions(ctx context.Context, key string, after int64, limit int) ([]domain.Price, error) {
-	return list(ctx, c, scanPrice, `SELECT `+priceColumns+` FROM price_versions WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.Price], `SELECT `+priceColumns+` FROM prices WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
 }
 
 // Subscriptions lists a tenant's subscriptions by id.
 func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
-	return list(ctx, c, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, scanned(scanSubscription), `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // subscriptionsOfPlanSQL compares the members that a snapshot copies from its plan; members that were added later may be absent. No index has the
@@ -225,10 +243,10 @@ const subscriptionsOfPlanSQL = `SELECT ` + subscriptionColumns + ` FROM subscrip
 
 // SubscriptionsOfPlan lists by id.
 func (c *Catalogue) SubscriptionsOfPlan(ctx context.Context, plan string, older bool, p commands.Page) ([]domain.Subscription, error) {
-	return list(ctx, c, scanSubscription, subscriptionsOfPlanSQL, plan, afterID(p), older, p.Limit)
+	return list(ctx, c, scanned(scanSubscription), subscriptionsOfPlanSQL, plan, afterID(p), older, p.Limit)
 }
 
 // Subscription returns a tenant's subscription, or nil.
 func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
-	return get(ctx, c, scanSubscription, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
+	return get(ctx, c, scanned(scanSubscription), `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
 }

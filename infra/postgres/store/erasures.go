@@ -65,12 +65,12 @@ func erasureArgs(e *domain.Erasure) []any {
 
 // Erasure implements commands.ErasureReader.
 func (c *Catalogue) Erasure(ctx context.Context, tenant uuid.UUID) (*domain.Erasure, error) {
-	return get(ctx, c, scanErasure, erasureOfTenantSQL, tenant)
+	return get(ctx, c, scanned(scanErasure), erasureOfTenantSQL, tenant)
 }
 
 // Erasures implements commands.ErasureReader.
 func (c *Catalogue) Erasures(ctx context.Context, p commands.Page) ([]domain.Erasure, error) {
-	return list(ctx, c, scanErasure, erasuresSQL, afterID(p), p.Limit)
+	return list(ctx, c, scanned(scanErasure), erasuresSQL, afterID(p), p.Limit)
 }
 
 // Erasure implements commands.ErasureTx.

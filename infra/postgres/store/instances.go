@@ -78,5 +78,5 @@ func scanInstance(row pgx.Row) (*commands.Instance, error) {
 
 // Instances implements commands.CatalogueReader.
 func (c *Catalogue) Instances(ctx context.Context, p commands.Page) ([]commands.Instance, error) {
-	return list(ctx, c, scanInstance, instancesSQL, p.After, p.Limit)
+	return list(ctx, c, scanned(scanInstance), instancesSQL, p.After, p.Limit)
 }

@@ -58,7 +58,7 @@ func scanOffboarding(row pgx.Row) (*domain.Offboarding, error) {
 
 // LastOffboarding implements commands.OffboardingReader.
 func (c *Catalogue) LastOffboarding(ctx context.Context, tenant uuid.UUID) (*domain.Offboarding, error) {
-	return get(ctx, c, scanOffboarding, lastOffboardingSQL, tenant)
+	return get(ctx, c, scanned(scanOffboarding), lastOffboardingSQL, tenant)
 }
 
 // Offboarding implements commands.Offboardings.

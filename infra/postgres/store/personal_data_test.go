@@ -34,7 +34,7 @@ var personalData = map[string]string{
 // noPersonalData lists all other columns of texts, documents and bytes, by the reason.
 var noPersonalData = map[string]string{
 	"names that operators and producers define once for all tenants, and numbers as text": `
-features.* plans.* prices.* price_versions.* feature_groupings.* subscriptions.* subscription_history.* log_vocabularies.* required_migrations.*
+features.* plans.* prices.* feature_groupings.* subscriptions.* subscription_history.* log_vocabularies.* required_migrations.*
 usage_aggregates.* usage_running_totals.* usage_by_grant.* entitlement_grants.* entitlement_usage.* quota_accounts.* thresholds.* tenant_policies.*
 period_changes.* period_snapshots.* period_lines.* period_charges.* usage_corrections.* adjustments.kind adjustments.state adjustments.period_key adjustments.feature
 usage_series.feature usage_series_values.feature usage_series_values.key usage_refusals.code usage_refusals.feature

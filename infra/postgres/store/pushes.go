@@ -302,7 +302,7 @@ func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.
 
 // Push returns a push, or nil.
 func (c *Catalogue) Push(ctx context.Context, id uuid.UUID) (*domain.Push, error) {
-	return get(ctx, c, scanPushRow, `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
+	return get(ctx, c, scanned(scanPushRow), `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
 }
 
 // Ids follow time.
@@ -316,5 +316,5 @@ func (c *Catalogue) Pushes(ctx context.Context, q commands.PushQuery) ([]domain.
 		id := afterID(q.Page)
 		before = &id
 	}
-	return list(ctx, c, scanPushRow, pushesSQL, q.State, q.PeriodKey, q.TenantID, before, q.Limit)
+	return list(ctx, c, scanned(scanPushRow), pushesSQL, q.State, q.PeriodKey, q.TenantID, before, q.Limit)
 }

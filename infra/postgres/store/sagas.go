@@ -142,7 +142,7 @@ func (s *Sagas) SettleSaga(ctx context.Context, id, lease uuid.UUID, change func
 
 // Saga returns a saga, or nil.
 func (c *Catalogue) Saga(ctx context.Context, id uuid.UUID) (*domain.Saga, error) {
-	return get(ctx, c, scanSagaRow, `SELECT `+sagaColumns+` FROM sagas WHERE id = $1`, id)
+	return get(ctx, c, scanned(scanSagaRow), `SELECT `+sagaColumns+` FROM sagas WHERE id = $1`, id)
 }
 
 // Ids follow time.
@@ -156,5 +156,5 @@ func (c *Catalogue) Sagas(ctx context.Context, q commands.SagaQuery) ([]domain.S
 		id := afterID(q.Page)
 		before = &id
 	}
-	return list(ctx, c, scanSagaRow, sagasSQL, q.Kind, q.State, q.TenantID, before, q.Limit)
+	return list(ctx, c, scanned(scanSagaRow), sagasSQL, q.Kind, q.State, q.TenantID, before, q.Limit)
 }

@@ -208,13 +208,17 @@ func (t *changeTx) DatabaseTime() (now time.Time, err error) {
 	return now, nil
 }
 
-// Append implements commands.Appender.
+// Append implements commands.Appender. The events change the rows of their nouns.
 func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
 	positions, err := t.log.Append(t.ctx, t.tx, list)
-	if err == nil {
-		t.appended = append(t.appended, list...)
+	if err != nil {
+		return positions, err
 	}
-	return positions, err
+	t.appended = append(t.appended, list...)
+	for i := range list {
+		t.fold(&list[i])
+	}
+	return positions, nil
 }
 
 // Answer reads an answer under the platform's id: the key names its holder already.

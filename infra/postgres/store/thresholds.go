@@ -60,10 +60,10 @@ func (t *changeTx) RemoveThreshold(id uuid.UUID, at events.Position) error {
 
 // Threshold implements commands.ThresholdReader.
 func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.Threshold, error) {
-	return get(ctx, c, scanThreshold, thresholdSQL, id, tenant)
+	return get(ctx, c, scanned(scanThreshold), thresholdSQL, id, tenant)
 }
 
 // Thresholds implements commands.ThresholdReader.
 func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Threshold, error) {
-	return list(ctx, c, scanThreshold, `SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, scanned(scanThreshold), `SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }

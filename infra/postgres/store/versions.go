@@ -16,7 +16,7 @@ import (
 const (
 	featureVersion      = `SELECT xmin::text FROM features WHERE lookup_key = $1`
 	planVersion         = `SELECT xmin::text FROM plans WHERE key = $1`
-	priceVersion        = `SELECT xmin::text FROM prices WHERE key = $1`
+	priceVersion        = `SELECT version::text FROM prices WHERE key = $1 ORDER BY version DESC LIMIT 1`
 	tenantVersion       = `SELECT xmin::text FROM tenants WHERE id = $1::uuid`
 	subscriptionVersion = `SELECT xmin::text FROM subscriptions WHERE id = $1::uuid`
 	webhookVersion      = `SELECT xmin::text FROM webhooks WHERE id = $1::uuid`

@@ -66,13 +66,7 @@ func (t *changeTx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w domain.Webhook, err error) {
-		found, err := scanWebhook(row)
-		if err == nil {
-			w = *found
-		}
-		return w, err
-	})
+	list, err := pgx.CollectRows(rows, scanned(scanWebhookRow))
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
 	}
@@ -201,12 +195,12 @@ func (t *changeTx) LastRecorded(partition int16, before time.Time) (number int64
 
 // Webhook returns a webhook of a tenant; nil also for a removed one.
 func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*domain.Webhook, error) {
-	return get(ctx, c, scanWebhookRow, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
+	return get(ctx, c, scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
 }
 
 // Webhooks lists the webhooks of a tenant.
 func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Webhook, error) {
-	return list(ctx, c, scanWebhookRow, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // Ids follow time, within an instance's clock.
@@ -239,15 +233,12 @@ func (c *Catalogue) Deliveries(ctx context.Context, q commands.DeliveryQuery) ([
 		id := afterID(q.Page)
 		before = &id
 	}
-	return list(ctx, c, scanDeliveryWithAttempts, deliveriesSQL, q.WebhookID, q.State, before, q.Limit)
+	return list(ctx, c, scanned(scanDeliveryWithAttempts), deliveriesSQL, q.WebhookID, q.State, before, q.Limit)
 }
 
 // TenantOfDelivery returns the tenant of a delivery; Nil if it is unknown.
 func (c *Catalogue) TenantOfDelivery(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
-	tenant, err := get(ctx, c, func(row pgx.Row) (*uuid.UUID, error) {
-		var id uuid.UUID
-		return one(&id, "delivery", row.Scan(&id))
-	}, `SELECT tenant_id FROM webhook_deliveries WHERE id = $1`, id)
+	tenant, err := get(ctx, c, pgx.RowTo[uuid.UUID], `SELECT tenant_id FROM webhook_deliveries WHERE id = $1`, id)
 	if err != nil || tenant == nil {
 		return uuid.Nil, err
 	}
