@@ -29,20 +29,22 @@ type CatalogueStore interface {
 	ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(CatalogueTx) error) error
 }
 
-// CatalogueTx is the transaction of a change of the catalogue. A change uses only the
-// port of its noun.
+// CatalogueTx is the transaction of a change of the catalogue. An event that it appends changes the rows of its noun.
 type CatalogueTx interface {
-	TenantTx
-	KeyTx
-	FeatureTx
-	PlanTx
-	Prices
-	SubscriptionTx
-}
-
-// Prices loads prices.
-type Prices interface {
+	Tx
+	Offboardings
+	ExternalIDs
+	Key(id uuid.UUID) (*domain.APIKey, error)
+	// SaveSecret saves the hash of a new key's secret.
+	SaveSecret(key uuid.UUID, hash []byte) error
+	Feature(lookupKey string) (*domain.Feature, error)
+	// GroupingSince returns the time from which changed keys of a feature apply: the given one, or later.
+	GroupingSince(feature string, since time.Time) (time.Time, error)
+	Plan(key string) (*domain.Plan, error)
 	Price(key string) (*domain.Price, error)
+	Subscription(id uuid.UUID) (*domain.Subscription, error)
+	// InForce returns the tenant's subscription that is ACTIVE or TRIALING.
+	InForce(tenant uuid.UUID) (*domain.Subscription, error)
 }
 
 // CatalogueReader reads the catalogue for authorized callers.

@@ -49,7 +49,8 @@ type ErasureStore interface {
 
 // ErasureTx is the transaction of a change of an erasure.
 type ErasureTx interface {
-	TenantTx
+	Tx
+	ExternalIDs
 	DatabaseClock
 	SagaStarter
 	// Erasure returns the tenant's erasure; nil without one.
@@ -194,11 +195,8 @@ func (c *Erasures) eraseTenant(tx ErasureTx, e *domain.Erasure) error {
 		return err
 	}
 	t.Name, t.ExternalIDs, t.Metadata, t.ErasedAt = events.ErasedName, nil, nil, &e.RequestedAt
-	if err := tx.SaveTenant(*t); err != nil {
-		return err
-	}
 	req := serviceRequest()
-	if _, err := appendEvent(tx, &req, c.NewID(), c.Now().UTC().Truncate(time.Microsecond), t.ID, events.TenantChanged, events.Tenant(*t)); err != nil {
+	if _, err := appendTenant(tx, &req, c.NewID(), c.Now().UTC().Truncate(time.Microsecond), events.TenantChanged, t); err != nil {
 		return err
 	}
 	_, err = tx.SaveExternalIDs(t.ID, nil)

@@ -5,37 +5,13 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
-// lookupKeyForm is the form of a lookup key, which is the name of a feature in events.
-var lookupKeyForm = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-
 // maxUnit bounds the name of a unit, in characters.
 const maxUnit = 50
-
-// Features loads features.
-type Features interface {
-	Feature(lookupKey string) (*domain.Feature, error)
-}
-
-// FeatureTx is the transaction of a change of a feature.
-type FeatureTx interface {
-	Tx
-	Features
-	SaveFeature(f domain.Feature) error
-	// SaveGrouping returns the time from which the keys apply: Since, or later.
-	SaveGrouping(g domain.Grouping) (time.Time, error)
-}
-
-func (c *Catalogue) changeOfFeature(ctx context.Context) transaction[FeatureTx] {
-	return func(decide func(FeatureTx) error) error {
-		return c.Store.ChangeCatalogue(ctx, events.Platform, func(tx CatalogueTx) error { return decide(tx) })
-	}
-}
 
 // PutFeature defines a feature or changes its name, unit and grouping. Its type is fixed from
 // the start, because plans and verdicts may depend on it.
@@ -43,38 +19,29 @@ func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Featur
 	if err := checkFeature(&f); err != nil {
 		return f, false, err
 	}
-	done, err := change(c.changeOfFeature(ctx), req, func(tx FeatureTx) (put[domain.Feature], error) {
-		old, err := tx.Feature(f.LookupKey)
-		switch {
-		case err != nil:
-			return put[domain.Feature]{}, err
-		case old != nil && old.Type != f.Type:
-			return put[domain.Feature]{}, refuse("feature_type_fixed", "/type", "the feature is %s and stays so; define another one", old.Type)
-		case old != nil && old.Equal(&f):
-			return put[domain.Feature]{f, false}, nil
-		}
-		if err := tx.SaveFeature(f); err != nil {
-			return put[domain.Feature]{}, err
-		}
-		recorded := events.Feature{LookupKey: f.LookupKey, Name: f.Name, Type: f.Type, Unit: f.Unit, GroupBy: f.GroupBy, BillingEvent: f.BillingEvent}
-		if g := domain.GroupingOf(old, &f, c.now()); g != nil {
-			since, err := tx.SaveGrouping(*g)
-			if err != nil {
-				return put[domain.Feature]{}, err
+	return define(ctx, c, req, events.FeatureDefined, func(tx CatalogueTx) (*domain.Feature, error) { return tx.Feature(f.LookupKey) },
+		func(tx CatalogueTx, old *domain.Feature) (domain.Feature, any, error) {
+			defined := events.DefinedFeature{Feature: f}
+			switch {
+			case old == nil:
+			case old.Type != f.Type:
+				return f, nil, refuse("feature_type_fixed", "/type", "the feature is %s and stays so; define another one", old.Type)
+			case same(f, *old):
+				return f, nil, nil
+			case !slices.Equal(old.GroupBy, f.GroupBy):
+				since, err := tx.GroupingSince(f.LookupKey, c.now().Add(domain.GroupingDelay))
+				if err != nil {
+					return f, nil, err
+				}
+				defined.GroupBySince = &since
 			}
-			if !since.IsZero() {
-				recorded.GroupBySince = &since
-			}
-		}
-		_, err = c.record(tx, &req, events.Platform, events.FeatureDefined, recorded)
-		return put[domain.Feature]{f, old == nil}, err
-	})
-	return done.Value, done.Created, err
+			return f, defined, nil
+		})
 }
 
 func checkFeature(f *domain.Feature) error {
-	if !lookupKeyForm.MatchString(f.LookupKey) {
-		return refuse("lookup_key_invalid", "/lookupKey", "a lookup key matches %s", lookupKeyForm)
+	if !domain.IsLookupKey(f.LookupKey) {
+		return refuse("lookup_key_invalid", "/lookupKey", "a lookup key matches %s", domain.LookupKeyForm)
 	}
 	if err := checkName(f.Name); err != nil {
 		return err

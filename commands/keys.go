@@ -30,21 +30,6 @@ type CreatedKey struct {
 	Repeated bool   `json:"-"`
 }
 
-// KeyTx is the transaction of a change of a key.
-type KeyTx interface {
-	Tx
-	Offboardings
-	Key(id uuid.UUID) (*domain.APIKey, error)
-	// SaveKey saves a key; secretHash is nil if the key exists already.
-	SaveKey(k domain.APIKey, secretHash []byte) error
-}
-
-func (c *Catalogue) changeOfKey(ctx context.Context, tenant uuid.UUID) transaction[KeyTx] {
-	return func(decide func(KeyTx) error) error {
-		return c.Store.ChangeCatalogue(ctx, tenant, func(tx CatalogueTx) error { return decide(tx) })
-	}
-}
-
 // MaxOverlap is the longest time that a rotated key may stay valid with the new one.
 const MaxOverlap = 30 * 24 * time.Hour
 
@@ -69,7 +54,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 	if err := checkKey(tenant, &in); err != nil {
 		return CreatedKey{}, err
 	}
-	return c.issue(ctx, req, tenant, func(tx KeyTx) (CreatedKey, error) {
+	return c.issue(ctx, req, tenant, func(tx CatalogueTx) (CreatedKey, error) {
 		// Checked here and not earlier, so that a late repetition gets the first answer.
 		if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
 			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
@@ -84,18 +69,14 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 			}
 			in.Mode = t.Mode
 		}
-		k, err := c.newKey(tx, tenant, in)
-		if err != nil {
-			return k, err
-		}
-		_, err = c.record(tx, &req, tenant, events.APIKeyCreated, k.Payload())
-		return k, err
+		k := c.newKey(tenant, in)
+		return k, c.recordKey(tx, &req, events.APIKeyCreated, &k, k.APIKey.APIKey)
 	})
 }
 
 // issue runs decide to make a key. A repetition has no secret, because the service does not store it.
-func (c *Catalogue) issue(ctx context.Context, req Request, tenant uuid.UUID, decide func(KeyTx) (CreatedKey, error)) (CreatedKey, error) {
-	k, err := change(c.changeOfKey(ctx, tenant), req, decide)
+func (c *Catalogue) issue(ctx context.Context, req Request, tenant uuid.UUID, decide func(CatalogueTx) (CreatedKey, error)) (CreatedKey, error) {
+	k, err := change(c.changing(ctx, tenant), req, decide)
 	k.Repeated = err == nil && k.Secret == ""
 	return k, err
 }
@@ -123,16 +104,23 @@ func checkKey(tenant uuid.UUID, in *CreateKey) error {
 	return nil
 }
 
-func (c *Catalogue) newKey(tx KeyTx, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
+func (c *Catalogue) newKey(tenant uuid.UUID, in CreateKey) CreatedKey {
 	random := c.NewSecret()
 	prefix := "mp_" + in.Mode + "_"
 	secret := prefix + base64.RawURLEncoding.EncodeToString(random[:])
-	k := CreatedKey{Secret: secret, APIKey: domain.APIKey{
+	return CreatedKey{Secret: secret, APIKey: domain.APIKey{APIKey: events.APIKey{
 		ID: c.NewID(), TenantID: tenant, Name: in.Name, Prefix: secret[:len(prefix)+shownPrefix], Mode: in.Mode,
 		Scopes: in.Scopes, CreatedAt: c.now(), ExpiresAt: in.ExpiresAt,
-	}}
-	hash := HashSecret(secret)
-	return k, tx.SaveKey(k.APIKey, hash[:])
+	}}}
+}
+
+// recordKey records the event of a new key, and saves the hash of its secret, which no event holds.
+func (c *Catalogue) recordKey(tx CatalogueTx, req *Request, subject events.Subject, k *CreatedKey, payload any) error {
+	if _, err := appendEvent(tx, req, c.NewID(), k.CreatedAt, k.TenantID, subject, payload); err != nil {
+		return err
+	}
+	hash := HashSecret(k.Secret)
+	return tx.SaveSecret(k.ID, hash[:])
 }
 
 // RotateKey makes a key with the properties of an old one, which ends after overlap.
@@ -140,7 +128,7 @@ func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uu
 	if overlap < 0 || overlap > MaxOverlap {
 		return CreatedKey{}, refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
 	}
-	return c.issue(ctx, req, tenant, func(tx KeyTx) (CreatedKey, error) {
+	return c.issue(ctx, req, tenant, func(tx CatalogueTx) (CreatedKey, error) {
 		old, err := c.loadKey(tx, tenant, keyID)
 		if err != nil {
 			return CreatedKey{}, err
@@ -151,33 +139,24 @@ func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uu
 		if !old.Usable(c.now()) {
 			return CreatedKey{}, refuse("key_not_usable", "", "the key is revoked or expired; create a new one")
 		}
-		k, err := c.newKey(tx, tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: old.Mode, ExpiresAt: old.ExpiresAt})
-		if err != nil {
-			return k, err
-		}
-		old.End(c.now(), overlap)
-		if err := tx.SaveKey(*old, nil); err != nil {
-			return k, err
-		}
-		_, err = c.record(tx, &req, tenant, events.APIKeyRotated, events.APIKeyRotation{New: k.Payload(), Old: old.Payload()})
-		return k, err
+		k := c.newKey(tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: old.Mode, ExpiresAt: old.ExpiresAt})
+		old.End(k.CreatedAt, overlap)
+		return k, c.recordKey(tx, &req, events.APIKeyRotated, &k, events.APIKeyRotation{New: k.APIKey.APIKey, Old: old.APIKey})
 	})
 }
 
 // revoke ends a key at once.
-func (c *Catalogue) revoke(tx KeyTx, req *Request, k *domain.APIKey) error {
-	k.End(c.now(), 0)
-	if err := tx.SaveKey(*k, nil); err != nil {
-		return err
-	}
-	_, err := c.record(tx, req, k.TenantID, events.APIKeyRevoked, k.Payload())
+func (c *Catalogue) revoke(tx CatalogueTx, req *Request, k *domain.APIKey) error {
+	now := c.now()
+	k.End(now, 0)
+	_, err := appendEvent(tx, req, c.NewID(), now, k.TenantID, events.APIKeyRevoked, k.APIKey)
 	return err
 }
 
 // RevokeKey ends a key now, on all instances within a second. A repetition changes
 // nothing.
 func (c *Catalogue) RevokeKey(ctx context.Context, req Request, tenant, keyID uuid.UUID) error {
-	_, err := change(c.changeOfKey(ctx, tenant), req, func(tx KeyTx) (none struct{}, err error) {
+	_, err := change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (none struct{}, err error) {
 		k, err := c.loadKey(tx, tenant, keyID)
 		if err != nil || k.Ended {
 			return none, err
@@ -187,7 +166,7 @@ func (c *Catalogue) RevokeKey(ctx context.Context, req Request, tenant, keyID uu
 	return err
 }
 
-func (c *Catalogue) loadKey(tx KeyTx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
+func (c *Catalogue) loadKey(tx CatalogueTx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
 	k, err := tx.Key(keyID)
 	if err == nil && (k == nil || k.TenantID != tenant) {
 		err = refuse("key_not_found", "", "no such key")

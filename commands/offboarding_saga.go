@@ -131,11 +131,8 @@ func (c *Offboarding) setStatus(tx OffboardingTx, tenant uuid.UUID, status strin
 		return err
 	}
 	t.Status = status
-	if err := tx.SaveTenant(*t); err != nil {
-		return err
-	}
 	req := serviceRequest()
-	_, err = appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.TenantChanged, events.Tenant(*t))
+	_, err = appendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t)
 	return err
 }
 

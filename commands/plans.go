@@ -3,15 +3,11 @@ package commands
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
-
-// planKeyForm is the form of a plan's key.
-var planKeyForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
 const (
 	// maxLimit is the greatest integer that every JSON implementation keeps exactly.
@@ -20,30 +16,10 @@ const (
 	maxEntitlements = 200
 )
 
-// Plans loads plans.
-type Plans interface {
-	Plan(key string) (*domain.Plan, error)
-}
-
-// PlanTx is the transaction of a change of a plan.
-type PlanTx interface {
-	Tx
-	Features
-	Prices
-	Plans
-	SavePlan(p domain.Plan) error
-}
-
-func (c *Catalogue) changeOfPlan(ctx context.Context) transaction[PlanTx] {
-	return func(decide func(PlanTx) error) error {
-		return c.Store.ChangeCatalogue(ctx, events.Platform, func(tx CatalogueTx) error { return decide(tx) })
-	}
-}
-
 // PutPlan defines or changes a plan. Existing subscriptions keep their snapshots.
 func (c *Catalogue) PutPlan(ctx context.Context, req Request, p domain.Plan) (domain.Plan, bool, error) {
-	if !planKeyForm.MatchString(p.Key) {
-		return p, false, refuse("plan_key_invalid", "/key", "a plan's key matches %s", planKeyForm)
+	if !domain.IsKey(p.Key) {
+		return p, false, refuse("plan_key_invalid", "/key", "a plan's key matches %s", domain.KeyForm)
 	}
 	if err := checkName(p.Name); err != nil {
 		return p, false, err
@@ -51,25 +27,14 @@ func (c *Catalogue) PutPlan(ctx context.Context, req Request, p domain.Plan) (do
 	if len(p.Entitlements) > maxEntitlements {
 		return p, false, refuse("entitlements_invalid", "/entitlements", "a plan holds at most %d entitlements", maxEntitlements)
 	}
-	done, err := change(c.changeOfPlan(ctx), req, func(tx PlanTx) (put[domain.Plan], error) {
-		old, err := tx.Plan(p.Key)
-		if err != nil {
-			return put[domain.Plan]{}, err
-		}
-		if err := checkEntitlements(tx, p.Entitlements); err != nil {
-			return put[domain.Plan]{}, err
-		}
-		if err := tx.SavePlan(p); err != nil {
-			return put[domain.Plan]{}, err
-		}
-		_, err = c.record(tx, &req, events.Platform, events.PlanDefined, p.Payload())
-		return put[domain.Plan]{p, old == nil}, err
-	})
-	return done.Value, done.Created, err
+	return define(ctx, c, req, events.PlanDefined, func(tx CatalogueTx) (*domain.Plan, error) { return tx.Plan(p.Key) },
+		func(tx CatalogueTx, _ *domain.Plan) (domain.Plan, any, error) {
+			return p, p, checkEntitlements(tx, p.Entitlements)
+		})
 }
 
 // checkEntitlements checks entitlements and sets the defaults: SOFT, MONTHLY, record.
-func checkEntitlements(tx PlanTx, list []domain.Entitlement) error {
+func checkEntitlements(tx CatalogueTx, list []domain.Entitlement) error {
 	var seen []string
 	for i := range list {
 		e := &list[i]
@@ -93,14 +58,14 @@ func checkEntitlements(tx PlanTx, list []domain.Entitlement) error {
 }
 
 // checkPriceOf requires that the price which an entitlement names is defined, and that the feature counts an amount.
-func checkPriceOf(tx Prices, e *domain.Entitlement, f *domain.Feature, at string) error {
+func checkPriceOf(tx CatalogueTx, e *domain.Entitlement, f *domain.Feature, at string) error {
 	switch {
 	case e.Price == "" && e.ChargeTrial:
 		return refuse("charge_trial_invalid", at+"/chargeTrial", "chargeTrial needs a price")
 	case e.Price == "":
 		return nil
-	case !planKeyForm.MatchString(e.Price):
-		return refuse("price_invalid", at+"/price", "the key of a price matches %s", planKeyForm)
+	case !domain.IsKey(e.Price):
+		return refuse("price_invalid", at+"/price", "the key of a price matches %s", domain.KeyForm)
 	case f.Type == domain.FeatureBoolean:
 		return refuse("price_invalid", at+"/price", "a BOOLEAN feature counts no amount: it has no price")
 	}

@@ -27,8 +27,8 @@ func (c *Catalogue) PutPrice(ctx context.Context, req Request, p domain.Price) (
 
 // CheckPrice refuses a price that has a member which its model does not use: it would be ignored.
 func CheckPrice(p *domain.Price) error {
-	if !planKeyForm.MatchString(p.Key) {
-		return refuse("price_key_invalid", "/key", "a price's key matches %s", planKeyForm)
+	if !domain.IsKey(p.Key) {
+		return refuse("price_key_invalid", "/key", "a price's key matches %s", domain.KeyForm)
 	}
 	if err := checkName(p.Name); err != nil {
 		return err

@@ -59,7 +59,6 @@ type PushTx interface {
 	DatabaseClock
 	Offboardings
 	SagaStarter
-	SaveTenant(t domain.Tenant) error
 	Feature(lookupKey string) (*domain.Feature, error)
 	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
 	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest, or that were pushed before.
@@ -134,10 +133,7 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 		if t.Billing = to; t.SameBilling(&before) {
 			return before, nil
 		}
-		if err := tx.SaveTenant(*t); err != nil {
-			return *t, err
-		}
-		at, err := appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.TenantChanged, events.Tenant(*t))
+		at, err := appendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t)
 		if err != nil || to == nil {
 			return *t, err
 		}

@@ -10,26 +10,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// SubscriptionTx is the transaction of a change of a subscription.
-type SubscriptionTx interface {
-	Tx
-	Offboardings
-	Features
-	Prices
-	Plans
-	Subscription(id uuid.UUID) (*domain.Subscription, error)
-	// InForce returns the tenant's subscription that is ACTIVE or TRIALING.
-	InForce(tenant uuid.UUID) (*domain.Subscription, error)
-	SaveSubscription(s domain.Subscription) error
-	SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error
-}
-
-func (c *Catalogue) changeOfSubscription(ctx context.Context, tenant uuid.UUID) transaction[SubscriptionTx] {
-	return func(decide func(SubscriptionTx) error) error {
-		return c.Store.ChangeCatalogue(ctx, tenant, func(tx CatalogueTx) error { return decide(tx) })
-	}
-}
-
 // CreateSubscription is a request for a subscription; Status "" is ACTIVE, and StartsAt nil is now.
 type CreateSubscription struct {
 	Plan     string
@@ -60,7 +40,7 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req Request, tenant 
 	if s.StartsAt = s.CreatedAt; in.StartsAt != nil {
 		s.StartsAt = in.StartsAt.UTC()
 	}
-	return change(c.changeOfSubscription(ctx, tenant), req, func(tx SubscriptionTx) (domain.Subscription, error) {
+	return change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (domain.Subscription, error) {
 		if _, err := changeable(tx, tenant); err != nil {
 			return s, err
 		}
@@ -83,7 +63,7 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 			return domain.Subscription{}, err
 		}
 	}
-	return change(c.changeOfSubscription(ctx, tenant), req, func(tx SubscriptionTx) (domain.Subscription, error) {
+	return change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (domain.Subscription, error) {
 		s, err := tx.Subscription(id)
 		if err == nil && (s == nil || s.TenantID != tenant) {
 			err = refuse("subscription_not_found", "", "no such subscription")
@@ -115,7 +95,7 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 }
 
 // snapshot copies all grants of the plan, so that no verdict needs the plan.
-func snapshot(tx SubscriptionTx, s *domain.Subscription) error {
+func snapshot(tx CatalogueTx, s *domain.Subscription) error {
 	plan, err := tx.Plan(s.Plan)
 	if err != nil {
 		return err
@@ -139,7 +119,7 @@ func snapshot(tx SubscriptionTx, s *domain.Subscription) error {
 }
 
 // movePrices names the current versions of the prices in grants, and reports whether one changed.
-func movePrices(tx SubscriptionTx, grants []domain.Grant) (moved bool, err error) {
+func movePrices(tx CatalogueTx, grants []domain.Grant) (moved bool, err error) {
 	for i := range grants {
 		g := &grants[i]
 		if g.Price == "" {
@@ -158,9 +138,8 @@ func movePrices(tx SubscriptionTx, grants []domain.Grant) (moved bool, err error
 	return moved, nil
 }
 
-// save saves the subscription and records the event. If the tenant's subscription in
-// force changed, it writes a history entry that holds from the event's position on.
-func (c *Catalogue) save(tx SubscriptionTx, req *Request, s *domain.Subscription, subject events.Subject) error {
+// save records a change of a subscription. The tenant has at most one that accepts usage.
+func (c *Catalogue) save(tx CatalogueTx, req *Request, s *domain.Subscription, subject events.Subject) error {
 	inForce, err := tx.InForce(s.TenantID)
 	if err != nil {
 		return err
@@ -168,27 +147,6 @@ func (c *Catalogue) save(tx SubscriptionTx, req *Request, s *domain.Subscription
 	if s.AcceptsUsage() && inForce != nil && inForce.ID != s.ID {
 		return refuse("subscription_exists", "/status", "the tenant has an %s subscription (%s); end it first", inForce.Status, inForce.ID)
 	}
-	if err := tx.SaveSubscription(*s); err != nil {
-		return err
-	}
-	position, err := c.record(tx, req, s.TenantID, subject, s.Payload())
-	if err != nil {
-		return err
-	}
-	entry := domain.HistoryEntry{FromPosition: position.Number, EffectiveFrom: c.effectiveFrom(s, subject)}
-	switch {
-	case s.AcceptsUsage():
-		entry.Subscription = s
-	case inForce == nil || inForce.ID != s.ID:
-		return nil // it was not in force before and is not in force now
-	}
-	return tx.SaveHistory(s.TenantID, entry)
-}
-
-// effectiveFrom returns the time from which a change counts: not before the start of the subscription, unless it ends it.
-func (c *Catalogue) effectiveFrom(s *domain.Subscription, subject events.Subject) time.Time {
-	if now := c.now(); subject != events.SubscriptionCreated && (!s.AcceptsUsage() || now.After(s.StartsAt)) {
-		return now
-	}
-	return s.StartsAt
+	_, err = c.record(tx, req, s.TenantID, subject, events.Subscription(*s))
+	return err
 }

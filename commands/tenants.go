@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -14,24 +15,12 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// TenantTx is the transaction of a change of a tenant.
-type TenantTx interface {
-	Tx
-	Offboardings
-	// SaveTenant saves all members but ExternalIDs.
-	SaveTenant(t domain.Tenant) error
-	// SavePolicy saves a tenant's policy from the position of an event on.
-	SavePolicy(t domain.Tenant, from int64) error
+// ExternalIDs keeps the ids of tenants in other systems.
+type ExternalIDs interface {
 	// SaveExternalIDs replaces a tenant's external ids. It returns the first id, in the order of ids, that belongs
 	// to another tenant, and "" if all are free. The caller has appended the event of the change: external ids are
 	// locked after all heads.
 	SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error)
-}
-
-func (c *Catalogue) changeOfTenant(ctx context.Context, tenant uuid.UUID) transaction[TenantTx] {
-	return func(decide func(TenantTx) error) error {
-		return c.Store.ChangeCatalogue(ctx, tenant, func(tx CatalogueTx) error { return decide(tx) })
-	}
 }
 
 // CreateTenant is a request for a new tenant.
@@ -158,11 +147,8 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 		return domain.Tenant{}, err
 	}
 	t.ExternalIDs = sortedIDs(t.ExternalIDs)
-	return change(c.changeOfTenant(ctx, events.Platform), req, func(tx TenantTx) (domain.Tenant, error) {
-		if err := tx.SaveTenant(t); err != nil {
-			return t, err
-		}
-		if _, err := c.record(tx, &req, t.ID, events.TenantCreated, events.Tenant(t)); err != nil {
+	return change(c.changing(ctx, events.Platform), req, func(tx CatalogueTx) (domain.Tenant, error) {
+		if _, err := appendTenant(tx, &req, c.NewID(), c.now(), events.TenantCreated, &t); err != nil {
 			return t, err
 		}
 		return t, saveExternalIDs(tx, nil, &t)
@@ -171,7 +157,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 
 // ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.
 func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
-	return change(c.changeOfTenant(ctx, id), req, func(tx TenantTx) (domain.Tenant, error) {
+	return change(c.changing(ctx, id), req, func(tx CatalogueTx) (domain.Tenant, error) {
 		t, err := changeable(tx, id)
 		if err != nil {
 			return domain.Tenant{}, err
@@ -188,23 +174,28 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID,
 		if err := checkTenant(t); err != nil {
 			return *t, err
 		}
-		if t.ExternalIDs = sortedIDs(t.ExternalIDs); t.Equal(&before) {
+		if t.ExternalIDs = sortedIDs(t.ExternalIDs); same(*t, before) {
 			return before, nil
 		}
-		if err := tx.SaveTenant(*t); err != nil {
+		if _, err := appendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t); err != nil {
 			return *t, err
-		}
-		at, err := c.record(tx, &req, id, events.TenantChanged, events.Tenant(*t))
-		if err != nil {
-			return *t, err
-		}
-		if !t.SamePolicy(&before) {
-			if err := tx.SavePolicy(*t, at.Number); err != nil {
-				return *t, err
-			}
 		}
 		return *t, saveExternalIDs(tx, before.ExternalIDs, t)
 	})
+}
+
+// appendTenant appends an event of a tenant, under the data residency that the tenant has from here on.
+func appendTenant(tx Tx, req *Request, id uuid.UUID, at time.Time, subject events.Subject, t *domain.Tenant) (events.Position, error) {
+	p, err := req.event(id, at, t.ID, subject, events.Tenant(*t))
+	if err != nil {
+		return events.Position{}, err
+	}
+	p.Residency = t.DataResidency
+	positions, err := tx.Append(p)
+	if err != nil {
+		return events.Position{}, err
+	}
+	return positions[0], nil
 }
 
 // sortedIDs returns the ids in the order in which they are stored.
@@ -212,7 +203,7 @@ func sortedIDs(ids []string) []string { return slices.Sorted(slices.Values(ids))
 
 // saveExternalIDs saves the external ids of a tenant if they differ from the former ones. It refuses an id of
 // another tenant.
-func saveExternalIDs(tx TenantTx, former []string, t *domain.Tenant) error {
+func saveExternalIDs(tx ExternalIDs, former []string, t *domain.Tenant) error {
 	if slices.Equal(former, t.ExternalIDs) {
 		return nil
 	}

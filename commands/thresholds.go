@@ -33,9 +33,6 @@ type ThresholdTx interface {
 	Threshold(tenant, id uuid.UUID) (*domain.Threshold, error)
 	// CountThresholds counts the thresholds of a tenant that are not removed.
 	CountThresholds(tenant uuid.UUID) (int, error)
-	AddThreshold(t domain.Threshold) error
-	// RemoveThreshold removes a threshold by the event at a position.
-	RemoveThreshold(id uuid.UUID, at events.Position) error
 }
 
 // ThresholdReader reads thresholds.
@@ -85,10 +82,8 @@ func (c *Thresholds) Create(ctx context.Context, req Request, tenant uuid.UUID, 
 		}
 		t.ID, t.CreatedAt = c.NewID(), c.now()
 		var err error
-		if t.Position, err = appendEvent(tx, &req, c.NewID(), t.CreatedAt, tenant, events.ThresholdChanged, t.Event(false)); err != nil {
-			return t, err
-		}
-		return t, tx.AddThreshold(t)
+		t.Position, err = appendEvent(tx, &req, c.NewID(), t.CreatedAt, tenant, events.ThresholdChanged, t.Event(false))
+		return t, err
 	})
 }
 
@@ -125,11 +120,8 @@ func (c *Thresholds) Remove(ctx context.Context, req Request, tenant, id uuid.UU
 		if _, err := changeable(tx, tenant); err != nil {
 			return none, err
 		}
-		at, err := appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.ThresholdChanged, t.Event(true))
-		if err != nil {
-			return none, err
-		}
-		return none, tx.RemoveThreshold(id, at)
+		_, err = appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.ThresholdChanged, t.Event(true))
+		return none, err
 	})
 	return err
 }

@@ -304,7 +304,9 @@ type policy struct {
 }
 
 // enforced reports whether the last event that was checked is refused above its limit.
-func (p *policy) enforced(feature string) bool { return p.history.Present(feature, p.grant).Enforced() }
+func (p *policy) enforced(feature string) bool {
+	return domain.Enforced(p.history.Present(feature, p.grant))
+}
 
 func (c *IngestUsage) policy(by Caller) *policy {
 	return &policy{c: c, by: by, now: c.Now(), backfill: by.Has(ScopeUsageBackfill)}

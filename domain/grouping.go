@@ -2,7 +2,6 @@ package domain
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -31,18 +30,6 @@ type Grouping struct {
 	Feature string
 	Since   time.Time
 	Keys    []string
-}
-
-// GroupingOf returns the grouping that begins when a feature replaces its old version at a time; nil if the keys
-// stay. A new feature (old is nil) has no earlier usage, so that its keys apply to all.
-func GroupingOf(old, f *Feature, now time.Time) *Grouping {
-	switch {
-	case old == nil && len(f.GroupBy) > 0:
-		return &Grouping{Feature: f.LookupKey, Keys: f.GroupBy}
-	case old == nil || slices.Equal(old.GroupBy, f.GroupBy):
-		return nil
-	}
-	return &Grouping{Feature: f.LookupKey, Since: now.Add(GroupingDelay), Keys: f.GroupBy}
 }
 
 // GroupValue returns the text of a member of the metadata that usage is grouped by: a string as it is, a number or a boolean as its

@@ -126,7 +126,7 @@ func (h History) Present(feature string, ofItsTime *Grant) *Grant {
 }
 
 // Enforced reports whether usage is refused above the limit of a grant.
-func (g *Grant) Enforced() bool {
+func Enforced(g *Grant) bool {
 	return g.Type == FeatureQuota && g.OnIngest == OnIngestEnforce && g.LimitBehavior == LimitHard && g.Limit != nil
 }
 
@@ -178,7 +178,7 @@ func (l *Ledger) use(h History, r *LedgerRequest) (Decision, *Error) {
 		a := l.account(AccountKey{r.TenantID, r.Feature, d.PeriodKey})
 		after := new(big.Int).Add(&a.Used, &a.Held)
 		after.Add(after, big.NewInt(r.Amount))
-		if g.Limit != nil && g.LimitBehavior == LimitHard && (r.Kind != Enforce || g.Enforced()) && after.Cmp(big.NewInt(*g.Limit)) > 0 {
+		if g.Limit != nil && g.LimitBehavior == LimitHard && (r.Kind != Enforce || Enforced(g)) && after.Cmp(big.NewInt(*g.Limit)) > 0 {
 			return Decision{}, quotaExceeded(*r, d.PeriodKey, *g.Limit, a)
 		}
 	}

@@ -301,8 +301,8 @@ func TestP7_UsageIsEnforcedByThePresentGrant(t *testing.T) {
 		h := History{{FromPosition: 1, Subscription: plan(c.then)}, {FromPosition: 2, EffectiveFrom: ledgerTime.Add(-time.Hour), Subscription: plan(c.now)}}
 		at := ledgerTime.Add(-2 * time.Hour)
 		_, g, refusal := Entitled(h, wholeHistory, "calls", at)
-		if refusal != nil || h.Present("calls", g).Enforced() == c.granted {
-			t.Errorf("%s, now %s: enforced %t %v", c.then, c.now, h.Present("calls", g).Enforced(), refusal)
+		if refusal != nil || Enforced(h.Present("calls", g)) == c.granted {
+			t.Errorf("%s, now %s: enforced %t %v", c.then, c.now, Enforced(h.Present("calls", g)), refusal)
 		}
 		r := ledgerRequest("calls", 11)
 		r.Kind, r.At = Enforce, &at

@@ -125,7 +125,7 @@ func (l *Ledger) end(h History, r *LedgerRequest, after *events.ReservationState
 // grant if no present grant has this account.
 func (l *Ledger) of(h History, r *LedgerRequest, s *events.ReservationState) Decision {
 	d := Decision{Verdict: Verdict{SubscriptionID: s.SubscriptionID, FeatureType: s.FeatureType, PeriodKey: s.PeriodKey}, At: l.timeOf(*r), Limit: s.Limit}
-	if _, g, refusal := l.entitled(h, *r); refusal == nil && g.countsIn(s.PeriodKey) {
+	if _, g, refusal := l.entitled(h, *r); refusal == nil && countsIn(g, s.PeriodKey) {
 		d.Limit = g.Limit
 	}
 	return d

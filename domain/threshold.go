@@ -122,7 +122,7 @@ func (s *Subscription) LimitOf(feature, periodKey string) *int64 {
 	if !s.AcceptsUsage() {
 		return nil
 	}
-	if g := s.Grant(feature); g != nil && g.countsIn(periodKey) {
+	if g := s.Grant(feature); g != nil && countsIn(g, periodKey) {
 		return g.Limit
 	}
 	return nil

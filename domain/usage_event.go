@@ -283,22 +283,10 @@ func (in *draft) checkFeature() *Error {
 	switch {
 	case !in.feature.sent:
 		return in.missing("feature")
-	case !in.feature.valid || !isFeatureKey(in.feature.chars):
-		return in.refuse("feature", "feature_invalid", "must be a string that matches ^[a-z][a-z0-9_.-]{0,63}$")
+	case !in.feature.valid || !IsLookupKey(in.feature.chars):
+		return in.refuse("feature", "feature_invalid", "must be a string that matches "+LookupKeyForm)
 	}
 	return nil
-}
-
-func isFeatureKey(chars []byte) bool {
-	if len(chars) < 1 || len(chars) > MaxFeature || chars[0]-'a' > 'z'-'a' {
-		return false
-	}
-	for _, c := range chars[1:] {
-		if c-'a' > 'z'-'a' && c-'0' > 9 && c != '_' && c != '.' && c != '-' {
-			return false
-		}
-	}
-	return true
 }
 
 // readAmount accepts only digits. A fraction or an exponent, even with an integer

@@ -122,7 +122,7 @@ func PeriodKey(reset string, at time.Time) string {
 }
 
 // countsIn reports whether a period is one of the grant's reset period.
-func (g *Grant) countsIn(period string) bool {
+func countsIn(g *Grant, period string) bool {
 	start, _, ok := PeriodBounds(period)
 	if !ok {
 		return g.ResetPeriod == ResetNever

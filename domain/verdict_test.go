@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -150,12 +151,12 @@ func TestKeysExpireOnTime(t *testing.T) {
 		usable []bool // a moment before noon, at noon, and an hour after it
 	}{
 		"for ever":            {APIKey{}, []bool{true, true, true}},
-		"expires":             {APIKey{ExpiresAt: &noon}, []bool{true, false, false}},
-		"revoked at once":     {APIKey{RevokedAt: &later, Ended: true}, []bool{false, false, false}},
-		"revoked":             {APIKey{RevokedAt: &noon}, []bool{true, false, false}},
-		"revoked, would end":  {APIKey{RevokedAt: &noon, ExpiresAt: &later}, []bool{true, false, false}},
-		"ends, to be revoked": {APIKey{RevokedAt: &later, ExpiresAt: &noon}, []bool{true, false, false}},
-		"ends an hour later":  {APIKey{ExpiresAt: &later}, []bool{true, true, false}},
+		"expires":             {APIKey{APIKey: events.APIKey{ExpiresAt: &noon}}, []bool{true, false, false}},
+		"revoked at once":     {APIKey{APIKey: events.APIKey{RevokedAt: &later}, Ended: true}, []bool{false, false, false}},
+		"revoked":             {APIKey{APIKey: events.APIKey{RevokedAt: &noon}}, []bool{true, false, false}},
+		"revoked, would end":  {APIKey{APIKey: events.APIKey{RevokedAt: &noon, ExpiresAt: &later}}, []bool{true, false, false}},
+		"ends, to be revoked": {APIKey{APIKey: events.APIKey{RevokedAt: &later, ExpiresAt: &noon}}, []bool{true, false, false}},
+		"ends an hour later":  {APIKey{APIKey: events.APIKey{ExpiresAt: &later}}, []bool{true, true, false}},
 	} {
 		for i, at := range []time.Time{noon.Add(-time.Microsecond), noon, later} {
 			if got := c.key.Usable(at); got != c.usable[i] {

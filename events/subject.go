@@ -127,7 +127,7 @@ var registry = [...]SubjectInfo{
 	{APIKeyCreated, "meterplex.catalogue.api_key.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/api-keys or POST /operator-keys creates a key", reflect.TypeFor[APIKey]()},
 	{APIKeyRotated, "meterplex.catalogue.api_key.rotated", 1, TopicCatalogue, "cold", "POST …/{keyId}/rotate rotates a key", reflect.TypeFor[APIKeyRotation]()},
 	{APIKeyRevoked, "meterplex.catalogue.api_key.revoked", 1, TopicCatalogue, "cold", "DELETE …/{keyId} revokes a key", reflect.TypeFor[APIKey]()},
-	{FeatureDefined, "meterplex.catalogue.feature.defined", 1, TopicCatalogue, "cold", "PUT /features/{lookupKey} creates or changes a feature", reflect.TypeFor[Feature]()},
+	{FeatureDefined, "meterplex.catalogue.feature.defined", 1, TopicCatalogue, "cold", "PUT /features/{lookupKey} creates or changes a feature", reflect.TypeFor[DefinedFeature]()},
 	{PlanDefined, "meterplex.catalogue.plan.defined", 1, TopicCatalogue, "cold", "PUT /plans/{key} creates or changes a plan", reflect.TypeFor[Plan]()},
 	{SubscriptionCreated, "meterplex.catalogue.subscription.created", 1, TopicCatalogue, "cold", "POST /tenants/{id}/subscriptions creates a subscription", reflect.TypeFor[Subscription]()},
 	{SubscriptionChanged, "meterplex.catalogue.subscription.changed", 1, TopicCatalogue, "cold", "PATCH …/subscriptions/{sid} changes a subscription", reflect.TypeFor[Subscription]()},

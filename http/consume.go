@@ -135,7 +135,7 @@ type newConsumption struct {
 }
 
 type newItem struct {
-	Feature  string         `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	Feature  lookupKey      `json:"feature"`
 	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's events; compared byte for byte."`
 	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
 	Metadata map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`

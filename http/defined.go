@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"net/http"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 )
 
 // defined is a noun that a PUT defines under its key. The file of the noun has its path, the form of its body, and its rules.
@@ -40,15 +43,18 @@ func (d defined[T]) define(ctx context.Context, value T) (*definedAnswer[T], err
 	return &definedAnswer[T]{Status: status, Body: value}, err
 }
 
-// read answers the value with a key, or that there is none.
-func (d defined[T]) read(ctx context.Context, s *service, key string) (*definedAnswer[T], error) {
+// read answers the value with a key, or refuses: there is none.
+func (d defined[T]) read(ctx context.Context, s *service, key string, none *domain.Error) (*definedAnswer[T], error) {
 	tag, err := s.tagOf(ctx, d.ref(key))
 	if err != nil {
 		return nil, err
 	}
-	value, err := present(d.get(ctx, key))(string(d.of) + "_not_found")
+	value, err := d.get(ctx, key)
 	if err != nil {
 		return nil, err
+	}
+	if value == nil {
+		return nil, none
 	}
 	return &definedAnswer[T]{http.StatusOK, tag, *value}, nil
 }
@@ -65,4 +71,20 @@ func as[T any](body any) (noun T, err error) {
 		err = json.Unmarshal(text, &noun)
 	}
 	return noun, err
+}
+
+// lookupKey is the key of a feature.
+type lookupKey string
+
+// Schema implements huma.SchemaProvider.
+func (lookupKey) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: domain.LookupKeyForm}
+}
+
+// catalogueKey is the key of a plan or a price.
+type catalogueKey string
+
+// Schema implements huma.SchemaProvider.
+func (catalogueKey) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: domain.KeyForm}
 }

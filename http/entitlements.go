@@ -34,8 +34,8 @@ func (s *service) entitlementOperations(t *site) {
 // check is a hot path: it parses parameters and encodes the answer by hand.
 func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	feature := pathValue(r, "feature")
-	if !isFeature(feature) {
-		return &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
+	if refusal := domain.CheckFeatureKey(feature, ""); refusal != nil {
+		return refusal
 	}
 	params, _ := url.ParseQuery(r.URL.RawQuery) // the guard has validated it
 	amount := int64(1)
@@ -73,19 +73,6 @@ func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body)
 	return nil
-}
-
-// isFeature reports whether s can be the key of a feature.
-func isFeature(key string) bool {
-	if len(key) < 1 || len(key) > domain.MaxFeature || key[0]-'a' > 'z'-'a' {
-		return false
-	}
-	for _, c := range []byte(key) {
-		if c-'a' > 'z'-'a' && c-'0' > 9 && c != '_' && c != '.' && c != '-' {
-			return false
-		}
-	}
-	return true
 }
 
 // entitlementCheck documents projections.Check, the answer about one feature. A BOOLEAN
@@ -209,8 +196,8 @@ type checksRequest struct {
 }
 
 type question struct {
-	Feature string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
-	Amount  *int64 `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991" default:"1"`
+	Feature lookupKey `json:"feature"`
+	Amount  *int64    `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991" default:"1"`
 }
 
 type checksAnswer struct {
@@ -227,11 +214,10 @@ func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer,
 	}
 	questions := make([]entitlements.Question, len(in.Body.Features))
 	for i, q := range in.Body.Features {
-		if !isFeature(q.Feature) {
-			return nil, &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$",
-				Pointer: "/features/" + strconv.Itoa(i) + "/feature"}
+		if refusal := domain.CheckFeatureKey(string(q.Feature), "/features/"+strconv.Itoa(i)+"/feature"); refusal != nil {
+			return nil, refusal
 		}
-		questions[i] = entitlements.Question{Feature: q.Feature, Amount: 1}
+		questions[i] = entitlements.Question{Feature: string(q.Feature), Amount: 1}
 		if q.Amount != nil {
 			questions[i].Amount = *q.Amount
 		}

@@ -20,25 +20,12 @@ func (s *service) featureOperations(t *site) {
 }
 
 type FeaturePath struct {
-	LookupKey string `path:"lookupKey" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	LookupKey lookupKey `path:"lookupKey"`
 }
 
-// featureAnswer has status 201 for a new feature, else 200.
-type featureAnswer struct {
-	Status int
-	ETag   string `header:"ETag" doc:"Of a read: the tag of this state, for If-Match."`
-	Body   domain.Feature
-}
-
-func featureRef(lookupKey string) commands.Ref {
-	return commands.Ref{Of: commands.EntityFeature, ID: lookupKey}
-}
-
-func putStatus(created bool) int {
-	if created {
-		return http.StatusCreated
-	}
-	return http.StatusOK
+func (s *service) features() defined[domain.Feature] {
+	key := func(f *domain.Feature) string { return f.LookupKey }
+	return defined[domain.Feature]{commands.EntityFeature, key, s.Catalogue.PutFeature, s.Reader.Feature, s.Reader.Features}
 }
 
 type putFeatureRequest struct {
@@ -57,32 +44,23 @@ type putFeatureRequest struct {
 	} `nameHint:"NewFeature"`
 }
 
-func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*featureAnswer, error) {
-	req, err := changeOf(ctx, featureRef(in.LookupKey))
+func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*definedAnswer[domain.Feature], error) {
+	feature, err := as[domain.Feature](in.Body)
 	if err != nil {
 		return nil, err
 	}
-	f, created, err := s.Catalogue.PutFeature(ctx, req,
-		domain.Feature{LookupKey: in.LookupKey, Name: in.Body.Name, Type: in.Body.Type, Unit: in.Body.Unit, GroupBy: in.Body.GroupBy, BillingEvent: in.Body.BillingEvent})
+	feature.LookupKey = string(in.LookupKey)
+	answer, err := s.features().define(ctx, feature)
 	if err == nil {
 		s.confirm(ctx)
 	}
-	return &featureAnswer{Status: putStatus(created), Body: f}, err
+	return answer, err
 }
 
 func (s *service) listFeatures(ctx context.Context, in *struct{ Paging }) (*listed[domain.Feature], error) {
-	return listCatalogue(list{"features"}, in.Paging, func(p commands.Page) ([]domain.Feature, error) { return s.Reader.Features(ctx, p) },
-		func(f *domain.Feature) string { return f.LookupKey })
+	return s.features().page(ctx, in.Paging)
 }
 
-func (s *service) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*featureAnswer, error) {
-	tag, err := s.tagOf(ctx, featureRef(in.LookupKey))
-	if err != nil {
-		return nil, err
-	}
-	f, err := present(s.Reader.Feature(ctx, in.LookupKey))("feature_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &featureAnswer{http.StatusOK, tag, *f}, nil
+func (s *service) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*definedAnswer[domain.Feature], error) {
+	return s.features().read(ctx, s, string(in.LookupKey), absent("feature_not_found"))
 }

@@ -39,23 +39,15 @@ type KeyPath struct {
 	KeyID string `path:"keyId" format:"uuid"`
 }
 
-// apiKey is a key as later answers show it, without its secret.
+// apiKey is a key as answers show it. That of an operator has no tenant; the first answer to its creation has the secret.
 type apiKey struct {
-	ID        uuid.UUID  `json:"id" format:"uuid"`
-	TenantID  *uuid.UUID `json:"tenantId,omitempty" format:"uuid" doc:"Absent for an operator key."`
-	Name      string     `json:"name"`
-	Prefix    string     `json:"prefix" doc:"First characters of the key; safe to show."`
-	Mode      string     `json:"mode" enum:"live,test,op"`
-	Scopes    []string   `json:"scopes" nullable:"false"`
-	CreatedAt time.Time  `json:"createdAt"`
-	ExpiresAt *time.Time `json:"expiresAt"`
-	RevokedAt *time.Time `json:"revokedAt" doc:"The key is refused from this time on; it is in the future while a rotation overlaps."`
-	Secret    string     `json:"secret,omitempty" doc:"Shown once."`
+	events.APIKey
+	TenantID *uuid.UUID `json:"tenantId,omitempty" format:"uuid" doc:"Absent for an operator key."`
+	Secret   string     `json:"secret,omitempty" doc:"Shown once."`
 }
 
 func apiKeyOf(k *domain.APIKey) apiKey {
-	out := apiKey{ID: k.ID, Name: k.Name, Prefix: k.Prefix, Mode: k.Mode, Scopes: k.Scopes,
-		CreatedAt: k.CreatedAt.UTC(), ExpiresAt: utc(k.ExpiresAt), RevokedAt: utc(k.RevokedAt)}
+	out := apiKey{APIKey: k.APIKey}
 	if k.TenantID != events.Platform {
 		out.TenantID = &k.TenantID
 	}

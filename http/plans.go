@@ -22,33 +22,22 @@ func (s *service) planOperations(t *site) {
 }
 
 type PlanPath struct {
-	Key string `path:"key" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"`
+	Key catalogueKey `path:"key"`
 }
 
-// planAnswer has status 201 for a new plan, else 200.
-type planAnswer struct {
-	Status int
-	ETag   string `header:"ETag" doc:"Of a read: the tag of this state, for If-Match."`
-	Body   domain.Plan
-}
-
-func planRef(key string) commands.Ref { return commands.Ref{Of: commands.EntityPlan, ID: key} }
-
-func planBody(p domain.Plan) domain.Plan {
-	if p.Entitlements == nil {
-		p.Entitlements = []domain.Entitlement{}
-	}
-	return p
+func (s *service) plans() defined[domain.Plan] {
+	key := func(p *domain.Plan) string { return p.Key }
+	return defined[domain.Plan]{commands.EntityPlan, key, s.Catalogue.PutPlan, s.Reader.Plan, s.Reader.Plans}
 }
 
 type newEntitlement struct {
-	Feature       string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
-	Limit         *int64 `json:"limit,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"null: no limit."`
-	LimitBehavior string `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
-	ResetPeriod   string `json:"resetPeriod,omitempty" enum:"MONTHLY,ANNUALLY,NEVER"`
-	OnIngest      string `json:"onIngest,omitempty" enum:"record,enforce" doc:"enforce refuses usage above a HARD limit of a QUOTA feature; record counts it."`
-	Price         string `json:"price,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" doc:"Key of the price of the amount that a period counts."`
-	ChargeTrial   bool   `json:"chargeTrial,omitempty" doc:"Charge the usage of a TRIALING subscription, too."`
+	Feature       lookupKey    `json:"feature"`
+	Limit         *int64       `json:"limit,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"null: no limit."`
+	LimitBehavior string       `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
+	ResetPeriod   string       `json:"resetPeriod,omitempty" enum:"MONTHLY,ANNUALLY,NEVER"`
+	OnIngest      string       `json:"onIngest,omitempty" enum:"record,enforce" doc:"enforce refuses usage above a HARD limit of a QUOTA feature; record counts it."`
+	Price         catalogueKey `json:"price,omitempty" doc:"Key of the price of the amount that a period counts."`
+	ChargeTrial   bool         `json:"chargeTrial,omitempty" doc:"Charge the usage of a TRIALING subscription, too."`
 }
 
 type putPlanRequest struct {
@@ -62,34 +51,21 @@ type putPlanRequest struct {
 	} `nameHint:"NewPlan"`
 }
 
-func (s *service) putPlan(ctx context.Context, in *putPlanRequest) (*planAnswer, error) {
-	plan := domain.Plan{Key: in.Key, Name: in.Body.Name, Entitlements: make([]domain.Entitlement, len(in.Body.Entitlements))}
-	for i, e := range in.Body.Entitlements {
-		plan.Entitlements[i] = domain.Entitlement(e)
-	}
-	req, err := changeOf(ctx, planRef(in.Key))
+func (s *service) putPlan(ctx context.Context, in *putPlanRequest) (*definedAnswer[domain.Plan], error) {
+	plan, err := as[domain.Plan](in.Body)
 	if err != nil {
 		return nil, err
 	}
-	plan, created, err := s.Catalogue.PutPlan(ctx, req, plan)
-	return &planAnswer{Status: putStatus(created), Body: planBody(plan)}, err
+	plan.Key = string(in.Key)
+	return s.plans().define(ctx, plan)
 }
 
 func (s *service) listPlans(ctx context.Context, in *struct{ Paging }) (*listed[domain.Plan], error) {
-	return listCatalogue(list{"plans"}, in.Paging, func(p commands.Page) ([]domain.Plan, error) { return s.Reader.Plans(ctx, p) },
-		func(p *domain.Plan) string { *p = planBody(*p); return p.Key })
+	return s.plans().page(ctx, in.Paging)
 }
 
-func (s *service) getPlan(ctx context.Context, in *struct{ PlanPath }) (*planAnswer, error) {
-	tag, err := s.tagOf(ctx, planRef(in.Key))
-	if err != nil {
-		return nil, err
-	}
-	p, err := present(s.Reader.Plan(ctx, in.Key))("plan_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &planAnswer{http.StatusOK, tag, planBody(*p)}, nil
+func (s *service) getPlan(ctx context.Context, in *struct{ PlanPath }) (*definedAnswer[domain.Plan], error) {
+	return s.plans().read(ctx, s, string(in.Key), absent("plan_not_found"))
 }
 
 type planSubscriptionsRequest struct {
@@ -99,12 +75,13 @@ type planSubscriptionsRequest struct {
 }
 
 func (s *service) listPlanSubscriptions(ctx context.Context, in *planSubscriptionsRequest) (*listed[domain.Subscription], error) {
-	if _, err := present(s.Reader.Plan(ctx, in.Key))("plan_not_found"); err != nil {
+	key := string(in.Key)
+	if _, err := present(s.Reader.Plan(ctx, key))("plan_not_found"); err != nil {
 		return nil, err
 	}
-	return listCatalogue(list{"subscriptions of a plan", in.Key, in.Snapshot}, in.Paging,
+	return listCatalogue(list{"subscriptions of a plan", key, in.Snapshot}, in.Paging,
 		func(p commands.Page) ([]domain.Subscription, error) {
-			return s.Reader.SubscriptionsOfPlan(ctx, in.Key, in.Snapshot != "", p)
+			return s.Reader.SubscriptionsOfPlan(ctx, key, in.Snapshot != "", p)
 		},
-		func(v *domain.Subscription) string { *v = subscriptionBody(*v); return v.ID.String() })
+		func(v *domain.Subscription) string { return v.ID.String() })
 }

@@ -27,7 +27,7 @@ func (s *service) priceOperations(t *site) {
 
 // PricePath names a price.
 type PricePath struct {
-	PriceKey string `path:"priceKey" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" doc:"The key of the price."`
+	PriceKey catalogueKey `path:"priceKey" doc:"The key of the price."`
 }
 
 func (s *service) prices() defined[domain.Price] {
@@ -61,7 +61,7 @@ func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*definedAn
 	if err != nil {
 		return nil, err
 	}
-	price.Key = in.PriceKey
+	price.Key = string(in.PriceKey)
 	return s.prices().define(ctx, price)
 }
 
@@ -73,15 +73,16 @@ func (s *service) listPriceVersions(ctx context.Context, in *struct {
 	PricePath
 	Paging
 }) (*listed[domain.Price], error) {
-	if _, err := present(s.Reader.Price(ctx, in.PriceKey))("price_not_found"); err != nil {
+	key := string(in.PriceKey)
+	if _, err := present(s.Reader.Price(ctx, key))("price_not_found"); err != nil {
 		return nil, err
 	}
-	return listCatalogue(list{"price versions", in.PriceKey}, in.Paging, func(p commands.Page) ([]domain.Price, error) {
+	return listCatalogue(list{"price versions", key}, in.Paging, func(p commands.Page) ([]domain.Price, error) {
 		after, err := versionOf(p.After)
 		if err != nil {
 			return nil, err
 		}
-		return s.Reader.PriceVersions(ctx, in.PriceKey, after, p.Limit)
+		return s.Reader.PriceVersions(ctx, key, after, p.Limit)
 	}, func(p *domain.Price) string { return strconv.FormatInt(p.Version, 10) })
 }
 
@@ -98,5 +99,5 @@ func versionOf(after string) (int64, error) {
 }
 
 func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*definedAnswer[domain.Price], error) {
-	return s.prices().read(ctx, s, in.PriceKey)
+	return s.prices().read(ctx, s, string(in.PriceKey), absent("price_not_found"))
 }

@@ -16,9 +16,9 @@ type evaluateRequest struct {
 	Body struct {
 		PeriodKey string       `json:"periodKey" pattern:"^([0-9]{4}(-[0-9]{2})?|lifetime)$" doc:"A month, a year or lifetime." example:"2026-10"`
 		Price     *inlinePrice `json:"price,omitempty" doc:"A price that is not defined; needs feature."`
-		PriceKey  string       `json:"priceKey,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$" doc:"A defined price, instead of price."`
+		PriceKey  catalogueKey `json:"priceKey,omitempty" doc:"A defined price, instead of price."`
 		Version   *int64       `json:"version,omitempty" minimum:"1" nullable:"true" doc:"Its version; left out: the current one."`
-		Feature   string       `json:"feature,omitempty" pattern:"^[a-z][a-z0-9_.-]{0,63}$" doc:"The feature whose lines are evaluated; left out: those that are charged by a version of priceKey."`
+		Feature   lookupKey    `json:"feature,omitempty" doc:"The feature whose lines are evaluated; left out: those that are charged by a version of priceKey."`
 		TenantID  string       `json:"tenantId,omitempty" format:"uuid" doc:"Of this tenant only."`
 		Position  string       `json:"position,omitempty" doc:"The usage as known at a position of the tenant." example:"17-4711"`
 		RebuildID string       `json:"rebuildId,omitempty" format:"uuid" doc:"The figures of a rebuild of usage_aggregates that is READY."`
@@ -48,7 +48,7 @@ func (s *service) evaluatePrice(ctx context.Context, in *evaluateRequest) (*eval
 	if err != nil {
 		return nil, err
 	}
-	l := list{"evaluations", e.PeriodKey, in.Body.PriceKey, e.Feature, in.Body.TenantID, in.Body.Position, in.Body.RebuildID}
+	l := list{"evaluations", e.PeriodKey, e.Version.Key, e.Feature, in.Body.TenantID, in.Body.Position, in.Body.RebuildID}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (s *service) evaluatePrice(ctx context.Context, in *evaluateRequest) (*eval
 // evaluation checks a request. A position names events of one tenant.
 func (s *service) evaluation(ctx context.Context, in *evaluateRequest) (e periods.Evaluation, err error) {
 	b := &in.Body
-	e = periods.Evaluation{PeriodKey: b.PeriodKey, Feature: b.Feature, Limit: in.Limit, Version: domain.PriceVersion{Key: b.PriceKey}}
+	e = periods.Evaluation{PeriodKey: b.PeriodKey, Feature: string(b.Feature), Limit: in.Limit, Version: domain.PriceVersion{Key: string(b.PriceKey)}}
 	if refusal := domain.CheckUsagePeriod(b.PeriodKey); refusal != nil {
 		return e, refusal
 	}
@@ -124,7 +124,7 @@ func (s *service) priceOf(ctx context.Context, in *evaluateRequest, e *periods.E
 		e.Version.Version = *in.Body.Version
 		return nil
 	}
-	p, err := present(s.Reader.Price(ctx, in.Body.PriceKey))("price_not_found")
+	p, err := present(s.Reader.Price(ctx, e.Version.Key))("price_not_found")
 	if err == nil {
 		e.Version.Version = p.Version
 	}

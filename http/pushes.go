@@ -107,7 +107,7 @@ func (s *service) setBilling(ctx context.Context, tenant string, to *events.Bill
 		return nil, err
 	}
 	t, err := s.Pushes.SetBilling(ctx, req, id, to)
-	return &tenantAnswer{Body: tenantBody(t)}, err
+	return &tenantAnswer{Body: t}, err
 }
 
 type pushesRequest struct {

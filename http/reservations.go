@@ -148,8 +148,8 @@ func (s *service) release(w http.ResponseWriter, r *http.Request) error {
 // featureIn returns the feature in the path.
 func featureIn(r *http.Request) (string, error) {
 	feature := pathValue(r, "feature")
-	if !isFeature(feature) {
-		return "", &domain.Error{Code: "feature_invalid", Message: "a feature matches ^[a-z][a-z0-9_.-]{0,63}$"}
+	if refusal := domain.CheckFeatureKey(feature, ""); refusal != nil {
+		return "", refusal
 	}
 	return feature, nil
 }
@@ -214,7 +214,7 @@ func (s *service) getReservation(ctx context.Context, in *reservationRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if !isFeature(in.Feature) || !domain.IsReservationID([]byte(in.ReservationID)) {
+	if !domain.IsLookupKey(in.Feature) || !domain.IsReservationID([]byte(in.ReservationID)) {
 		return nil, domain.ReservationNotFound()
 	}
 	found, err := s.Reads.Entitlements.Reservations(ctx, v, entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, ID: in.ReservationID, Limit: 1})
@@ -235,10 +235,10 @@ type newReservation struct {
 }
 
 type newHeldItem struct {
-	Feature       string `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
-	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
-	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
-	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
+	Feature       lookupKey `json:"feature"`
+	ReservationID string    `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
+	Amount        int64     `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
+	TTLSeconds    int       `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
 }
 
 type newReservations struct {

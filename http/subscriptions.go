@@ -38,14 +38,6 @@ func subscriptionRef(id uuid.UUID) commands.Ref {
 	return commands.Ref{Of: commands.EntitySubscription, ID: id.String()}
 }
 
-func subscriptionBody(s domain.Subscription) domain.Subscription {
-	s.CreatedAt, s.StartsAt = s.CreatedAt.UTC(), s.StartsAt.UTC()
-	if s.Entitlements == nil {
-		s.Entitlements = []domain.Grant{}
-	}
-	return s
-}
-
 type createSubscriptionRequest struct {
 	TenantPath
 	Idempotent
@@ -93,7 +85,7 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 	if err := s.Reads.Entitlements.AwaitGrants(ctx, changed.TenantID); err != nil {
 		s.log.DebugContext(ctx, "a subscription was answered before checks see it", "tenant", changed.TenantID, "error", err)
 	}
-	return &subscriptionAnswer{Body: subscriptionBody(changed)}, nil
+	return &subscriptionAnswer{Body: changed}, nil
 }
 
 // confirm waits until checks on this instance see a change. The change is already
@@ -113,7 +105,7 @@ func (s *service) listSubscriptions(ctx context.Context, in *tenantListRequest) 
 	}
 	return listCatalogue(list{"subscriptions", tenant.ID.String()}, in.Paging,
 		func(p commands.Page) ([]domain.Subscription, error) { return s.Reader.Subscriptions(ctx, tenant.ID, p) },
-		func(v *domain.Subscription) string { *v = subscriptionBody(*v); return v.ID.String() })
+		func(v *domain.Subscription) string { return v.ID.String() })
 }
 
 type SubscriptionPath struct {
@@ -141,7 +133,7 @@ func (s *service) getSubscription(ctx context.Context, in *struct{ SubscriptionP
 	if err != nil {
 		return nil, err
 	}
-	return &subscriptionAnswer{tag, subscriptionBody(*found)}, nil
+	return &subscriptionAnswer{tag, *found}, nil
 }
 
 type changeSubscriptionRequest struct {

@@ -67,11 +67,6 @@ func tenantRef(id uuid.UUID) commands.Ref {
 	return commands.Ref{Of: commands.EntityTenant, ID: id.String()}
 }
 
-func tenantBody(t domain.Tenant) domain.Tenant {
-	t.CreatedAt = t.CreatedAt.UTC()
-	return t
-}
-
 type createTenantRequest struct {
 	Idempotent
 	Body struct {
@@ -94,7 +89,7 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 		Name: in.Body.Name, Class: in.Body.Class, Mode: in.Body.Mode, DataResidency: in.Body.DataResidency,
 		ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata,
 	})
-	return &tenantAnswer{Body: tenantBody(t)}, err
+	return &tenantAnswer{Body: t}, err
 }
 
 // maxSearch bounds the text of a search: no longer name or id exists.
@@ -129,11 +124,10 @@ func (s *service) listTenants(ctx context.Context, in *listTenantsRequest) (*lis
 		}
 	}
 	return listCatalogue(l, in.Paging, read,
-		func(t *domain.Tenant) string { *t = tenantBody(*t); return t.ID.String() })
+		func(t *domain.Tenant) string { return t.ID.String() })
 }
 
-// listCatalogue reads one page of a catalogue list. key returns an entry's position, and
-// may complete the entry.
+// listCatalogue reads one page of a catalogue list. key returns an entry's position.
 func listCatalogue[T any](l list, p Paging, read func(commands.Page) ([]T, error), key func(*T) string) (*listed[T], error) {
 	_, after, err := l.open(p.Cursor)
 	if err != nil {
@@ -142,9 +136,6 @@ func listCatalogue[T any](l list, p Paging, read func(commands.Page) ([]T, error
 	entries, err := read(commands.Page{Limit: p.Limit + 1, After: after})
 	if err != nil {
 		return nil, err
-	}
-	for i := range entries {
-		key(&entries[i])
 	}
 	return &listed[T]{cut(l, entries, p.Limit, key)}, nil
 }
@@ -162,7 +153,7 @@ func (s *service) getTenant(ctx context.Context, in *struct{ TenantPath }) (*ten
 	if err != nil {
 		return nil, err
 	}
-	return &tenantAnswer{tag, tenantBody(*t)}, nil
+	return &tenantAnswer{tag, *t}, nil
 }
 
 // knownTenant finds the tenant that a path or a parameter names.
@@ -238,5 +229,5 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 	t, err := s.Catalogue.ChangeTenant(ctx, req, id,
 		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency,
 			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata, LateUsage: in.Body.LateUsage, CloseAfterHours: in.Body.CloseAfterHours.sent})
-	return &tenantAnswer{Body: tenantBody(t)}, err
+	return &tenantAnswer{Body: t}, err
 }

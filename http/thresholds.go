@@ -68,9 +68,9 @@ type createThresholdRequest struct {
 	TenantPath
 	Idempotent
 	Body struct {
-		Feature *string `json:"feature,omitempty" pattern:"^[a-z][a-z0-9_.-]{0,63}$" doc:"Key of a QUOTA or METERED feature; absent: each feature, each on its own." example:"api_calls"`
-		Percent *int64  `json:"percent,omitempty" minimum:"1" maximum:"1000" doc:"A percentage of the limit, 1 to 1000; above 100 for a SOFT limit. A feature without a limit never crosses it." example:"80"`
-		Amount  *int64  `json:"amount,omitempty" minimum:"1" maximum:"9007199254740991" doc:"In place of percent: a used amount."`
+		Feature *lookupKey `json:"feature,omitempty" doc:"Key of a QUOTA or METERED feature; absent: each feature, each on its own." example:"api_calls"`
+		Percent *int64     `json:"percent,omitempty" minimum:"1" maximum:"1000" doc:"A percentage of the limit, 1 to 1000; above 100 for a SOFT limit. A feature without a limit never crosses it." example:"80"`
+		Amount  *int64     `json:"amount,omitempty" minimum:"1" maximum:"9007199254740991" doc:"In place of percent: a used amount."`
 	} `nameHint:"NewThreshold"`
 }
 
@@ -83,7 +83,7 @@ func (s *service) createThreshold(ctx context.Context, in *createThresholdReques
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Thresholds.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant, commands.NewThreshold{Feature: in.Body.Feature, Percent: in.Body.Percent, Amount: in.Body.Amount})
+	t, err := s.Thresholds.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant, commands.NewThreshold{Feature: (*string)(in.Body.Feature), Percent: in.Body.Percent, Amount: in.Body.Amount})
 	if err != nil {
 		return nil, err
 	}

@@ -205,7 +205,7 @@ type usageBatch struct {
 
 type usageEvent struct {
 	EventID       string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The producer's idempotency key, unique in the tenant; compared byte for byte."`
-	Feature       string         `json:"feature" pattern:"^[a-z][a-z0-9_.-]{0,63}$"`
+	Feature       lookupKey      `json:"feature"`
 	Amount        int64          `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Digits only. 1 or more for usage; the new amount, 0 or more, for a correction; absent for a retraction."`
 	Timestamp     string         `json:"timestamp" format:"date-time" doc:"RFC 3339 with an offset; cut to microseconds. At most 5 minutes ahead and 7 days behind. For a correction or a retraction, the time at which it was made: it counts in the period of its usage."`
 	Metadata      map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`

@@ -1,5 +1,5 @@
 -- +goose Up
--- The write model of the catalogue, changed in the transaction that appends the event of the change.
+-- The rows of the catalogue: folds of its events, by the transaction that appends them.
 
 CREATE TABLE tenants (
   id                uuid PRIMARY KEY,
@@ -104,7 +104,7 @@ CREATE TABLE api_keys (
   prefix      text NOT NULL,
   mode        text NOT NULL CHECK (mode IN ('live', 'test', 'op')),
   scopes      text[] NOT NULL,
-  secret_hash bytea NOT NULL UNIQUE,
+  secret_hash bytea UNIQUE,               -- no event has it
   created_at  timestamptz NOT NULL,
   expires_at  timestamptz,
   revoked_at  timestamptz,

@@ -196,8 +196,8 @@ func isAlphanumeric(c byte) bool {
 // bootstrapKey is the caller for the configured key. Its id is the same in every
 // deployment, so that its actions can be found in the log.
 func bootstrapKey() *domain.APIKey {
-	return &domain.APIKey{
+	return &domain.APIKey{APIKey: events.APIKey{
 		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte("meterplex:bootstrap-operator-key")), TenantID: events.Platform,
 		Name: "bootstrap operator key", Mode: "op", Scopes: commands.OperatorScopes(),
-	}
+	}}
 }

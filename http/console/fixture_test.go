@@ -17,6 +17,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -109,7 +110,7 @@ func (ring) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tena
 		return nil, nil, commands.CatalogueAt{}, nil
 	}
 	tenant := uuid.Must(uuid.NewV7())
-	return &domain.APIKey{ID: uuid.Must(uuid.NewV7()), TenantID: tenant}, &domain.Tenant{ID: tenant, Status: domain.TenantSuspended}, commands.CatalogueAt{}, nil
+	return &domain.APIKey{APIKey: events.APIKey{ID: uuid.Must(uuid.NewV7()), TenantID: tenant}}, &domain.Tenant{ID: tenant, Status: domain.TenantSuspended}, commands.CatalogueAt{}, nil
 }
 
 // memory is commands.ConsoleSessions for tests of one process.

@@ -108,11 +108,10 @@ func entitlementSubjects() []events.Subject {
 func FoldV1(f *State, e *events.Envelope) error {
 	switch e.Subject {
 	case events.SubscriptionCreated, events.SubscriptionChanged:
-		var payload events.Subscription
-		if err := json.Unmarshal(e.Payload, &payload); err != nil {
+		var s domain.Subscription
+		if err := json.Unmarshal(e.Payload, &s); err != nil {
 			return fmt.Errorf("read a subscription: %w", err)
 		}
-		s := domain.SubscriptionOf(&payload)
 		f.Granted(e.TenantID, &s)
 	case events.UsageAdmitted:
 		admitted, err := codec.AdmittedOf(e.Payload)

@@ -1,12 +1,14 @@
 package simulation
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -87,7 +89,7 @@ func (s *sim) sendWithKey(p *proc, key uuid.UUID, r request) (goesOn bool) {
 	}
 }
 
-// endKey ends a key, as commands.Catalogue does: the row and the event in one transaction under the head's lock.
+// endKey ends a key, as commands.Catalogue does: by an event, which changes the row in its transaction under the head's lock.
 func (s *sim) endKey(n int, tenant, key uuid.UUID) {
 	p := s.newProc(fmt.Sprint("end-of-key-", n))
 	p.start = func() { s.endKey(n, tenant, key) }
@@ -97,14 +99,11 @@ func (s *sim) endKey(n int, tenant, key uuid.UUID) {
 			return
 		}
 		now := time.Now()
-		ended := domain.APIKey{ID: key, TenantID: tenant, Mode: domain.ModeLive, Scopes: []string{}, Ended: true, RevokedAt: &now}
+		ended := events.APIKey{ID: key, TenantID: tenant, Mode: domain.ModeLive, Scopes: []string{}, RevokedAt: &now}
 		for to.ChangeCatalogue(p.ctx, tenant, func(tx commands.CatalogueTx) error {
 			id := p.newID()
-			if err := tx.SaveKey(ended, nil); err != nil {
-				return err
-			}
 			_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.APIKeyRevoked, TenantID: tenant, Residency: events.ResidencyUnspecified,
-				CorrelationID: tenant, Actor: actors[0], OccurredAt: now, Payload: mustJSON(ended.Payload())})
+				CorrelationID: tenant, Actor: actors[0], OccurredAt: now, Payload: mustJSON(ended)})
 			return err
 		}) != nil {
 			if !p.idle("pause", 200*time.Millisecond, never) {
@@ -117,7 +116,7 @@ func (s *sim) endKey(n int, tenant, key uuid.UUID) {
 
 // endsKey begins the statement that ends a key, and readsAdmitted the one that compares what admission saw.
 const (
-	endsKey       = "UPDATE api_keys SET expires_at"
+	endsKey       = "INSERT INTO api_keys"
 	readsAdmitted = "SELECT coalesce(k.ended, true)"
 )
 
@@ -125,10 +124,13 @@ const (
 func (tx *simTx) keyQuery(text string, args []any) *simRows {
 	switch {
 	case strings.HasPrefix(text, endsKey):
-		key := args[0].(uuid.UUID)
+		var key events.APIKey
+		if err := json.Unmarshal(args[0].(pgx.NamedArgs)["event"].(json.RawMessage), &key); err != nil {
+			panic(err)
+		}
 		return tx.later(func(tx *simTx) {
 			tx.p.s.count("key ended")
-			tx.p.s.db.ended[key] = true
+			tx.p.s.db.ended[key.ID] = true
 		})
 	case strings.HasPrefix(text, readsAdmitted):
 		out, active := simAnswer(), domain.TenantActive

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -101,15 +102,12 @@ func (s *sim) planClient(changes []planChange) {
 
 func changeLimits(p *proc, in *store.Store, c planChange) error {
 	sub := subscriptionOf(c.tenant, c.limits, false)
-	payload := mustJSON(sub.Payload())
+	payload := mustJSON(events.Subscription(*sub))
 	return in.ChangeCatalogue(p.ctx, c.tenant, func(tx commands.CatalogueTx) error {
 		id := p.newID()
-		at, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.SubscriptionChanged, TenantID: c.tenant, Residency: events.ResidencyUnspecified,
+		_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.SubscriptionChanged, TenantID: c.tenant, Residency: events.ResidencyUnspecified,
 			CorrelationID: c.tenant, Actor: actors[0], OccurredAt: time.Now(), Payload: payload})
-		if err != nil {
-			return err
-		}
-		return tx.SaveHistory(c.tenant, domain.HistoryEntry{FromPosition: at[0].Number, EffectiveFrom: time.Unix(0, 0), Subscription: sub})
+		return err
 	})
 }
 
@@ -119,11 +117,12 @@ const savesHistory = "INSERT INTO subscription_history"
 // saveHistory is the effect of COMMIT on the histories, whose rows come in the order of positions.
 func (tx *simTx) saveHistory(args []any) *simRows {
 	var sub domain.Subscription
-	if err := json.Unmarshal(args[3].([]byte), &sub); err != nil {
+	event := args[0].(pgx.NamedArgs)
+	if err := json.Unmarshal(event["event"].(json.RawMessage), &sub); err != nil {
 		panic(err)
 	}
 	held, enforced := sub.Grant(featureHeld), sub.Grant(featureEnforced)
-	c := limitChange{args[0].(uuid.UUID), args[1].(int64), planLimits{enforced: *enforced.Limit, soft: held.LimitBehavior == domain.LimitSoft}}
+	c := limitChange{sub.TenantID, event["position"].(int64), planLimits{enforced: *enforced.Limit, soft: held.LimitBehavior == domain.LimitSoft}}
 	if held.Limit != nil {
 		c.limits.held = *held.Limit
 	}

@@ -22,7 +22,7 @@ func (m *model) checkLimits() {
 			if events.PartitionOf(tenant) != p {
 				continue
 			}
-			o.Before(tenant, int16(events.SubscriptionCreated), mustJSON(subscriptionOf(tenant, firstLimits, false).Payload()))
+			o.Before(tenant, int16(events.SubscriptionCreated), mustJSON(subscriptionOf(tenant, firstLimits, false)))
 			for _, t := range thresholdsOf(tenant) {
 				changed := events.Threshold{ThresholdID: t.ID, Feature: t.Feature, Percent: t.Percent, Amount: t.Amount}
 				o.Before(tenant, int16(events.ThresholdChanged), mustJSON(changed))

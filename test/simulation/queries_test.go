@@ -42,7 +42,7 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
 		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
-		return simAnswer([]any{args[0].(uuid.UUID), "T", "small", domain.TenantActive, domain.ModeLive, events.ResidencyUnspecified, time.Unix(0, 0), []string(nil), map[string]string(nil), events.LateUsageReject, (*int)(nil), (*string)(nil), (*string)(nil), (*time.Time)(nil)})
+		return simTenant(args[0].(uuid.UUID))
 	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"),
 		strings.Contains(text, "FROM offboardings WHERE tenant_id = $1"):
 		return simAnswer() // no period is closed, and no tenant offboarded
@@ -51,6 +51,8 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 			[]string(nil), args[6], "", 0, "", "", "", time.Now(), (*time.Time)(nil)})
 	case strings.HasPrefix(text, savesHistory):
 		return tx.saveHistory(args)
+	case strings.HasPrefix(text, "INSERT INTO subscriptions"):
+		return simAnswer() // no one reads them
 	case strings.Contains(text, "FROM subscription_history"):
 		return tx.p.s.db.histories(args[0].([]uuid.UUID))
 	case strings.Contains(text, "INSERT INTO usage_aggregates AS a"):
@@ -311,4 +313,16 @@ func (s *sim) positions() string {
 		text += " " + a.p.name + " " + a.what + ";"
 	}
 	return fmt.Sprint(text, s.model.open, " clients are not done")
+}
+
+// simTenant returns the row of a tenant.
+func simTenant(id uuid.UUID) *simRows {
+	out, row := simAnswer(), []any{}
+	for column, value := range map[string]any{"id": id, "name": "T", "class": "small", "status": domain.TenantActive, "mode": domain.ModeLive,
+		"data_residency": events.ResidencyUnspecified, "created_at": time.Unix(0, 0), "external_ids": nil, "metadata": nil, "late_usage": events.LateUsageReject,
+		"close_after_hours": nil, "billing": nil, "erased_at": nil} {
+		out.columns, row = append(out.columns, pgconn.FieldDescription{Name: column}), append(row, value)
+	}
+	out.list = append(out.list, row)
+	return out
 }

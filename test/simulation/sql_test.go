@@ -30,6 +30,8 @@ type simRows struct {
 	at   int
 	err  error
 	tag  string
+
+	columns []pgconn.FieldDescription // of rows that are read by their names
 }
 
 func simAnswer(list ...[]any) *simRows {
@@ -39,7 +41,7 @@ func simAnswer(list ...[]any) *simRows {
 func (r *simRows) Close()                                       {}
 func (r *simRows) Err() error                                   { return r.err }
 func (r *simRows) CommandTag() pgconn.CommandTag                { return pgconn.NewCommandTag(r.tag) }
-func (r *simRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
+func (r *simRows) FieldDescriptions() []pgconn.FieldDescription { return r.columns }
 func (r *simRows) Conn() *pgx.Conn                              { return nil }
 func (r *simRows) Values() ([]any, error)                       { return r.list[r.at-1], nil }
 func (r *simRows) RawValues() [][]byte {
@@ -62,6 +64,9 @@ func (r *simRows) Scan(dest ...any) error {
 	}
 	if r.at == 0 && !r.Next() { // as a Row
 		return pgx.ErrNoRows
+	}
+	if row, whole := dest[0].(pgx.RowScanner); whole {
+		return row.ScanRow(r)
 	}
 	for i, d := range dest {
 		v := reflect.ValueOf(d).Elem()

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -12,15 +11,22 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 )
 
 const (
-	tenantColumns       = `id, name, class, status, mode, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, billing_provider, billing_customer, erased_at`
+	tenantColumns = `id, name, class, status, mode, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, erased_at,
+ CASE WHEN billing_provider IS NOT NULL THEN json_build_object('provider', billing_provider, 'customer', billing_customer) END AS billing`
 	featureColumns      = `lookup_key, name, type, unit, group_by, billing_event`
 	planColumns         = `key, name, entitlements`
 	priceColumns        = `key, version, name, currency, model, micro_units, package_size, tiers`
 	subscriptionColumns = `id, tenant_id, plan, status, entitlements, starts_at, created_at`
+	keyColumns          = `id, tenant_id, name, prefix, mode, scopes, created_at, expires_at, revoked_at, ended`
+
+	featureSQL = `SELECT ` + featureColumns + ` FROM features WHERE lookup_key = $1`
+	planSQL    = `SELECT ` + planColumns + ` FROM plans WHERE key = $1`
+	// priceSQL reads the present price: its last version.
+	priceSQL  = `SELECT ` + priceColumns + ` FROM prices WHERE key = $1 ORDER BY version DESC LIMIT 1`
+	pricesSQL = `SELECT DISTINCT ON (key) ` + priceColumns + ` FROM prices WHERE key > $1 ORDER BY key, version DESC LIMIT $2`
 )
 
 // one turns "no rows" into nil.
@@ -32,42 +38,6 @@ func one[T any](v *T, what string, err error) (*T, error) {
 		return nil, fmt.Errorf("reading a %s: %w", what, err)
 	}
 	return v, nil
-}
-
-func scanTenant(row pgx.Row) (*domain.Tenant, error) {
-	var t domain.Tenant
-	var provider, customer *string
-	err := row.Scan(&t.ID, &t.Name, &t.Class, &t.Status, &t.Mode, &t.DataResidency, &t.CreatedAt, &t.ExternalIDs, &t.Metadata, &t.LateUsage, &t.CloseAfterHours, &provider, &customer, &t.ErasedAt)
-	if provider != nil && customer != nil {
-		t.Billing = &events.Billing{Provider: *provider, Customer: *customer}
-	}
-	return one(&t, "tenant", err)
-}
-
-func scanFeature(row pgx.Row) (*domain.Feature, error) {
-	var f domain.Feature
-	err := row.Scan(&f.LookupKey, &f.Name, &f.Type, &f.Unit, &f.GroupBy, &f.BillingEvent)
-	return one(&f, "feature", err)
-}
-
-func scanPlan(row pgx.Row) (*domain.Plan, error) {
-	var p domain.Plan
-	var entitlements []byte
-	err := row.Scan(&p.Key, &p.Name, &entitlements)
-	if err == nil {
-		err = json.Unmarshal(entitlements, &p.Entitlements)
-	}
-	return one(&p, "plan", err)
-}
-
-func scanSubscription(row pgx.Row) (*domain.Subscription, error) {
-	var s domain.Subscription
-	var entitlements []byte
-	err := row.Scan(&s.ID, &s.TenantID, &s.Plan, &s.Status, &entitlements, &s.StartsAt, &s.CreatedAt)
-	if err == nil {
-		err = json.Unmarshal(entitlements, &s.Entitlements)
-	}
-	return one(&s, "subscription", err)
 }
 
 // Catalogue implements commands.CatalogueReader over the tables.
@@ -138,6 +108,11 @@ func find[T any](ctx context.Context, db querier, rowTo pgx.RowToFunc[T], sql st
 	if err != nil {
 		return nil, err
 	}
+	return firstRow(rows, rowTo)
+}
+
+// firstRow reads the first row by rowTo; nil without one.
+func firstRow[T any](rows pgx.Rows, rowTo pgx.RowToFunc[T]) (*T, error) {
 	v, err := pgx.CollectOneRow(rows, rowTo)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -153,7 +128,7 @@ func afterID(p commands.Page) uuid.UUID {
 
 // Tenants lists by id.
 func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tenant, error) {
-	return list(ctx, c, scanned(scanTenant), `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
 }
 
 // findTenantsSQL walks the tenants in the order of the list and stops after a page. A text within a name is in no index without
@@ -164,49 +139,43 @@ const findTenantsSQL = `SELECT ` + tenantColumns + ` FROM tenants
 
 // FindTenants lists by id.
 func (c *Catalogue) FindTenants(ctx context.Context, text string, p commands.Page) ([]domain.Tenant, error) {
-	return list(ctx, c, scanned(scanTenant), findTenantsSQL, afterID(p), p.Limit, text)
+	return list(ctx, c, pgx.RowToStructByName[domain.Tenant], findTenantsSQL, afterID(p), p.Limit, text)
 }
 
 // Tenant returns a tenant, or nil.
 func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
-	return get(ctx, c, scanned(scanTenant), `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, id)
+	return get(ctx, c, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)
 }
 
 // TenantOfExternalID returns the tenant with an external id, or nil.
 func (c *Catalogue) TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error) {
-	return get(ctx, c, scanned(scanTenant), `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
+	return get(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
 }
 
 // Keys lists a tenant's keys by id; the platform's keys are those of operators.
 func (c *Catalogue) Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error) {
-	return list(ctx, c, scanned(scanKey), `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // Features lists by lookup key.
 func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Feature, error) {
-	return list(ctx, c, scanned(scanFeature), `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.Feature], `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
 }
 
 // Feature returns a feature, or nil.
 func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feature, error) {
-	return get(ctx, c, scanned(scanFeature), `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey)
+	return get(ctx, c, pgx.RowToStructByName[domain.Feature], featureSQL, lookupKey)
 }
 
 // Plans lists by key.
 func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, error) {
-	return list(ctx, c, scanned(scanPlan), `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.Plan], `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
 }
 
 // Plan returns a plan, or nil.
 func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
-	return get(ctx, c, scanned(scanPlan), `SELECT `+planColumns+` FROM plans WHERE key = $1`, key)
+	return get(ctx, c, pgx.RowToStructByName[domain.Plan], planSQL, key)
 }
-
-// priceSQL reads the present price: its last version.
-const (
-	priceSQL  = `SELECT ` + priceColumns + ` FROM prices WHERE key = $1 ORDER BY version DESC LIMIT 1`
-	pricesSQL = `SELECT DISTINCT ON (key) ` + priceColumns + ` FROM prices WHERE key > $1 ORDER BY key, version DESC LIMIT $2`
-)
 
 // Prices lists by key.
 func (c *Catalogue) Prices(ctx context.Context, p commands.Page) ([]domain.Price, error) {
@@ -218,11 +187,6 @@ func (c *Catalogue) Price(ctx context.Context, key string) (*domain.Price, error
 	return get(ctx, c, pgx.RowToStructByName[domain.Price], priceSQL, key)
 }
 
-// Price implements commands.CatalogueTx.
-func (t *changeTx) Price(key string) (*domain.Price, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Price], priceSQL, key)
-}
-
 // PriceVersions lists the versions of a price.
 func (c *Catalogue) PriceVersions(ctx context.Context, key string, after int64, limit int) ([]domain.Price, error) {
 	return list(ctx, c, pgx.RowToStructByName[domain.Price], `SELECT `+priceColumns+` FROM prices WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
@@ -230,7 +194,7 @@ func (c *Catalogue) PriceVersions(ctx context.Context, key string, after int64, 
 
 // Subscriptions lists a tenant's subscriptions by id.
 func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
-	return list(ctx, c, scanned(scanSubscription), `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }
 
 // subscriptionsOfPlanSQL compares the members that a snapshot copies from its plan; members that were added later may be absent. No index has the
@@ -243,10 +207,10 @@ const subscriptionsOfPlanSQL = `SELECT ` + subscriptionColumns + ` FROM subscrip
 
 // SubscriptionsOfPlan lists by id.
 func (c *Catalogue) SubscriptionsOfPlan(ctx context.Context, plan string, older bool, p commands.Page) ([]domain.Subscription, error) {
-	return list(ctx, c, scanned(scanSubscription), subscriptionsOfPlanSQL, plan, afterID(p), older, p.Limit)
+	return list(ctx, c, pgx.RowToStructByName[domain.Subscription], subscriptionsOfPlanSQL, plan, afterID(p), older, p.Limit)
 }
 
 // Subscription returns a tenant's subscription, or nil.
 func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
-	return get(ctx, c, scanned(scanSubscription), `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
+	return get(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
@@ -39,15 +40,18 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 // A reader sees the old state while a change commits, and never after the change is answered.
 func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 	s, _, _, database := openStore(t)
-	tenant := domain.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: "eu", CreatedAt: time.Now(), LateUsage: events.LateUsageReject}
+	tenant := events.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: "eu", CreatedAt: time.Now(), LateUsage: events.LateUsageReject}
 	secret := [32]byte{1}
 	save := func(key bool) error {
 		return s.ChangeCatalogue(context.Background(), tenant.ID, func(tx commands.CatalogueTx) error {
-			if err := tx.SaveTenant(tenant); err != nil || !key {
+			if err := appendNoun(tx, events.TenantChanged, tenant.ID, tenant); err != nil || !key {
 				return err
 			}
-			return tx.SaveKey(domain.APIKey{ID: tenant.ID, TenantID: tenant.ID, Name: "k", Prefix: "mp_live_", Mode: "live",
-				Scopes: commands.TenantScopes(), CreatedAt: tenant.CreatedAt}, secret[:])
+			if err := appendNoun(tx, events.APIKeyCreated, tenant.ID, events.APIKey{ID: tenant.ID, TenantID: tenant.ID, Name: "k", Prefix: "mp_live_", Mode: "live",
+				Scopes: commands.TenantScopes(), CreatedAt: tenant.CreatedAt}); err != nil {
+				return err
+			}
+			return tx.SaveSecret(tenant.ID, secret[:])
 		})
 	}
 	must.OK(t, save(true))
@@ -87,4 +91,16 @@ func TestTheCommandRouterStartsTheWorkersOfRequests(t *testing.T) {
 	if want := []string{"replay", "rebuild", "rebuild"}; !slices.Equal(started, want) {
 		t.Errorf("started %q, want %q", started, want)
 	}
+}
+
+// appendNoun appends an event of a tenant's noun, which changes its row.
+func appendNoun(tx commands.Tx, subject events.Subject, tenant uuid.UUID, payload any) error {
+	body, err := codec.EncodePayload(subject, payload)
+	if err != nil {
+		return err
+	}
+	id := newID()
+	_, err = tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: subject, TenantID: tenant, Residency: events.ResidencyUnspecified,
+		CorrelationID: id, Actor: events.Actor{Type: "service", ID: "test"}, OccurredAt: time.Now().UTC(), Payload: body})
+	return err
 }

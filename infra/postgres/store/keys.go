@@ -61,26 +61,12 @@ func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain
 	return kt.key, kt.tenant, seen, unavailable(err)
 }
 
-const keyColumns = `id, tenant_id, name, prefix, mode, scopes, created_at, expires_at, revoked_at, ended`
-
-func scanKey(row pgx.Row) (*domain.APIKey, error) {
-	var k domain.APIKey
-	err := row.Scan(&k.ID, &k.TenantID, &k.Name, &k.Prefix, &k.Mode, &k.Scopes, &k.CreatedAt, &k.ExpiresAt, &k.RevokedAt, &k.Ended)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading a key: %w", err)
-	}
-	return &k, nil
-}
-
 func loadKey(ctx context.Context, pool postgres.Pool, hash [32]byte) (keyAndTenant, error) {
-	key, err := scanKey(pool.QueryRow(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE secret_hash = $1`, hash[:]))
+	key, err := find(ctx, pool, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE secret_hash = $1`, hash[:])
 	if err != nil || key == nil || key.TenantID == uuid.Nil {
 		return keyAndTenant{key: key}, err
 	}
-	tenant, err := scanTenant(pool.QueryRow(ctx, `SELECT `+tenantColumns+` FROM tenants WHERE id = $1`, key.TenantID))
+	tenant, err := find(ctx, pool, pgx.RowToStructByName[domain.Tenant], tenantSQL, key.TenantID)
 	if tenant != nil {
 		tenant.ExternalIDs, tenant.Metadata = nil, nil // no request with a key needs them: the cache stays small
 	}

@@ -183,18 +183,10 @@ func snapshotsOf(ctx context.Context, tx querier, tenant uuid.UUID) ([]domain.Cl
 // UsableKeys implements commands.OffboardingTx.
 func (t offboardingTx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
+	if err == nil {
+		keys, err = pgx.CollectRows(rows, pgx.RowToStructByName[domain.APIKey])
+	}
 	if err != nil {
-		return nil, fmt.Errorf("reading keys: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		k, err := scanKey(rows)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, *k)
-	}
-	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("reading keys: %w", err)
 	}
 	return keys, nil

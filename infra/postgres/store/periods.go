@@ -50,7 +50,7 @@ type periodTx struct {
 func (t *periodTx) hold(admitted *eventlog.LockedRead) error {
 	return t.log.LockHeads(t.ctx, t.tx, []int16{t.partition}, admitted,
 		&eventlog.LockedRead{Statement: eventlog.Statement{SQL: tenantSQL, Args: []any{t.of}}, Scan: func(rows pgx.Rows) (err error) {
-			t.tenant, err = scanTenant(postgres.OneRow{Rows: rows})
+			t.tenant, err = firstRow(rows, pgx.RowToStructByName[domain.Tenant])
 			return err
 		}},
 		&eventlog.LockedRead{Statement: eventlog.Statement{SQL: periodChangesSQL, Args: []any{[]uuid.UUID{t.of}}}, Scan: func(rows pgx.Rows) (err error) {

@@ -4,7 +4,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -216,7 +215,7 @@ func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
 	}
 	t.appended = append(t.appended, list...)
 	for i := range list {
-		t.fold(&list[i])
+		t.fold(&list[i], positions[i])
 	}
 	return positions, nil
 }
@@ -238,30 +237,7 @@ func (t *changeTx) SaveAnswer(key string, a commands.Answer) error {
 const tenantSQL = `SELECT ` + tenantColumns + ` FROM tenants WHERE id = $1`
 
 func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
-	return scanTenant(t.tx.QueryRow(t.ctx, tenantSQL, id))
-}
-
-func (t *changeTx) SaveTenant(v domain.Tenant) error {
-	t.concerns(v.ID)
-	if v.Metadata == nil {
-		v.Metadata = map[string]string{}
-	}
-	var to events.Billing
-	if v.Billing != nil {
-		to = *v.Billing
-	}
-	return t.exec("tenant", `INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata, late_usage, close_after_hours, billing_provider, billing_customer, mode, erased_at)
- VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULLIF($10, ''), NULLIF($11, ''), $12, $13)
- ON CONFLICT (id) DO UPDATE SET name = excluded.name, class = excluded.class, status = excluded.status, data_residency = excluded.data_residency, metadata = excluded.metadata,
-  late_usage = excluded.late_usage, close_after_hours = excluded.close_after_hours, billing_provider = excluded.billing_provider, billing_customer = excluded.billing_customer,
-  erased_at = excluded.erased_at`,
-		v.ID, v.Name, v.Class, v.Status, v.DataResidency, v.CreatedAt, v.Metadata, v.LateUsage, v.CloseAfterHours, to.Provider, to.Customer, v.Mode, v.ErasedAt)
-}
-
-// SavePolicy implements commands.TenantTx.
-func (t *changeTx) SavePolicy(v domain.Tenant, from int64) error {
-	return t.exec("tenant's policy", `INSERT INTO tenant_policies (tenant_id, from_position, late_usage, close_after_hours) VALUES ($1, $2, $3, $4)`,
-		v.ID, from, v.LateUsage, v.CloseAfterHours)
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)
 }
 
 // SaveExternalIDs locks the table, so that changes which exchange ids do not deadlock and the look-up sees every id.
@@ -275,7 +251,6 @@ func (t *changeTx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string
 	for _, change := range []string{
 		`DELETE FROM tenant_external_ids WHERE tenant_id = $1 AND external_id <> ALL (coalesce($2::text[], '{}'))`,
 		`INSERT INTO tenant_external_ids (tenant_id, external_id) SELECT $1, unnest($2::text[]) EXCEPT SELECT tenant_id, external_id FROM tenant_external_ids WHERE tenant_id = $1`,
-		`UPDATE tenants SET external_ids = coalesce($2::text[], '{}') WHERE id = $1`,
 	} {
 		t.queue("tenant's external ids", change, tenant, ids)
 	}
@@ -283,87 +258,42 @@ func (t *changeTx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string
 }
 
 func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {
-	return scanKey(t.tx.QueryRow(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE id = $1`, id))
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE id = $1`, id)
 }
 
-func (t *changeTx) SaveKey(k domain.APIKey, secretHash []byte) error {
-	t.concerns(k.TenantID)
-	if secretHash == nil {
-		return t.exec("key", `UPDATE api_keys SET expires_at = $2, revoked_at = $3, ended = $4 WHERE id = $1`, k.ID, k.ExpiresAt, k.RevokedAt, k.Ended)
-	}
-	return t.exec("key", `INSERT INTO api_keys (`+keyColumns+`, secret_hash) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-		k.ID, k.TenantID, k.Name, k.Prefix, k.Mode, k.Scopes, k.CreatedAt, k.ExpiresAt, k.RevokedAt, k.Ended, secretHash)
+func (t *changeTx) SaveSecret(key uuid.UUID, hash []byte) error {
+	return t.exec("key", `UPDATE api_keys SET secret_hash = $2 WHERE id = $1`, key, hash)
 }
 
 func (t *changeTx) Feature(lookupKey string) (*domain.Feature, error) {
-	return scanFeature(t.tx.QueryRow(t.ctx, `SELECT `+featureColumns+` FROM features WHERE lookup_key = $1`, lookupKey))
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Feature], featureSQL, lookupKey)
 }
 
-func (t *changeTx) SaveFeature(f domain.Feature) error {
-	return t.exec("feature", `INSERT INTO features (`+featureColumns+`) VALUES ($1, $2, $3, $4, coalesce($5::text[], '{}'), $6)
- ON CONFLICT (lookup_key) DO UPDATE SET name = excluded.name, type = excluded.type, unit = excluded.unit, group_by = excluded.group_by, billing_event = excluded.billing_event`,
-		f.LookupKey, f.Name, f.Type, f.Unit, f.GroupBy, f.BillingEvent)
-}
-
-// SaveGrouping lets a later grouping begin after all usage that is recorded, whose time may be of a server with another
+// GroupingSince returns a time after all usage that is recorded, whose time may be of a server with another
 // clock, and after the groupings before it.
-func (t *changeTx) SaveGrouping(g domain.Grouping) (since time.Time, err error) {
-	const first = `INSERT INTO feature_groupings (feature, since, keys) VALUES ($1, $2, coalesce($3::text[], '{}'))
- ON CONFLICT (feature, since) DO UPDATE SET keys = excluded.keys RETURNING since`
-	const later = `INSERT INTO feature_groupings (feature, since, keys)
- SELECT $1, greatest($2::timestamptz, (SELECT max(recorded_at) FROM log_heads) + $4::interval,
-  (SELECT max(since) FROM feature_groupings WHERE feature = $1) + interval '1 microsecond'), coalesce($3::text[], '{}') RETURNING since`
-	if g.Since.IsZero() {
-		err = t.tx.QueryRow(t.ctx, first, g.Feature, g.Since, g.Keys).Scan(&since)
-	} else {
-		err = t.tx.QueryRow(t.ctx, later, g.Feature, g.Since, g.Keys, domain.GroupingDelay).Scan(&since)
-	}
-	if err != nil {
-		return since, fmt.Errorf("keeping a grouping: %w", err)
+func (t *changeTx) GroupingSince(feature string, since time.Time) (time.Time, error) {
+	const sql = `SELECT greatest($2::timestamptz, (SELECT max(recorded_at) FROM log_heads) + $3::interval,
+ (SELECT max(since) FROM feature_groupings WHERE feature = $1) + interval '1 microsecond')`
+	if err := t.tx.QueryRow(t.ctx, sql, feature, since, domain.GroupingDelay).Scan(&since); err != nil {
+		return since, fmt.Errorf("reading the time of a grouping: %w", err)
 	}
 	return since, nil
 }
 
 func (t *changeTx) Plan(key string) (*domain.Plan, error) {
-	return scanPlan(t.tx.QueryRow(t.ctx, `SELECT `+planColumns+` FROM plans WHERE key = $1`, key))
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Plan], planSQL, key)
 }
 
-func (t *changeTx) SavePlan(p domain.Plan) error {
-	entitlements, err := json.Marshal(p.Entitlements)
-	if err != nil {
-		return fmt.Errorf("encoding a plan: %w", err)
-	}
-	return t.exec("plan", `INSERT INTO plans (`+planColumns+`) VALUES ($1, $2, $3)
- ON CONFLICT (key) DO UPDATE SET name = excluded.name, entitlements = excluded.entitlements`, p.Key, p.Name, entitlements)
+// Price implements commands.CatalogueTx.
+func (t *changeTx) Price(key string) (*domain.Price, error) {
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Price], priceSQL, key)
 }
 
 func (t *changeTx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
-	return scanSubscription(t.tx.QueryRow(t.ctx, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`, id))
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`, id)
 }
 
 func (t *changeTx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
-	return scanSubscription(t.tx.QueryRow(t.ctx, `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND status IN ('ACTIVE', 'TRIALING')`, tenant))
-}
-
-func (t *changeTx) SaveSubscription(s domain.Subscription) error {
-	entitlements, err := json.Marshal(s.Entitlements)
-	if err != nil {
-		return fmt.Errorf("encoding a subscription: %w", err)
-	}
-	return t.exec("subscription", `INSERT INTO subscriptions (`+subscriptionColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)
- ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, status = excluded.status, entitlements = excluded.entitlements`,
-		s.ID, s.TenantID, s.Plan, s.Status, entitlements, s.StartsAt, s.CreatedAt)
-}
-
-func (t *changeTx) SaveHistory(tenant uuid.UUID, e domain.HistoryEntry) error {
-	t.concerns(tenant)
-	var snapshot []byte
-	if e.Subscription != nil {
-		var err error
-		if snapshot, err = json.Marshal(e.Subscription); err != nil {
-			return fmt.Errorf("encoding a subscription: %w", err)
-		}
-	}
-	return t.exec("subscription's history", `INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot) VALUES ($1, $2, $3, $4)`,
-		tenant, e.FromPosition, e.EffectiveFrom, snapshot)
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription],
+		`SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND status IN ('ACTIVE', 'TRIALING')`, tenant)
 }

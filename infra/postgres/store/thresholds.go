@@ -47,17 +47,6 @@ func (t *changeTx) CountThresholds(tenant uuid.UUID) (n int, err error) {
 	return n, nil
 }
 
-// AddThreshold implements commands.ThresholdTx.
-func (t *changeTx) AddThreshold(v domain.Threshold) error {
-	return t.exec("threshold", `INSERT INTO thresholds (`+thresholdColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		v.ID, v.TenantID, v.Feature, v.Percent, v.Amount, v.Position.Number, v.CreatedAt)
-}
-
-// RemoveThreshold implements commands.ThresholdTx.
-func (t *changeTx) RemoveThreshold(id uuid.UUID, at events.Position) error {
-	return t.exec("threshold", `UPDATE thresholds SET removed = $2 WHERE id = $1`, id, at.Number)
-}
-
 // Threshold implements commands.ThresholdReader.
 func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.Threshold, error) {
 	return get(ctx, c, scanned(scanThreshold), thresholdSQL, id, tenant)

@@ -56,7 +56,7 @@ func (f *hookFixture) tenant() uuid.UUID {
 	f.Helper()
 	id := newID()
 	must.OK(f, f.store.ChangeCatalogue(f.Context(), id, func(tx commands.CatalogueTx) error {
-		return tx.SaveTenant(domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: events.ResidencyUnspecified, CreatedAt: time.Now(), LateUsage: events.LateUsageReject})
+		return appendNoun(tx, events.TenantCreated, id, events.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: events.ResidencyUnspecified, CreatedAt: time.Now(), LateUsage: events.LateUsageReject})
 	}))
 	return id
 }

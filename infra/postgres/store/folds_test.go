@@ -1,0 +1,140 @@
+package store
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/internal/must"
+)
+
+// foldedTables are the tables whose rows follow from the log.
+var foldedTables = []string{"tenants", "tenant_policies", "api_keys", "features", "feature_groupings", "plans", "prices", "subscriptions", "subscription_history", "thresholds"}
+
+// P5: the rows of the catalogue are those that its events give in empty tables.
+func TestP5_TheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
+	s, log, pool, _ := openStore(t)
+	changeEachNoun(t, s)
+	tx, err := pool.Begin(t.Context())
+	must.OK(t, err)
+	defer tx.Rollback(t.Context())
+	for _, table := range foldedTables {
+		must.Exec(t, tx, `CREATE TEMP TABLE `+table+` (LIKE public.`+table+` INCLUDING ALL) ON COMMIT DROP`) // statements find it before the other
+	}
+	again := &changeTx{ctx: t.Context(), tx: eventlog.In(tx)}
+	for p := range int16(events.Partitions) {
+		list, err := log.Read(t.Context(), p, 0, 1<<40, 10_000)
+		must.OK(t, err)
+		for i := range list {
+			e := &list[i]
+			again.fold(&events.Pending{Subject: e.Subject, TenantID: e.TenantID, OccurredAt: e.OccurredAt, Payload: e.Payload}, e.Position)
+		}
+	}
+	must.OK(t, again.tx.Flush(t.Context()))
+	for _, table := range foldedTables {
+		const members = `to_jsonb(r) - 'secret_hash'`
+		var rows, differ int
+		must.OK(t, tx.QueryRow(t.Context(), strings.NewReplacer("{row}", members, "{table}", table).Replace(`SELECT (SELECT count(*) FROM public.{table}),
+ (SELECT count(*) FROM (SELECT {row} FROM public.{table} r EXCEPT ALL SELECT {row} FROM pg_temp.{table} r) x) +
+ (SELECT count(*) FROM (SELECT {row} FROM pg_temp.{table} r EXCEPT ALL SELECT {row} FROM public.{table} r) x)`)).Scan(&rows, &differ))
+		if rows == 0 || differ > 0 {
+			t.Errorf("%s has %d rows, %d differ from those of the log", table, rows, differ)
+		}
+	}
+	if n := count(t, pool, `SELECT count(*) FROM (SELECT id, unnest(external_ids) FROM tenants EXCEPT SELECT tenant_id, external_id FROM tenant_external_ids) x`); n > 0 {
+		t.Errorf("%d external ids of tenants are not in their table", n)
+	}
+	if n := count(t, pool, `SELECT count(*) FROM subscription_history WHERE snapshot::text LIKE '%reason%'`); n > 0 {
+		t.Errorf("%d rows of histories have the reason of a request", n)
+	}
+}
+
+// changeEachNoun makes and changes each noun of the catalogue, in each way that its rows depend on.
+func changeEachNoun(t *testing.T, s *Store) {
+	t.Helper()
+	c, ctx, req := catalogueOf(s), t.Context(), commands.Request{Reason: "a ticket"}
+	five, ten := int64(5), int64(10)
+	feature := func(name string, groupBy ...string) {
+		must.OK(t, third(c.PutFeature(ctx, req, domain.Feature{LookupKey: "calls", Name: name, Type: domain.FeatureQuota, Unit: "call", GroupBy: groupBy, BillingEvent: "api"})))
+	}
+	price := func(rate int64) {
+		must.OK(t, third(c.PutPrice(ctx, req, domain.Price{Key: "tiered", Name: "T", Currency: "EUR", Model: domain.PriceGraduated,
+			Tiers: []events.PriceTier{{UpTo: &five, MicroUnits: domain.MaxMicroUnits, FlatMicroUnits: 7}, {MicroUnits: rate}}})))
+	}
+	plan := func(limit *int64) {
+		must.OK(t, third(c.PutPlan(ctx, req, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{{Feature: "calls", Limit: limit, Price: "tiered"}}})))
+	}
+	feature("C", "region")
+	feature("C", "model")
+	feature("Calls", "model")
+	must.OK(t, third(c.PutFeature(ctx, req, domain.Feature{LookupKey: "sso", Name: "S", Type: domain.FeatureBoolean})))
+	must.OK(t, third(c.PutPrice(ctx, req, domain.Price{Key: "packs", Name: "P", Currency: "USD", Model: domain.PricePackage, MicroUnits: &five, PackageSize: 100})))
+	price(3)
+	plan(&ten)
+	plan(nil)
+	tenant := changeTenant(t, c, req)
+	changeKeys(t, c, req, tenant)
+	changeSubscriptions(t, c, req, tenant, func() { price(4) })
+	thresholds := &commands.Thresholds{Store: s, Now: time.Now, NewID: newID}
+	for _, in := range []commands.NewThreshold{{Percent: &ten}, {Amount: &five}} {
+		made, err := thresholds.Create(ctx, req, tenant, in)
+		must.OK(t, err)
+		if in.Amount != nil {
+			must.OK(t, thresholds.Remove(ctx, req, tenant, made.ID))
+		}
+	}
+}
+
+func changeTenant(t *testing.T, c *commands.Catalogue, req commands.Request) uuid.UUID {
+	t.Helper()
+	tenant, err := c.CreateTenant(t.Context(), req, commands.CreateTenant{Name: "T", Class: "small", ExternalIDs: []string{"crm-2", "crm-1"}, Metadata: map[string]string{"reason": "x"}})
+	must.OK(t, err)
+	none, adjust, suspended, hours, later := (*int)(nil), events.LateUsageAdjust, domain.TenantSuspended, 24, domain.TenantActive
+	three, residency := &hours, "eu"
+	for _, change := range []commands.ChangeTenant{{LateUsage: &adjust, DataResidency: &residency}, {CloseAfterHours: &three}, {Status: &suspended}, {CloseAfterHours: &none},
+		{Status: &later, ExternalIDs: &[]string{"crm-3"}, Metadata: &map[string]string{}}} {
+		_, err := c.ChangeTenant(t.Context(), req, tenant.ID, change)
+		must.OK(t, err)
+	}
+	return tenant.ID
+}
+
+func changeKeys(t *testing.T, c *commands.Catalogue, req commands.Request, tenant uuid.UUID) {
+	t.Helper()
+	end := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	for _, overlap := range []time.Duration{0, time.Hour} {
+		k, err := c.CreateKey(t.Context(), req, tenant, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}, ExpiresAt: &end})
+		must.OK(t, err)
+		_, err = c.RotateKey(t.Context(), req, tenant, k.ID, overlap)
+		must.OK(t, err)
+		if overlap > 0 {
+			must.OK(t, c.RevokeKey(t.Context(), req, tenant, k.ID))
+		}
+	}
+	_, err := c.CreateKey(t.Context(), req, events.Platform, commands.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
+	must.OK(t, err)
+}
+
+// changeSubscriptions lets one begin in the past and end, and another begin in the future. No event tells of the end of one that was not in force.
+func changeSubscriptions(t *testing.T, c *commands.Catalogue, req commands.Request, tenant uuid.UUID, priceChanges func()) {
+	t.Helper()
+	current, cancelled, expired, trialing := commands.PricesCurrent, domain.SubscriptionCancelled, domain.SubscriptionExpired, domain.SubscriptionTrialing
+	for _, starts := range []time.Duration{-time.Hour, time.Hour} {
+		at := time.Now().Add(starts).UTC().Truncate(time.Microsecond)
+		made, err := c.CreateSubscription(t.Context(), req, tenant, commands.CreateSubscription{Plan: "p", StartsAt: &at})
+		must.OK(t, err)
+		priceChanges()
+		for _, change := range []commands.ChangeSubscription{{Prices: &current}, {Status: &trialing}, {Status: &cancelled}, {Status: &expired}} {
+			_, err := c.ChangeSubscription(t.Context(), req, tenant, made.ID, change)
+			must.OK(t, err)
+		}
+	}
+}
+
+func third[A, B any](_ A, _ B, err error) error { return err }
