@@ -79,7 +79,7 @@ CREATE FUNCTION erase_events(of_tenant uuid, of_partition smallint, after bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 DECLARE
   last bigint := least(up_to, (SELECT e.up_to FROM erasures e WHERE e.tenant_id = of_tenant));
-  rows int := least(coalesce(most, 1000), 10000);
+  rows int := greatest(1, least(coalesce(most, 1000), 10000));
   archived bigint := (SELECT max(a.position) FROM event_log_rows a WHERE a.partition = of_partition AND a.tenant_id = of_tenant
     AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80);
 BEGIN
@@ -108,7 +108,9 @@ END $$;
 -- +goose StatementBegin
 CREATE FUNCTION erase_answers(of_tenant uuid, of_partition smallint, after text, most int) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
-DECLARE reached text;
+DECLARE
+  reached text;
+  rows int := greatest(1, least(coalesce(most, 1000), 10000));
 BEGIN
   IF NOT EXISTS (
     SELECT FROM erasures e JOIN tenants t ON t.id = e.tenant_id AND t.status = 'ARCHIVED'
@@ -118,13 +120,13 @@ BEGIN
     RAISE EXCEPTION 'the tenant % is not archived, or its erasure does not run', of_tenant USING ERRCODE = 'insufficient_privilege';
   END IF;
   WITH batch AS MATERIALIZED (
-    SELECT a.tenant_id, a.key FROM idempotency_answers a WHERE a.tenant_id = '00000000-0000-0000-0000-000000000000' AND a.key > after ORDER BY a.key LIMIT most),
+    SELECT a.tenant_id, a.key FROM idempotency_answers a WHERE a.tenant_id = '00000000-0000-0000-0000-000000000000' AND a.key > after ORDER BY a.key LIMIT rows),
   changed AS (UPDATE idempotency_answers a SET body = NULL, request_hash = '' FROM batch s, erasures e
     WHERE a.tenant_id = s.tenant_id AND a.key = s.key AND e.tenant_id = of_tenant AND e.state = 'RUNNING' AND a.created_at < e.requested_at AND a.request_hash <> ''
       AND coalesce(strpos(a.body::text, e.id::text), 0) = 0 -- not that to its own request
       AND (strpos(a.body::text, of_tenant::text) > 0
         OR EXISTS (SELECT FROM event_log_rows l WHERE l.partition = of_partition AND l.tenant_id = of_tenant AND l.dedupe_key = 'c/' || a.key)))
-  SELECT CASE WHEN count(*) < most THEN '' ELSE max(s.key) END INTO reached FROM batch s;
+  SELECT CASE WHEN count(*) < rows THEN '' ELSE max(s.key) END INTO reached FROM batch s;
   RETURN reached;
 END $$;
 -- +goose StatementEnd

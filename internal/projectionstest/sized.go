@@ -22,7 +22,7 @@ type Sized struct {
 	Tenant       uuid.UUID
 	Partition    int16
 	Subscription uuid.UUID
-	counted      *pgxpool.Pool // one session, so that the server's counters are those of one read
+	Counted      *pgxpool.Pool // one session, so that the server's counters are those of one read
 	Reads        *Reads
 }
 
@@ -33,6 +33,7 @@ type Written struct {
 	From, Events, Run, Rejects int
 	Features                   []string
 	Vacuum                     bool
+	Others                     int // so many other tenants, of other partitions, have the events instead
 }
 
 // writeTenant writes rows that equal the service's, column by column. $1 partition, $2 tenant,
@@ -76,10 +77,10 @@ func NewSized(t testing.TB) *Sized {
 	s.Aggregating.Consumer.Handler.(*usage.Handler).TotalsEvery = usage.DefaultTotalsEvery
 	s.Subscription = s.Subscribe(s.Tenant, May, Grant("calls", domain.ResetMonthly)).ID
 	var err error
-	s.counted, err = postgres.Open(t.Context(), postgres.Config{URL: s.URL, MaxConns: 1})
+	s.Counted, err = postgres.Open(t.Context(), postgres.Config{URL: s.URL, MaxConns: 1})
 	s.Must(err)
-	t.Cleanup(s.counted.Close)
-	s.Reads = NewReads(query.DB{Pool: s.counted}, nil, func() time.Time { return s.Now })
+	t.Cleanup(s.Counted.Close)
+	s.Reads = NewReads(query.DB{Pool: s.Counted}, nil, func() time.Time { return s.Now })
 	return s
 }
 
@@ -91,7 +92,13 @@ func (s *Sized) Write(w Written) {
 	defer conn.Close(context.Background())
 	var origin int
 	s.Must(conn.QueryRow(context.Background(), `SELECT min(id) FROM log_origins`).Scan(&origin))
-	s.Must(Second(conn.Exec(context.Background(), writeTenant, s.Partition, s.Tenant, s.Subscription, w.From, w.Events, w.Run, w.Rejects, w.Features, origin)))
+	tenants := []uuid.UUID{s.Tenant}
+	if w.Others > 0 {
+		tenants = s.others(w.Others)
+	}
+	for _, tenant := range tenants {
+		s.Must(Second(conn.Exec(context.Background(), writeTenant, events.PartitionOf(tenant), tenant, s.Subscription, w.From, w.Events, w.Run, w.Rejects, w.Features, origin)))
+	}
 	s.Drain(s.Aggregating, s.Lettering, s.Entitling, s.Summing)
 	if w.Vacuum {
 		s.Must(Second(conn.Exec(context.Background(), `VACUUM (ANALYZE) event_log_rows, dead_letter_events, usage_aggregates`)))
@@ -100,13 +107,23 @@ func (s *Sized) Write(w Written) {
 	s.EndSessions()
 }
 
+// others returns tenants of other partitions.
+func (s *Sized) others(n int) (tenants []uuid.UUID) {
+	for len(tenants) < n {
+		if id := NewID(); events.PartitionOf(id) != s.Partition {
+			tenants = append(tenants, id)
+		}
+	}
+	return tenants
+}
+
 // EndSessions ends the sessions of the consumers. The server adds up what an idle session has read only
 // some seconds later, or when the session ends: a read under way would seem to touch it.
 func (s *Sized) EndSessions() {
 	s.Helper()
 	s.Pool.Reset()
 	s.Until(func() (ended bool) {
-		s.Must(s.counted.QueryRow(context.Background(), `SELECT count(*) = 0 FROM pg_stat_activity
+		s.Must(s.Counted.QueryRow(context.Background(), `SELECT count(*) = 0 FROM pg_stat_activity
 			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&ended))
 		return ended
 	})
@@ -127,10 +144,10 @@ FROM pg_stat_user_tables s`
 func (s *Sized) touched(read func()) int64 {
 	s.Helper()
 	count := func() (n int64) {
-		s.Must(pgx.BeginFunc(context.Background(), s.counted, func(tx pgx.Tx) error {
+		s.Must(pgx.BeginFunc(context.Background(), s.Counted, func(tx pgx.Tx) error {
 			return Second(tx.Exec(context.Background(), `SELECT pg_stat_force_next_flush()`))
 		}))
-		s.Must(s.counted.QueryRow(context.Background(), readRows).Scan(&n))
+		s.Must(s.Counted.QueryRow(context.Background(), readRows).Scan(&n))
 		return n
 	}
 	before := count()

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
+	"github.com/meterplex/meterplex/projections/usage"
 )
 
 // P12: reads of one event cost the same in a long log as in a short one, with a tenant's key as
@@ -72,4 +74,63 @@ func TestP12_PagesOfUsageDoNotGrowWithTheTenant(t *testing.T) {
 			})
 		}
 	}
+}
+
+// P12: reads by keys cost the same where the planner does not know the tenant, nor its partition: it then takes a partition of any size for one row, and
+// reading it whole for as cheap as a look-up of a key.
+func TestP12_ReadsByKeysDoNotReadAnUnknownPartition(t *testing.T) {
+	s := NewSized(t)
+	s.Write(Written{Others: 5, Events: 2000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true})
+	s.Write(Written{Events: 2000, Run: 1000, Rejects: 20, Features: []string{"calls"}})
+	for key, viewer := range s.Viewers() {
+		for name, read := range readsByKeys(s, viewer) {
+			for range 2 {
+				s.AtMost(1500, name+" by a key of the "+key, func() {
+					if err := read(); err != nil {
+						t.Errorf("%s: %v", name, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// readsByKeys are the reads that find events by their keys, or by a range of keys.
+func readsByKeys(s *Sized, viewer query.Viewer) map[string]func() error {
+	reads := map[string]func() error{
+		"conflicts": func() error {
+			_, err := s.Reads.Conflicts(s.Context(), viewer, s.Tenant, 100, "", query.Wait{})
+			return err
+		},
+		"a stream": func() error {
+			_, err := s.Reads.Events(s.Context(), viewer, audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &s.Tenant, Stream: audit.Stream{Kind: "usage", ID: "e-1019"}}, Limit: 100})
+			return err
+		},
+	}
+	for _, status := range []string{"", projections.UsageAggregated, projections.UsageRejected, projections.UsageDeadLettered, projections.UsagePending, projections.UsageValidated} {
+		reads["a page of usage "+status] = func() error {
+			_, err := s.Reads.UsageEvents(s.Context(), viewer, audit.EventQuery{TenantID: s.Tenant, Limit: 50, Status: status})
+			return err
+		}
+	}
+	for _, id := range []string{"e-1000", "e-1019"} {
+		reads["the receipt of "+id] = func() error {
+			_, err := s.Reads.Receipt(s.Context(), viewer, s.Tenant, id, query.Wait{})
+			return err
+		}
+	}
+	for _, id := range []string{"e-1000", "e-1019"} {
+		at := s.Receipt(s.Tenant, id).Recorded.Position
+		reads["the lineage of "+id] = func() error {
+			_, err := s.Reads.Lineage(s.Context(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &at}, TenantID: &s.Tenant, Span: 100})
+			return err
+		}
+	}
+	for _, as := range []*usage.AsOf{nil, {Position: new(s.Head(s.Tenant))}} {
+		reads[fmt.Sprint("what is left out, as of ", as)] = func() error {
+			_, err := s.Reads.Explain(s.Context(), viewer, usage.ExplainQuery{TenantID: s.Tenant, Feature: "other", PeriodKey: "2026-05", Limit: 50, AsOf: as, Rejected: true})
+			return err
+		}
+	}
+	return reads
 }

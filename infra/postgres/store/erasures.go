@@ -127,25 +127,32 @@ func (s *Erasures) EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, 
 const behindSQL = `SELECT c.joined AND c.position < CASE WHEN $3 = 0 THEN $4 ELSE least($4, h.topic_positions[$3]) END
  FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE c.partition = $1 AND c.consumer = $2 ORDER BY c.generation FOR UPDATE OF c`
 
-// relayBehindSQL reports whether the relay has yet to publish events up to a number: it may hold old ones in memory.
-const relayBehindSQL = `SELECT position < $2 FROM relay_cursors WHERE partition = $1`
+// publishingSQL names what has yet to publish events of the tenant ($3) up to a number ($2), and may hold old ones in memory: the relay, and replays of ranges. A replay that
+// reads them later reads erased ones; until it has published them it is not told from one that has read them before.
+const publishingSQL = `SELECT 'relay' FROM relay_cursors WHERE partition = $1 AND position < $2
+ UNION SELECT 'replays' FROM replay_units u JOIN replays r ON r.id = u.replay_id
+ WHERE r.state = '` + commands.ReplayRunning + `' AND r.kind = '` + events.ReplayRange + `' AND u.partition = $1 AND u.cursor < least(u.upto, $2) AND coalesce(r.tenant_id, $3) = $3 ORDER BY 1`
 
-// waiting names what a read model waits for: its consumer, or without one the relay, has yet to pass an erased event.
+// waiting names what has yet to pass an erased event: the consumer of a read model; without one the relay or replays.
 func waiting(ctx context.Context, tx pgx.Tx, m *projections.PersonalData, e *domain.Erasure) ([]string, error) {
-	name, sql, args := "relay", relayBehindSQL, []any{events.PartitionOf(e.TenantID), e.UpTo}
-	if m.Consumer != "" {
-		name, sql, args = m.Consumer, behindSQL, []any{events.PartitionOf(e.TenantID), m.Consumer, int(m.Topic), e.UpTo}
+	partition := events.PartitionOf(e.TenantID)
+	if m.Consumer == "" {
+		rows, err := tx.Query(ctx, publishingSQL, partition, e.UpTo, e.TenantID)
+		if err != nil {
+			return nil, fmt.Errorf("reading what has yet to be published: %w", err)
+		}
+		return pgx.CollectRows(rows, pgx.RowTo[string])
 	}
-	rows, err := tx.Query(ctx, sql, args...)
+	rows, err := tx.Query(ctx, behindSQL, partition, m.Consumer, int(m.Topic), e.UpTo)
 	if err != nil {
-		return nil, fmt.Errorf("reading the positions of %s: %w", name, err)
+		return nil, fmt.Errorf("reading the positions of %s: %w", m.Consumer, err)
 	}
 	behind, err := pgx.CollectRows(rows, pgx.RowTo[bool])
 	if err != nil {
-		return nil, fmt.Errorf("reading the positions of %s: %w", name, err)
+		return nil, fmt.Errorf("reading the positions of %s: %w", m.Consumer, err)
 	}
 	if slices.Contains(behind, true) {
-		return []string{name}, nil
+		return []string{m.Consumer}, nil
 	}
 	return nil, nil
 }

@@ -1,0 +1,166 @@
+package store_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
+	. "github.com/meterplex/meterplex/internal/projectionstest"
+	"github.com/meterplex/meterplex/projections/models"
+)
+
+// erasure is a running erasure of a tenant with personal data in more rows than a batch erases.
+type erasure struct {
+	*Sized
+	store store.Erasures
+}
+
+func newErasure(t *testing.T) *erasure {
+	s := NewSized(t)
+	e := &erasure{Sized: s, store: store.Erasures{Store: store.New(s.Counted, s.EventLog, store.Config{}), Models: models.PersonalData(), Rows: 500}}
+	s.Write(Written{Others: 5, Events: 1000, Run: 1000, Rejects: 1 << 30, Features: []string{"calls"}, Vacuum: true}) // the planner knows neither the tenant nor its partition
+	s.Write(Written{Events: 5200, Run: 1300, Rejects: 1 << 30, Features: []string{"calls"}})
+	archived := Plain(s.Tenant, events.OffboardingStepped, events.Counts{}, events.OffboardingStep{OffboardingID: s.Tenant, Step: events.OffboardingArchived, Outcome: events.OffboardingDone})
+	archived.DedupeKey = events.KeyOffboarding(s.Tenant, events.OffboardingArchived)
+	requested := Plain(s.Tenant, events.ErasureStepped, events.Counts{}, events.ErasureStep{ErasureID: s.Tenant, Step: events.ErasureRequested, Reason: "r"})
+	requested.DedupeKey = events.KeyErasure(s.Tenant, events.ErasureRequested)
+	s.Append(archived, requested)
+	s.Drain(s.Aggregating, s.Lettering, s.Summing)
+	for _, sql := range []string{
+		`UPDATE tenants SET status = 'ARCHIVED' WHERE id = $1`,
+		`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to) VALUES ($1, $1, $1, 'RUNNING', 'r', 'a', now(), (SELECT max(position) FROM event_log_rows WHERE tenant_id = $1))`,
+		`INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at)
+ SELECT '00000000-0000-0000-0000-000000000000', n::text, '\x01', 200, to_json('ann of ' || $1::uuid), now() - interval '1 day' FROM generate_series(1, 10100) n`,
+		`INSERT INTO usage_series SELECT 1, 0, t, 'calls', timestamptz '2026-01-01Z' + n * interval '1 hour', '{"user":"ann"}', 1, 1
+ FROM unnest(ARRAY[$1, gen_random_uuid()]) t, generate_series(1, 5000) n`,
+		`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+ SELECT 1, gen_random_uuid(), 0, t, 'INGESTION', 'FAILED', 'c', 'ann', 'e', 'calls', n, 'usage.raw', 0, now(), now()
+ FROM unnest(ARRAY[$1, gen_random_uuid()]) t, generate_series(1, 5000) n`,
+	} {
+		e.exec(sql, s.Tenant)
+	}
+	owner, err := pgx.Connect(t.Context(), s.URL)
+	s.Must(err)
+	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET body = '[1,"calls",{"user":"ann"}]' WHERE tenant_id = $1 AND subject = 1`, s.Tenant)))
+	s.Must(owner.Close(t.Context()))
+	s.EndSessions()
+	return e
+}
+
+// A batch of an erasure changes a bounded number of rows and reads no others, however many rows the tenant and others have, and whatever the planner
+// knows of them.
+func TestP6_BatchesOfAnErasureAreBounded(t *testing.T) {
+	e := newErasure(t)
+	for more, batches := true, 0; more; batches++ {
+		e.AtMost(3500, "a batch of 500 events", func() {
+			var err error
+			more, err = e.store.EraseLog(t.Context(), e.Tenant)
+			e.Must(err)
+		})
+		if !more && batches < 20 {
+			t.Errorf("10,402 events are erased by %d batches", batches)
+		}
+	}
+	e.exec(`UPDATE relay_cursors SET position = 20000 WHERE partition = $1`, e.Partition)
+	for more, batches := true, 0; more; batches++ {
+		e.AtMost(9000, "a batch of rows", func() {
+			var waits []string
+			var err error
+			waits, more, err = e.store.EraseModels(t.Context(), e.Tenant)
+			if err != nil || len(waits) > 0 {
+				t.Fatalf("%v, waits for %q", err, waits)
+			}
+		})
+		if !more && batches < 10+5+11 {
+			t.Errorf("5,000 dead letters, 5,000 groups and 10,100 answers are erased by %d batches", batches)
+		}
+	}
+	e.exec(`UPDATE erasures SET up_to = 200000, cursor = 20000 WHERE id = $1`, e.Tenant) // the rest of the log is others'
+	_, err := e.store.EraseLog(t.Context(), e.Tenant)
+	e.Must(err)
+	if n := e.count(`SELECT cursor FROM erasures WHERE id = $1`, e.Tenant); n > 70_000 {
+		t.Errorf("a batch looks at %d positions", n-20_000)
+	}
+	if left := e.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND body::text ~ 'ann'`, e.Tenant) +
+		e.count(`SELECT count(*) FROM dead_letter_events WHERE tenant_id = $1 AND reason ~ 'ann'`, e.Tenant) +
+		e.count(`SELECT count(*) FROM usage_series WHERE tenant_id = $1 AND group_values ~ 'ann'`, e.Tenant) +
+		e.count(`SELECT count(*) FROM idempotency_answers WHERE body IS NOT NULL OR length(request_hash) > 0`); left > 0 {
+		t.Errorf("%d rows still have personal data", left)
+	}
+}
+
+// The functions that erase bound their own batches, whatever the service asks for.
+func TestP6_TheServerBoundsTheBatchesOfAnErasure(t *testing.T) {
+	e := newErasure(t)
+	for most, want := range map[int]int{2147483647: 10_000, 0: 1, -1: 1} {
+		tx, err := e.Pool.Begin(t.Context())
+		e.Must(err)
+		var reached, erased, dropped int
+		var key string
+		e.Must(tx.QueryRow(t.Context(), `SELECT reached, erased FROM erase_events($1, $2, 0, 200000, $3)`, e.Tenant, e.Partition, most).Scan(&reached, &erased))
+		e.Must(tx.QueryRow(t.Context(), `SELECT erase_answers($1, $2, '', $3)`, e.Tenant, e.Partition, most).Scan(&key))
+		e.Must(tx.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_answers WHERE body IS NULL`).Scan(&dropped))
+		if reached != want || erased < 1 || dropped != want || key == "" {
+			t.Errorf("a call for %d rows changes %d events up to %d, and %d answers up to %q", most, erased, reached, dropped, key)
+		}
+		e.Must(tx.Rollback(t.Context()))
+	}
+}
+
+// An erasure ends only once nothing publishes its events as they were before: neither the relay nor a replay of a range that begins among them.
+func TestP6_AnErasureWaitsForReplays(t *testing.T) {
+	e := newErasure(t)
+	for more := true; more; {
+		var err error
+		more, err = e.store.EraseLog(t.Context(), e.Tenant)
+		e.Must(err)
+	}
+	replay := func(tenant *uuid.UUID, partition int16, first, upTo int64) uuid.UUID {
+		id := NewID()
+		e.exec(`INSERT INTO replays (id, kind, tenant_id, reason, state, created_at) VALUES ($1, 'range', $2, 'r', 'RUNNING', now())`, id, tenant)
+		e.exec(`INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, $2, $3, $3 - 1, $4)`, id, partition, first, upTo)
+		return id
+	}
+	// finish runs the steps until the erasure waits, or has ended.
+	finish := func() (waits []string) {
+		for more := true; more && len(waits) == 0; {
+			var err error
+			waits, more, err = e.store.EraseModels(t.Context(), e.Tenant)
+			e.Must(err)
+		}
+		return waits
+	}
+	wants := func(of string, want ...string) {
+		t.Helper()
+		if waits := finish(); !slices.Equal(waits, want) {
+			t.Errorf("%s: the erasure waits for %q, want %q", of, waits, want)
+		}
+	}
+	other := NewID()
+	replay(&other, e.Partition, 1, 500)      // of another tenant
+	replay(nil, (e.Partition+1)%32, 1, 500)  // in another partition
+	replay(nil, e.Partition, 20_001, 30_000) // behind the erased events
+	first, second := replay(nil, e.Partition, 1, 500), replay(&e.Tenant, e.Partition, 100, 30_000)
+	wants("before the relay", "relay", "replays")
+	e.exec(`UPDATE relay_cursors SET position = 20000 WHERE partition = $1`, e.Partition)
+	wants("with two replays", "replays")
+	e.exec(`UPDATE replay_units SET cursor = upto WHERE replay_id = $1`, first)
+	wants("with a replay", "replays")
+	e.exec(`UPDATE replay_units SET cursor = 20000 WHERE replay_id = $1`, second)
+	wants("with a replay that has passed the erased events")
+}
+
+func (e *erasure) exec(sql string, args ...any) {
+	e.Helper()
+	e.Must(Second(e.Pool.Exec(e.Context(), sql, args...)))
+}
+
+func (e *erasure) count(sql string, args ...any) (n int) {
+	e.Helper()
+	e.Must(e.Pool.QueryRow(e.Context(), sql, args...).Scan(&n))
+	return n
+}
