@@ -96,8 +96,8 @@ func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
 	w.client.CloseIdleConnections()
 	var held []net.Conn
 	refused := answer{}
-	for n := 0; refused.status != 503 && n < 1000; n++ { // until three are in work: before, a new connection closes one of them
-		held = append(held, w.stallRequest(a.key, 10, "{"))
+	for n := 0; refused.status != 503 && n < 1000; n++ { // until three of operators are in work: before, a new connection closes one of them
+		held = append(held, w.stall("/tenants", bootstrap, 10, "{"))
 		w.client.CloseIdleConnections()
 		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
 	}

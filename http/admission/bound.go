@@ -14,6 +14,9 @@ type Bound struct {
 // reservedPart is the part of a resource that tenants leave to operators, and operators to tenants: an eighth.
 const reservedPart = 8
 
+// BoundOf returns a bound without a reserve.
+func BoundOf(limit int64) Bound { return Bound{limit: limit} }
+
 // Acquire takes n units if they are free. own counts the units of the request's tenant; nil: it is an operator's. A refused request
 // is never counted among those of all, not even briefly: others would be refused because of it.
 func (b *Bound) Acquire(n int64, own *Counter) bool {

@@ -4,6 +4,7 @@ package admission
 type Tenant struct {
 	Ingest, Other Holds   // of ingest requests, and of all others
 	Streams       Counter // streams of the log
+	Connections   Counter // requests that keep their connection open
 }
 
 // Holds counts the places and bytes of a tenant's requests of one kind.

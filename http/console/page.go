@@ -136,7 +136,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, route *auth.Rout
 	if err != nil {
 		return nil, err
 	}
-	edge.ExchangeOf(r.Context()).Keep()
+	edge.ExchangeOf(r.Context()).Keep(visitor.caller.TenantID)
 	v := &visit{c: c, r: r, w: w, visitor: visitor, query: url.Values{}}
 	refused := visitor.allowed(route)
 	if visitor.tenant != nil && (refused != nil || visitor.isOther(v.param("tenantId"))) {

@@ -9,7 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/meterplex/meterplex/http/admission"
 )
 
 // maxConnections is the maximum number of open client connections.
@@ -22,8 +25,10 @@ const spareConnections = 256
 // connections are the open connections of a server. A new connection above a bound closes the one that was idle longest: connections
 // cost little, so a client without a key could otherwise keep all others out.
 type connections struct {
-	most      int64 // of all
-	ofAddress int64 // of one address; 0: no bound
+	most      int64           // of all
+	ofAddress int64           // of one address; 0: no bound
+	kept      admission.Bound // requests that keep their connection open
+	tenantOf  func(uuid.UUID) *admission.Tenant
 	closed    prometheus.Counter
 
 	mu   sync.Mutex
@@ -31,9 +36,10 @@ type connections struct {
 	of   map[string]int64 // by address
 }
 
-// connection is idle while no request with a valid key is in work on it: a client without a key decides how long its requests last.
+// connection is idle while no request with a valid key is in work on it, within the share of its tenant: a client without a key decides how long its requests last.
 type connection struct {
 	net.Conn
+	all     *connections
 	address string
 	inWork  atomic.Int64 // requests with a valid key
 	since   atomic.Int64 // the time of its last request in nanoseconds, or of its end
@@ -43,8 +49,8 @@ type connectionKey struct{}
 
 type spareKey struct{}
 
-func newConnections(most, ofAddress int64) *connections {
-	return &connections{most: most, ofAddress: ofAddress, open: map[net.Conn]*connection{}, of: map[string]int64{},
+func newConnections(most, ofAddress int64, tenantOf func(uuid.UUID) *admission.Tenant) *connections {
+	return &connections{most: most, ofAddress: ofAddress, kept: admission.BoundOf(most), tenantOf: tenantOf, open: map[net.Conn]*connection{}, of: map[string]int64{},
 		closed: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_http_idle_connections_closed_total",
 			Help: "Idle connections that were closed to make room for new ones: of all clients, or of one address."})}
 }
@@ -52,7 +58,7 @@ func newConnections(most, ofAddress int64) *connections {
 // connected adds a connection. Above the bounds it closes an idle connection. Without one, the first request is answered with a
 // refusal; above the spare connections, the connection is closed without an answer.
 func (t *connections) connected(ctx context.Context, c net.Conn) context.Context {
-	n := &connection{Conn: c, address: AddressOf(c.RemoteAddr().String())}
+	n := &connection{Conn: c, all: t, address: AddressOf(c.RemoteAddr().String())}
 	n.touch(time.Now())
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,12 +146,29 @@ func (x *Exchange) begin(ctx context.Context, at time.Time) {
 	}
 }
 
-// Keep keeps the connection open while the request is in work: its key, or the session of the console, is valid.
-func (x *Exchange) Keep() {
-	if x.on != nil && !x.kept {
-		x.kept = true
+// Keep keeps the connection open while the request is in work: its key, or the session of the console, is valid. Above the share of its tenant
+// the connection counts as idle. Operators (Nil) have no shares.
+func (x *Exchange) Keep(tenant uuid.UUID) {
+	if x.on == nil || x.kept {
+		return
+	}
+	if tenant != uuid.Nil {
+		x.keeps = &x.on.all.tenantOf(tenant).Connections
+	}
+	if x.kept = x.on.all.kept.Acquire(1, x.keeps); x.kept {
 		x.on.inWork.Add(1)
 	}
+}
+
+// leave ends what Keep began: the request is answered, or refused.
+func (x *Exchange) leave() {
+	if !x.kept {
+		return
+	}
+	x.kept = false
+	x.on.touch(time.Now())
+	x.on.inWork.Add(-1)
+	x.on.all.kept.Release(1, x.keeps)
 }
 
 // sharing returns the number of requests that the connection has in work, at least this one.
@@ -154,14 +177,6 @@ func (x *Exchange) sharing() int64 {
 		return 1
 	}
 	return max(1, x.on.inWork.Load())
-}
-
-// end notes that the request is answered.
-func (x *Exchange) end() {
-	if x.kept {
-		x.on.touch(time.Now())
-		x.on.inWork.Add(-1)
-	}
 }
 
 // AddressOf returns the address of a client that http.Request.RemoteAddr names: of IPv6 the network, whose addresses one host may choose.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -32,8 +37,11 @@ func newDoorFixture(t *testing.T, c Config) *doorFixture {
 	f := &doorFixture{t, e, "", make(chan struct{}), make(chan struct{})}
 	route := &auth.Route{Method: "GET", Path: "/", Who: auth.AnyKey}
 	server := NewServer("", e.Handle(e.Guard(route, nil, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/held" {
+		switch r.URL.Path {
+		case "/held":
 			f.held <- struct{}{}
+			<-f.end
+		case "/slow":
 			<-f.end
 		}
 		_, _ = io.WriteString(w, "yes")
@@ -58,8 +66,24 @@ func (f *doorFixture) dial(host byte, text string) net.Conn {
 	return c
 }
 
-func get(path string) string {
-	return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", path, operatorKey)
+func get(path string) string { return getAs(operatorKey, path) }
+
+func getAs(key, path string) string {
+	return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", path, key)
+}
+
+// tenants has a key for each tenant, whose last digits are its number.
+type tenants struct{}
+
+func tenantKey(n int) string { return fmt.Sprintf("mp_live_%043d", n) }
+
+func (tenants) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
+	for n := range 10 {
+		if id := (uuid.UUID{15: byte(n + 1)}); hash == commands.HashSecret(tenantKey(n)) {
+			return &domain.APIKey{ID: id, TenantID: id, Mode: "live"}, &domain.Tenant{ID: id, Status: domain.TenantActive}, commands.CatalogueAt{}, nil
+		}
+	}
+	return nil, nil, commands.CatalogueAt{}, nil
 }
 
 // status reads an answer; 0: the connection is closed.
@@ -102,6 +126,31 @@ func TestP9_IdleConnectionsKeepNobodyOut(t *testing.T) {
 		close(f.end)
 		if got := status(t, working); got != http.StatusOK {
 			t.Errorf("the request in work: %d", got)
+		}
+	}
+}
+
+// However many connections tenants hold, by requests in work or by refused ones whose bodies do not come, another tenant gets in.
+func TestP9_TenantsLeaveOthersConnections(t *testing.T) {
+	for name, send := range map[string]string{
+		"in work":              "GET /slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
+		"refused, with a body": "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nMeterplex-Reason: %%zz\r\nContent-Length: 100\r\n\r\n",
+	} {
+		for _, hostile := range []int{1, 4, 8} {
+			f := newDoorFixture(t, Config{MaxConnections: 64, Keys: tenants{}})
+			for n := range 80 * hostile {
+				f.dial(1, fmt.Sprintf(send, tenantKey(n/80)))
+				if n%16 > 0 {
+					continue
+				}
+				if got := status(t, f.dial(1, getAs(tenantKey(9), "/"))); got != http.StatusOK {
+					t.Fatalf("%s: beside %d connections of %d tenants: %d", name, n+1, hostile, got)
+				}
+			}
+			if n := f.connections.Load(); n > 64 {
+				t.Errorf("%s: %d connections are open", name, n)
+			}
+			close(f.end)
 		}
 	}
 }

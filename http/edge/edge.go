@@ -75,8 +75,8 @@ type Spans interface {
 
 // New fails if the bootstrap key is invalid or a metric cannot be registered.
 func New(c Config) (*Edge, error) {
-	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, spans: c.Spans, leaving: make(chan struct{}),
-		connections: newConnections(cmp.Or(c.MaxConnections, maxConnections), c.AddressConnections), idle: cmp.Or(c.IdleTime, IdleTime)}
+	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, spans: c.Spans, leaving: make(chan struct{}), idle: cmp.Or(c.IdleTime, IdleTime)}
+	e.connections = newConnections(cmp.Or(c.MaxConnections, maxConnections), c.AddressConnections, e.tenantOf)
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
@@ -136,7 +136,6 @@ func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.to, x.answer = w, out
 	r = r.WithContext(WithExchange(r.Context(), x))
 	x.begin(r.Context(), start)
-	defer x.end()
 	defer x.release()
 	defer e.finish(out, r, x, start)
 	if refused := checkPath(r.URL); refused != nil {

@@ -35,6 +35,7 @@ type Exchange struct {
 	to      http.ResponseWriter // the connection's
 	on      *connection         // nil in unit tests
 	kept    bool                // whether on is kept open for the request
+	keeps   *admission.Counter  // the kept connections of its tenant; nil: of operators
 	answer  *answer
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.
@@ -43,10 +44,11 @@ type Exchange struct {
 	Uncounted bool
 }
 
-// release returns the memory and the place of a request.
+// release returns the memory, the place and the connection of a request.
 func (x *Exchange) release() {
 	x.place.release()
 	x.charge.Close()
+	x.leave()
 }
 
 type exchangeKey struct{}

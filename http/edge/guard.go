@@ -108,17 +108,17 @@ func (e *Edge) Authenticate(r *http.Request, x *Exchange) *problem.Problem {
 	}
 	caller.CorrelationID = x.trace
 	x.Caller, x.Tenant = caller, tenant
-	x.Keep()
 	return nil
 }
 
-// open starts the charge of an authenticated request, and takes its place.
+// open starts the charge of an authenticated request, keeps its connection and takes its place.
 func (e *Edge) open(x *Exchange) *problem.Problem {
 	kind, holds := &e.other, (*admission.Holds)(nil)
 	if x.Tenant != nil {
-		x.tenant = e.rates.Tenant(x.Caller.TenantID, e.now())
+		x.tenant = e.tenantOf(x.Caller.TenantID)
 		holds = &x.tenant.Other
 	}
+	x.Keep(x.Caller.TenantID)
 	if x.route.Ingest {
 		kind, holds = &e.ingest, &x.tenant.Ingest
 	}
