@@ -42,8 +42,8 @@ type ErasureStore interface {
 	ChangeErasure(ctx context.Context, tenant uuid.UUID, decide func(ErasureTx) error) error
 	// EraseLog erases the next events of a running erasure, and reports whether events remain.
 	EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, err error)
-	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, or the relay or a
-	// replay not published them, it erases nothing, and returns which.
+	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, or the
+	// relay or a replay not published them, it erases nothing, and returns which.
 	EraseModels(ctx context.Context, erasure uuid.UUID) (waiting []string, more bool, err error)
 }
 

@@ -25,8 +25,9 @@ const about = `Meterplex meters usage: what is answered ` + "`accepted`" + ` is 
 
 Every answer carries ` + "`X-Request-Id`" + `. Errors are ` + "`application/problem+json`" + ` (RFC 9457) with a stable ` + "`code`" + `. Unknown
 query parameters and unknown members are errors. Times are RFC 3339 with an offset, answered in UTC. A position, as in 17-4711,
-is a place in the event log. Treat it as opaque: compare it, and send it back. Its number counts the events of all tenants of a partition, so that
-the distance between two of your own shows how much others sent meanwhile, not who. Lists are pages: send ` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.
+is a place in the event log. Treat it as opaque: compare it, and send it back. Its number counts the events of all tenants of a
+partition, so that the distance between two of your own shows how much others sent meanwhile, not who. Lists are pages: send
+` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.
 
 Amounts (` + "`x-amount`" + `) are exact integers, and sums may be above 2^53, which JavaScript's JSON.parse and others round. ` + "`Accept: application/json; amounts=string`" + `,
 or ` + "`?amounts=string`" + `, gives all amounts of an answer as texts of digits. Payloads and metadata of events stay as they were recorded. Later releases may add

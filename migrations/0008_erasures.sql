@@ -120,7 +120,8 @@ BEGIN
     RAISE EXCEPTION 'the tenant % is not archived, or its erasure does not run', of_tenant USING ERRCODE = 'insufficient_privilege';
   END IF;
   WITH batch AS MATERIALIZED (
-    SELECT a.tenant_id, a.key FROM idempotency_answers a WHERE a.tenant_id = '00000000-0000-0000-0000-000000000000' AND a.key > after ORDER BY a.key LIMIT rows),
+    SELECT a.tenant_id, a.key FROM idempotency_answers a
+    WHERE a.tenant_id = '00000000-0000-0000-0000-000000000000' AND a.key > after ORDER BY a.key LIMIT rows),
   changed AS (UPDATE idempotency_answers a SET body = NULL, request_hash = '' FROM batch s, erasures e
     WHERE a.tenant_id = s.tenant_id AND a.key = s.key AND e.tenant_id = of_tenant AND e.state = 'RUNNING' AND a.created_at < e.requested_at AND a.request_hash <> ''
       AND coalesce(strpos(a.body::text, e.id::text), 0) = 0 -- not that to its own request

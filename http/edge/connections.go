@@ -36,7 +36,8 @@ type connections struct {
 	of   map[string]int64 // by address
 }
 
-// connection is idle while no request with a valid key is in work on it, within the share of its tenant: a client without a key decides how long its requests last.
+// connection is idle while no request with a valid key is in work on it, within the share of its tenant: a client without a key decides how
+// long its requests last.
 type connection struct {
 	net.Conn
 	all     *connections
@@ -50,7 +51,8 @@ type connectionKey struct{}
 type spareKey struct{}
 
 func newConnections(most, ofAddress int64, tenantOf func(uuid.UUID) *admission.Tenant) *connections {
-	return &connections{most: most, ofAddress: ofAddress, kept: admission.BoundOf(most), tenantOf: tenantOf, open: map[net.Conn]*connection{}, of: map[string]int64{},
+	return &connections{most: most, ofAddress: ofAddress, kept: admission.BoundOf(most), tenantOf: tenantOf,
+		open: map[net.Conn]*connection{}, of: map[string]int64{},
 		closed: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_http_idle_connections_closed_total",
 			Help: "Idle connections that were closed to make room for new ones: of all clients, or of one address."})}
 }
@@ -146,8 +148,8 @@ func (x *Exchange) begin(ctx context.Context, at time.Time) {
 	}
 }
 
-// Keep keeps the connection open while the request is in work: its key, or the session of the console, is valid. Above the share of its tenant
-// the connection counts as idle. Operators (Nil) have no shares.
+// Keep keeps the connection open while the request is in work: its key, or the session of the console, is valid. Above the share of its
+// tenant the connection counts as idle. Operators (Nil) have no shares.
 func (x *Exchange) Keep(tenant uuid.UUID) {
 	if x.on == nil || x.kept {
 		return

@@ -80,7 +80,8 @@ func tenantKey(n int) string { return fmt.Sprintf("mp_live_%043d", n) }
 func (tenants) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
 	for n := range 10 {
 		if id := (uuid.UUID{15: byte(n + 1)}); hash == commands.HashSecret(tenantKey(n)) {
-			return &domain.APIKey{ID: id, TenantID: id, Mode: "live"}, &domain.Tenant{ID: id, Status: domain.TenantActive}, commands.CatalogueAt{}, nil
+			key, tenant := domain.APIKey{ID: id, TenantID: id, Mode: "live"}, domain.Tenant{ID: id, Status: domain.TenantActive}
+			return &key, &tenant, commands.CatalogueAt{}, nil
 		}
 	}
 	return nil, nil, commands.CatalogueAt{}, nil

@@ -75,7 +75,8 @@ type Spans interface {
 
 // New fails if the bootstrap key is invalid or a metric cannot be registered.
 func New(c Config) (*Edge, error) {
-	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, spans: c.Spans, leaving: make(chan struct{}), idle: cmp.Or(c.IdleTime, IdleTime)}
+	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, spans: c.Spans, leaving: make(chan struct{}),
+		idle: cmp.Or(c.IdleTime, IdleTime)}
 	e.connections = newConnections(cmp.Or(c.MaxConnections, maxConnections), c.AddressConnections, e.tenantOf)
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)

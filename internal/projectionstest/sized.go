@@ -97,7 +97,8 @@ func (s *Sized) Write(w Written) {
 		tenants = s.others(w.Others)
 	}
 	for _, tenant := range tenants {
-		s.Must(Second(conn.Exec(context.Background(), writeTenant, events.PartitionOf(tenant), tenant, s.Subscription, w.From, w.Events, w.Run, w.Rejects, w.Features, origin)))
+		s.Must(Second(conn.Exec(context.Background(), writeTenant, events.PartitionOf(tenant), tenant, s.Subscription, w.From, w.Events, w.Run,
+			w.Rejects, w.Features, origin)))
 	}
 	s.Drain(s.Aggregating, s.Lettering, s.Entitling, s.Summing)
 	if w.Vacuum {

@@ -76,8 +76,8 @@ func TestP12_PagesOfUsageDoNotGrowWithTheTenant(t *testing.T) {
 	}
 }
 
-// P12: reads by keys cost the same where the planner does not know the tenant, nor its partition: it then takes a partition of any size for one row, and
-// reading it whole for as cheap as a look-up of a key.
+// P12: reads by keys cost the same where the planner does not know the tenant, nor its partition: it then takes a partition of any size for
+// one row, and reading it whole for as cheap as a look-up of a key.
 func TestP12_ReadsByKeysDoNotReadAnUnknownPartition(t *testing.T) {
 	s := NewSized(t)
 	s.Write(Written{Others: 5, Events: 2000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true})
@@ -103,11 +103,13 @@ func readsByKeys(s *Sized, viewer query.Viewer) map[string]func() error {
 			return err
 		},
 		"a stream": func() error {
-			_, err := s.Reads.Events(s.Context(), viewer, audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &s.Tenant, Stream: audit.Stream{Kind: "usage", ID: "e-1019"}}, Limit: 100})
+			stream := audit.EventFilter{TenantID: &s.Tenant, Stream: audit.Stream{Kind: "usage", ID: "e-1019"}}
+			_, err := s.Reads.Events(s.Context(), viewer, audit.LogQuery{EventFilter: stream, Limit: 100})
 			return err
 		},
 	}
-	for _, status := range []string{"", projections.UsageAggregated, projections.UsageRejected, projections.UsageDeadLettered, projections.UsagePending, projections.UsageValidated} {
+	for _, status := range []string{"", projections.UsageAggregated, projections.UsageRejected, projections.UsageDeadLettered,
+		projections.UsagePending, projections.UsageValidated} {
 		reads["a page of usage "+status] = func() error {
 			_, err := s.Reads.UsageEvents(s.Context(), viewer, audit.EventQuery{TenantID: s.Tenant, Limit: 50, Status: status})
 			return err
@@ -128,7 +130,8 @@ func readsByKeys(s *Sized, viewer query.Viewer) map[string]func() error {
 	}
 	for _, as := range []*usage.AsOf{nil, {Position: new(s.Head(s.Tenant))}} {
 		reads[fmt.Sprint("what is left out, as of ", as)] = func() error {
-			_, err := s.Reads.Explain(s.Context(), viewer, usage.ExplainQuery{TenantID: s.Tenant, Feature: "other", PeriodKey: "2026-05", Limit: 50, AsOf: as, Rejected: true})
+			q := usage.ExplainQuery{TenantID: s.Tenant, Feature: "other", PeriodKey: "2026-05", Limit: 50, AsOf: as, Rejected: true}
+			_, err := s.Reads.Explain(s.Context(), viewer, q)
 			return err
 		}
 	}

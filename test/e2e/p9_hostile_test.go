@@ -40,8 +40,8 @@ type hostile struct {
 	n       int // of the victim's rounds so far
 }
 
-// TestP9_HostileTenantsBesideAnInstance: 1, 4 and 8 tenants, or clients without a key, attack an instance with the memory of a pod in each way that was seen to end one, as
-// fast as they can. Another tenant and an operator are answered, nearly as fast as without.
+// TestP9_HostileTenantsBesideAnInstance: 1, 4 and 8 tenants, or clients without a key, attack an instance with the memory of a pod in each
+// way that was seen to end one, as fast as they can. Another tenant and an operator are answered, nearly as fast as without.
 func TestP9_HostileTenantsBesideAnInstance(t *testing.T) {
 	tier.AtSize(t)
 	w := newDeployment(t)
@@ -90,7 +90,7 @@ func TestP9_HostileTenantsBesideAnInstance(t *testing.T) {
 	}
 }
 
-// work does the victim's and an operator's work, one request after the other, on connections of their own and on new ones. Each has to be answered.
+// work does the victim's and an operator's work, one request after the other, on open connections and on new ones. Each has to be answered.
 func (h *hostile) work(name string, alone map[string]time.Duration) map[string]time.Duration {
 	h.w.t.Helper()
 	took := map[string][]time.Duration{}
@@ -107,7 +107,8 @@ func (h *hostile) work(name string, alone map[string]time.Duration) map[string]t
 			h.w.http.CloseIdleConnections()
 		}
 		h.n++
-		ask("ingest", h.victim.key, http.MethodPost, "/api/v1/usage/events", object{"events": events(fmt.Sprint("victim ", h.n), 1, features()[0])})
+		batch := object{"events": events(fmt.Sprint("victim ", h.n), 1, features()[0])}
+		ask("ingest", h.victim.key, http.MethodPost, "/api/v1/usage/events", batch)
 		ask("check", h.victim.key, http.MethodGet, "/api/v1/entitlements/"+features()[0]+"/check", nil)
 		ask("operator", h.w.operator, http.MethodGet, "/api/v1/tenants?limit=10", nil)
 	}
@@ -157,7 +158,9 @@ func (h *hostile) hold(ctx context.Context, of *sync.WaitGroup, n int, protocol 
 }
 
 func (h *hostile) stall(ctx context.Context, of *sync.WaitGroup, x *tenant) {
-	h.hold(ctx, of, 400, "http/1.1", fmt.Appendf(nil, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 300\r\n\r\n{", x.key))
+	const sent = "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n" +
+		"Content-Length: 300\r\n\r\n{"
+	h.hold(ctx, of, 400, "http/1.1", fmt.Appendf(nil, sent, x.key))
 }
 
 // unread asks for a large list on each of 200 streams, whose windows are 0.
@@ -168,7 +171,8 @@ func (h *hostile) unread(ctx context.Context, of *sync.WaitGroup, x *tenant) {
 	}
 	sent := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), frame(4, 0, 0, []byte{0, 4, 0, 0, 0, 0})...) // an initial window of 0
 	var header []byte
-	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/api/v1/usage/events?limit=1000"}, {":authority", "x"}, {"authorization", "Bearer " + x.key}} {
+	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", "/api/v1/usage/events?limit=1000"},
+		{":authority", "x"}, {"authorization", "Bearer " + x.key}} {
 		header = append(append(header, 0, byte(len(field[0]))), field[0]...)
 		header = append(append(header, byte(len(field[1]))), field[1]...)
 	}
@@ -182,7 +186,8 @@ func (h *hostile) unread(ctx context.Context, of *sync.WaitGroup, x *tenant) {
 func (h *hostile) send(ctx context.Context, of *sync.WaitGroup, n int, made func() *http.Request) {
 	for range n {
 		of.Go(func() {
-			client := &http.Client{Transport: &http.Transport{TLSClientConfig: h.tls.Clone()}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: h.tls.Clone()}}
+			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			defer client.CloseIdleConnections()
 			for ctx.Err() == nil {
 				answer, err := client.Do(made().WithContext(ctx))

@@ -127,11 +127,12 @@ func (s *Erasures) EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, 
 const behindSQL = `SELECT c.joined AND c.position < CASE WHEN $3 = 0 THEN $4 ELSE least($4, h.topic_positions[$3]) END
  FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE c.partition = $1 AND c.consumer = $2 ORDER BY c.generation FOR UPDATE OF c`
 
-// publishingSQL names what has yet to publish events of the tenant ($3) up to a number ($2), and may hold old ones in memory: the relay, and replays of ranges. A replay that
-// reads them later reads erased ones; until it has published them it is not told from one that has read them before.
+// publishingSQL names what has yet to publish events of the tenant ($3) up to a number ($2), and may hold old ones in memory: the relay,
+// and replays of ranges. A replay that reads them now reads erased ones; it is not told from one that has read them before.
 const publishingSQL = `SELECT 'relay' FROM relay_cursors WHERE partition = $1 AND position < $2
  UNION SELECT 'replays' FROM replay_units u JOIN replays r ON r.id = u.replay_id
- WHERE r.state = '` + commands.ReplayRunning + `' AND r.kind = '` + events.ReplayRange + `' AND u.partition = $1 AND u.cursor < least(u.upto, $2) AND coalesce(r.tenant_id, $3) = $3 ORDER BY 1`
+ WHERE r.state = '` + commands.ReplayRunning + `' AND r.kind = '` + events.ReplayRange + `' AND u.partition = $1
+  AND u.cursor < least(u.upto, $2) AND coalesce(r.tenant_id, $3) = $3 ORDER BY 1`
 
 // waiting names what has yet to pass an erased event: the consumer of a read model; without one the relay or replays.
 func waiting(ctx context.Context, tx pgx.Tx, m *projections.PersonalData, e *domain.Erasure) ([]string, error) {

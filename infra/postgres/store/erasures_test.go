@@ -21,23 +21,30 @@ type erasure struct {
 
 func newErasure(t *testing.T) *erasure {
 	s := NewSized(t)
-	e := &erasure{Sized: s, store: store.Erasures{Store: store.New(s.Counted, s.EventLog, store.Config{}), Models: models.PersonalData(), Rows: 500}}
-	s.Write(Written{Others: 5, Events: 1000, Run: 1000, Rejects: 1 << 30, Features: []string{"calls"}, Vacuum: true}) // the planner knows neither the tenant nor its partition
+	counted := store.New(s.Counted, s.EventLog, store.Config{})
+	e := &erasure{Sized: s, store: store.Erasures{Store: counted, Models: models.PersonalData(), Rows: 500}}
+	// The planner knows neither the tenant nor its partition.
+	s.Write(Written{Others: 5, Events: 1000, Run: 1000, Rejects: 1 << 30, Features: []string{"calls"}, Vacuum: true})
 	s.Write(Written{Events: 5200, Run: 1300, Rejects: 1 << 30, Features: []string{"calls"}})
-	archived := Plain(s.Tenant, events.OffboardingStepped, events.Counts{}, events.OffboardingStep{OffboardingID: s.Tenant, Step: events.OffboardingArchived, Outcome: events.OffboardingDone})
+	archived := Plain(s.Tenant, events.OffboardingStepped, events.Counts{},
+		events.OffboardingStep{OffboardingID: s.Tenant, Step: events.OffboardingArchived, Outcome: events.OffboardingDone})
 	archived.DedupeKey = events.KeyOffboarding(s.Tenant, events.OffboardingArchived)
-	requested := Plain(s.Tenant, events.ErasureStepped, events.Counts{}, events.ErasureStep{ErasureID: s.Tenant, Step: events.ErasureRequested, Reason: "r"})
+	requested := Plain(s.Tenant, events.ErasureStepped, events.Counts{},
+		events.ErasureStep{ErasureID: s.Tenant, Step: events.ErasureRequested, Reason: "r"})
 	requested.DedupeKey = events.KeyErasure(s.Tenant, events.ErasureRequested)
 	s.Append(archived, requested)
 	s.Drain(s.Aggregating, s.Lettering, s.Summing)
 	for _, sql := range []string{
 		`UPDATE tenants SET status = 'ARCHIVED' WHERE id = $1`,
-		`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to) VALUES ($1, $1, $1, 'RUNNING', 'r', 'a', now(), (SELECT max(position) FROM event_log_rows WHERE tenant_id = $1))`,
+		`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to)
+ SELECT $1, $1, $1, 'RUNNING', 'r', 'a', now(), max(position) FROM event_log_rows WHERE tenant_id = $1`,
 		`INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at)
- SELECT '00000000-0000-0000-0000-000000000000', n::text, '\x01', 200, to_json('ann of ' || $1::uuid), now() - interval '1 day' FROM generate_series(1, 10100) n`,
+ SELECT '00000000-0000-0000-0000-000000000000', n::text, '\x01', 200, to_json('ann of ' || $1::uuid), now() - interval '1 day'
+ FROM generate_series(1, 10100) n`,
 		`INSERT INTO usage_series SELECT 1, 0, t, 'calls', timestamptz '2026-01-01Z' + n * interval '1 hour', '{"user":"ann"}', 1, 1
  FROM unnest(ARRAY[$1, gen_random_uuid()]) t, generate_series(1, 5000) n`,
-		`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+		`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature,
+  source_position, topic, retry_count, first_failed_at, last_failed_at)
  SELECT 1, gen_random_uuid(), 0, t, 'INGESTION', 'FAILED', 'c', 'ann', 'e', 'calls', n, 'usage.raw', 0, now(), now()
  FROM unnest(ARRAY[$1, gen_random_uuid()]) t, generate_series(1, 5000) n`,
 	} {
@@ -45,14 +52,15 @@ func newErasure(t *testing.T) *erasure {
 	}
 	owner, err := pgx.Connect(t.Context(), s.URL)
 	s.Must(err)
-	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET body = '[1,"calls",{"user":"ann"}]' WHERE tenant_id = $1 AND subject = 1`, s.Tenant)))
+	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET body = '[1,"calls",{"user":"ann"}]'
+ WHERE tenant_id = $1 AND subject = 1`, s.Tenant)))
 	s.Must(owner.Close(t.Context()))
 	s.EndSessions()
 	return e
 }
 
-// A batch of an erasure changes a bounded number of rows and reads no others, however many rows the tenant and others have, and whatever the planner
-// knows of them.
+// A batch of an erasure changes a bounded number of rows and reads no others, however many rows the tenant and others have, and whatever
+// the planner knows of them.
 func TestP6_BatchesOfAnErasureAreBounded(t *testing.T) {
 	e := newErasure(t)
 	for more, batches := true, 0; more; batches++ {
@@ -101,7 +109,8 @@ func TestP6_TheServerBoundsTheBatchesOfAnErasure(t *testing.T) {
 		e.Must(err)
 		var reached, erased, dropped int
 		var key string
-		e.Must(tx.QueryRow(t.Context(), `SELECT reached, erased FROM erase_events($1, $2, 0, 200000, $3)`, e.Tenant, e.Partition, most).Scan(&reached, &erased))
+		e.Must(tx.QueryRow(t.Context(), `SELECT reached, erased FROM erase_events($1, $2, 0, 200000, $3)`, e.Tenant, e.Partition, most).
+			Scan(&reached, &erased))
 		e.Must(tx.QueryRow(t.Context(), `SELECT erase_answers($1, $2, '', $3)`, e.Tenant, e.Partition, most).Scan(&key))
 		e.Must(tx.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_answers WHERE body IS NULL`).Scan(&dropped))
 		if reached != want || erased < 1 || dropped != want || key == "" {
@@ -111,7 +120,8 @@ func TestP6_TheServerBoundsTheBatchesOfAnErasure(t *testing.T) {
 	}
 }
 
-// An erasure ends only once nothing publishes its events as they were before: neither the relay nor a replay of a range that begins among them.
+// An erasure ends only once nothing publishes its events as they were before: neither the relay nor a replay of a range that begins among
+// them.
 func TestP6_AnErasureWaitsForReplays(t *testing.T) {
 	e := newErasure(t)
 	for more := true; more; {
