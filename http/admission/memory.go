@@ -38,6 +38,9 @@ func (c *Charge) Acquire(n int64) bool {
 // Take takes n more bytes, free or not.
 func (c *Charge) Take(n int64) { c.Release(-n) }
 
+// Held returns the bytes that are held.
+func (c *Charge) Held() int64 { return c.held }
+
 // Fits reports whether Acquire(n) would succeed, without acquiring memory.
 func (c *Charge) Fits(n int64) bool { return c.of == nil || c.of.Fits(n, c.own) }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -41,7 +42,7 @@ type Console struct {
 	templates *templates
 	refused   attempts // to sign in, by address
 	opened    attempts // sessions, by key
-	reading   reading
+	reading   edge.Slow
 	fragments fragments
 }
 
@@ -53,7 +54,8 @@ type Route struct {
 
 // New fails if a page, a template or an asset is faulty.
 func New(c Config) (*Console, error) {
-	s := &Console{Config: c, refused: attempts{most: 10}, opened: attempts{most: 30}, fragments: fragments{all: map[string]*fragment{}}}
+	s := &Console{Config: c, refused: attempts{most: 10}, opened: attempts{most: 30}, reading: edge.Slow{Most: maxReading},
+		fragments: fragments{all: map[string]*fragment{}}}
 	faults := []error{checkAssets()}
 	for _, p := range pages() {
 		if p.needs == "" || c.Operation(p.needs) != nil {

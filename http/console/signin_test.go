@@ -96,36 +96,11 @@ func TestP9_ARightKeyAlwaysSignsIn(t *testing.T) {
 }
 
 // reads returns the number of forms that are being read.
-func (f *fixture) reads() int {
-	f.reading.mu.Lock()
-	defer f.reading.mu.Unlock()
-	return len(f.reading.forms)
-}
+func (f *fixture) reads() int { return int(f.reading.Load()) }
 
 func (f *fixture) awaitReading(n int) {
 	for f.reads() != n {
 		time.Sleep(time.Millisecond)
-	}
-}
-
-// TestReading_EndsTheOldestFormOfTheAddressWithMost.
-func TestReading_EndsTheOldestFormOfTheAddressWithMost(t *testing.T) {
-	r, ended := &reading{}, ""
-	begin := func(address string, n int) func() {
-		return r.begin(&unread{address, func() { ended += fmt.Sprint(address, n, " ") }})
-	}
-	for n := range maxReading {
-		leave := begin([]string{"a", "b", "b"}[n%3], n)
-		if n == 1 {
-			leave() // it has arrived
-			begin("c", n)
-		}
-	}
-	for n := range 3 {
-		begin("c", n)
-	}
-	if want := "b2 b4 b5 "; ended != want || len(r.forms) != maxReading {
-		t.Errorf("ended: %s, want %s; %d forms are left", ended, want, len(r.forms))
 	}
 }
 

@@ -105,6 +105,9 @@ func (a *answer) send() bool {
 	}
 	a.x.charge.Release(a.x.rows)
 	a.x.rows = 0
+	if a.to.ProtoMajor > 1 {
+		_ = a.to.Body.Close() // what arrives of a body that nobody reads is dropped
+	}
 	if a.status != http.StatusNoContent && a.status != http.StatusNotModified {
 		a.Header()["Content-Length"] = []string{strconv.Itoa(len(a.body))}
 	}

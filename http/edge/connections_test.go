@@ -46,6 +46,9 @@ func newDoorFixture(t *testing.T, c Config) *doorFixture {
 		}
 		_, _ = io.WriteString(w, "yes")
 	}))))
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must.OK(t, err)
 	f.addr = listener.Addr().String()

@@ -42,6 +42,7 @@ type Edge struct {
 	awaited     admission.Counter // requests without a place that wait for their body
 	streams     admission.Bound   // of the log
 	connections *connections
+	uncharged   Slow
 	idle        time.Duration // of a connection
 	spans       Spans         // may be nil
 	leaving     chan struct{} // closed when the server shuts down, to end streams
@@ -77,6 +78,7 @@ type Spans interface {
 func New(c Config) (*Edge, error) {
 	e := &Edge{limits: c.Limits.OrDefault(), log: c.Logger, now: c.Now, newID: c.NewID, spans: c.Spans, leaving: make(chan struct{}),
 		idle: cmp.Or(c.IdleTime, IdleTime)}
+	e.uncharged.Most = maxUncharged
 	e.connections = newConnections(cmp.Or(c.MaxConnections, maxConnections), c.AddressConnections, e.tenantOf)
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -135,9 +137,11 @@ func (e *handled) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header["X-Content-Type-Options"] = noSniff
 	header["Cache-Control"] = noStore
 	x.to, x.answer = w, out
+	r, end := e.await(x, w, r)
 	r = r.WithContext(WithExchange(r.Context(), x))
 	x.begin(r.Context(), start)
 	defer x.release()
+	defer end()
 	defer e.finish(out, r, x, start)
 	if refused := checkPath(r.URL); refused != nil {
 		e.Refuse(out, r, refused)

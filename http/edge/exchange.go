@@ -37,6 +37,8 @@ type Exchange struct {
 	kept    bool                // whether on is kept open for the request
 	keeps   *admission.Counter  // the kept connections of its tenant; nil: of operators
 	answer  *answer
+	// uncharged is its entry among the requests without a charge; nil over HTTP/1.
+	uncharged *SlowRequest
 	// Refused is the problem of a handler that writes its own answers, if it is not written
 	// yet.
 	Refused *problem.Problem

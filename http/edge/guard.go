@@ -40,6 +40,9 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if p != nil {
 		x.answer.through = true
+		if x.uncharged != nil && x.charge.Held() > 0 {
+			g.uncharged.Join(x.uncharged)
+		}
 		x.release() // a refused request holds nothing while its body is drained and while it is written
 		g.Refuse(w, r, p)
 	}
@@ -129,6 +132,9 @@ func (e *Edge) open(x *Exchange) *problem.Problem {
 	var ok bool
 	if x.charge, ok = admission.OpenCharge(&kind.Memory, memory); !ok {
 		return problem.OutOfMemory()
+	}
+	if x.uncharged != nil {
+		e.uncharged.Leave(x.uncharged)
 	}
 	return x.place.acquire()
 }
