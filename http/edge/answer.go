@@ -34,14 +34,23 @@ func (a *answer) WriteHeader(status int) {
 		a.status = status
 	}
 	if a.through {
+		a.dropBody()
 		a.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// dropBody drops what arrives of the request's body from here on: HTTP/2 would keep 1 MiB of it for each connection while the answer is not
+// read.
+func (a *answer) dropBody() {
+	if a.to.ProtoMajor > 1 {
+		_ = a.to.Body.Close()
 	}
 }
 
 // Write implements http.ResponseWriter.
 func (a *answer) Write(b []byte) (int, error) {
 	if a.status == 0 {
-		a.status = http.StatusOK
+		a.WriteHeader(http.StatusOK)
 	}
 	if a.through {
 		return a.ResponseWriter.Write(b)
@@ -105,9 +114,7 @@ func (a *answer) send() bool {
 	}
 	a.x.charge.Release(a.x.rows)
 	a.x.rows = 0
-	if a.to.ProtoMajor > 1 {
-		_ = a.to.Body.Close() // what arrives of a body that nobody reads is dropped
-	}
+	a.dropBody()
 	if a.status != http.StatusNoContent && a.status != http.StatusNotModified {
 		a.Header()["Content-Length"] = []string{strconv.Itoa(len(a.body))}
 	}

@@ -17,7 +17,6 @@ func (e *Edge) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Problem
 		defer e.bodies.Drain(r, x.to, p)()
 	}
 	if x.to != nil && r.ProtoMajor > 1 { // a stream that is not read ends
-		_ = r.Body.Close()
 		_ = http.NewResponseController(x.to).SetWriteDeadline(time.Now().Add(pieceTime))
 	}
 	e.Complete(r.Context(), r.URL, p)
