@@ -155,6 +155,11 @@ func TestP9_TenantsLeaveOthersConnections(t *testing.T) {
 				t.Errorf("%s: %d connections are open", name, n)
 			}
 			close(f.end)
+			for end := time.Now().Add(5 * time.Second); f.connections.kept.Load() > 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%s: %d answered requests keep their connections", name, f.connections.kept.Load())
+				}
+			}
 		}
 	}
 }

@@ -20,10 +20,11 @@ func frame(kind, flags byte, stream uint32, payload []byte) []byte {
 
 // streams returns n requests of HTTP/2 for a path, whose answers may not be sent: the window is 0. Each sends so many bytes of a body,
 // and does not end.
-func streams(n int, path, key string, body int) []byte {
+func streams(n int, method, path, key string, body int) []byte {
 	sent := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), frame(4, 0, 0, []byte{0, 4, 0, 0, 0, 0})...)
 	var header []byte
-	for _, field := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":path", path}, {":authority", "x"}, {"authorization", "Bearer " + key}} {
+	for _, field := range [][2]string{{":method", method}, {":scheme", "http"}, {":path", path}, {":authority", "x"},
+		{"authorization", "Bearer " + key}} {
 		header = append(append(header, 0, byte(len(field[0]))), field[0]...)
 		header = append(append(header, byte(len(field[1]))), field[1]...)
 	}
@@ -57,13 +58,30 @@ func answered(t *testing.T, conn net.Conn, n int) {
 	}
 }
 
-// Answers that clients without a key do not read hold little: of many, the oldest end. Others are answered.
+// Answers that clients without a key do not read hold little: of many, the oldest end. Others are answered, before and behind them.
 func TestP9_UnreadAnswersWithoutAKeyAreBounded(t *testing.T) {
 	f := newDoorFixture(t, Config{})
+	client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}}
+	client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
+	defer client.CloseIdleConnections()
+	get := func(path, key string) int {
+		r, err := http.NewRequest(http.MethodGet, "http://"+f.addr+path, nil)
+		must.OK(t, err)
+		r.Header.Set("Authorization", "Bearer "+key)
+		got, err := client.Do(r)
+		if err != nil {
+			return 0
+		}
+		_ = got.Body.Close()
+		return got.StatusCode
+	}
+	working := make(chan int)
+	go func() { working <- get("/held", operatorKey) }()
+	<-f.held
 	before := runtime.NumGoroutine()
-	for n := range 12 {
-		conn := f.dial(byte(2+n%3), "")
-		go func() { _, _ = conn.Write(streams(250, "/", "mp_live_"+tenantKey(0)[:43], 0)) }()
+	for range 12 {
+		conn := f.dial(1, "")
+		go func() { _, _ = conn.Write(streams(250, http.MethodGet, "/", "mp_live_unknown", 0)) }()
 		answered(t, conn, 250)
 	}
 	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before+maxUncharged+100; time.Sleep(time.Millisecond) {
@@ -71,27 +89,24 @@ func TestP9_UnreadAnswersWithoutAKeyAreBounded(t *testing.T) {
 			t.Fatalf("%d goroutines hold 3000 answers", runtime.NumGoroutine()-before)
 		}
 	}
-	client := &http.Client{Transport: &http.Transport{Protocols: new(http.Protocols)}}
-	client.Transport.(*http.Transport).Protocols.SetUnencryptedHTTP2(true)
-	defer client.CloseIdleConnections()
 	for key, want := range map[string]int{operatorKey: http.StatusOK, "mp_live_unknown": http.StatusUnauthorized} {
-		r, err := http.NewRequest(http.MethodGet, "http://"+f.addr+"/", nil)
-		must.OK(t, err)
-		r.Header.Set("Authorization", "Bearer "+key)
-		got, err := client.Do(r)
-		must.OK(t, err)
-		_ = got.Body.Close()
-		if got.StatusCode != want {
-			t.Errorf("a client that reads: %d, want %d", got.StatusCode, want)
+		if got := get("/", key); got != want {
+			t.Errorf("a client that reads: %d, want %d", got, want)
 		}
+	}
+	close(f.end)
+	if got := <-working; got != http.StatusOK {
+		t.Errorf("the request in work: %d", got)
 	}
 }
 
 // Bodies that no operation reads are not kept: neither while the request is in work nor while its answer is not read.
 func TestP9_BodiesThatNobodyReadsAreNotKept(t *testing.T) {
-	for name, c := range map[string]struct{ path, key string }{"in work": {"/slow", operatorKey}, "answered": {"/", operatorKey}, "refused": {"/", "mp_live_unknown"}} {
+	for name, c := range map[string]struct{ method, path, key string }{
+		"in work": {"GET", "/slow", operatorKey}, "answered": {"POST", "/", operatorKey}, "refused": {"POST", "/", "mp_live_unknown"},
+	} {
 		f := newDoorFixture(t, Config{})
-		sent := streams(1, c.path, c.key, 900<<10)
+		sent := streams(1, c.method, c.path, c.key, 900<<10)
 		before := heap()
 		for range 60 {
 			conn := f.dial(1, string(sent))
