@@ -508,7 +508,8 @@ END $$;
 -- +goose StatementEnd
 
 -- The positions in (after, up_to] of the events of a producer's event: the recorded one and its verdict, by their keys; what became of it, by the conditions
--- of the indexes event_log_fates and event_log_letters, with the dead letters of the event.
+-- of the indexes event_log_fates and event_log_letters, with the dead letters of the event. LIMIT keeps the bounds of positions
+-- from the look-ups of keys, which they would turn into reads of a stretch of the primary key.
 -- +goose StatementBegin
 CREATE FUNCTION usage_stream(
   of_partition smallint, of_tenant uuid, of_name text, of_recorded bigint, of_letters text[],
@@ -521,11 +522,11 @@ DECLARE
 BEGIN
   RETURN QUERY
   SELECT f.position FROM (
-    SELECT l.position, l.subject, l.correlation_id FROM event_log_rows l
-     WHERE l.partition = of_partition AND l.tenant_id = tenant AND l.dedupe_key = 'u/' || of_name
+    (SELECT l.position, l.subject, l.correlation_id FROM event_log_rows l
+      WHERE l.partition = of_partition AND l.tenant_id = tenant AND l.dedupe_key = 'u/' || of_name LIMIT 1)
     UNION
-    SELECT l.position, l.subject, l.correlation_id FROM event_log_rows l
-     WHERE l.partition = of_partition AND l.tenant_id = tenant AND l.dedupe_key = 'v/' || of_recorded
+    (SELECT l.position, l.subject, l.correlation_id FROM event_log_rows l
+      WHERE l.partition = of_partition AND l.tenant_id = tenant AND l.dedupe_key = 'v/' || of_recorded LIMIT 1)
     UNION
     SELECT l.position, l.subject, l.correlation_id FROM event_log_rows l
      WHERE l.subject IN (3, 4, 6, 10, 11, 12) AND l.tenant_id = tenant AND l.partition IS NOT DISTINCT FROM of_partition
