@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/internal/tier"
@@ -90,6 +92,22 @@ func TestP12_ReadsByKeysDoNotReadAnUnknownPartition(t *testing.T) {
 				}
 			})
 		}
+	}
+	s.Write(Written{From: 2000, Events: 10, Run: 10, Rejects: 1 << 30, Features: []string{"rare"}})
+	at := s.Head(s.Tenant) // its cut is between the events and their verdicts, which retries may have caused
+	at.Number -= 10
+	owner, err := pgx.Connect(t.Context(), s.URL)
+	s.Must(err)
+	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET causation_id = event_id WHERE partition = $1 AND position > $2`, at.Partition, at.Number)))
+	s.Must(owner.Close(t.Context()))
+	s.Write(Written{From: 3000, Events: 1000, Run: 1000, Rejects: 1, Features: []string{"calls"}})
+	for key, viewer := range s.Viewers() {
+		s.AtMost(600, "an explanation beside many rejections by a key of the "+key, func() {
+			q := usage.ExplainQuery{TenantID: s.Tenant, Feature: "rare", PeriodKey: "2026-05", Limit: 50, AsOf: &usage.AsOf{Position: &at}}
+			if e, err := s.Reads.Explain(s.Context(), viewer, q); err != nil || len(e.Data) != 10 {
+				t.Errorf("%d events, %v", len(e.Data), err)
+			}
+		})
 	}
 }
 

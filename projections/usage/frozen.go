@@ -192,9 +192,10 @@ SELECT g.raw, v.causation_id FROM unnest($3::bigint[]) AS g (raw)
 CROSS JOIN LATERAL (SELECT l.causation_id FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'v/' || g.raw LIMIT 1) v
 WHERE v.causation_id IS NOT NULL`
 
+// As readRetries, with + 0 for the same reason.
 var readAllRetries = events.SQL(`
 SELECT l.event_id, l.position, coalesce((l.payload ->> 'rejected')::boolean, false) FROM event_log_rows l
-WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject = {usage.event.retried}`)
+WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key > 'r/' AND l.dedupe_key < 'r0' AND l.subject + 0 = {usage.event.retried}`)
 
 // causesOf returns the retries that caused the verdicts on recorded events; those without are not retried.
 func (p *periodCut) causesOf(ctx context.Context, tx pgx.Tx, raws []int64) (map[int64]domain.RetriedUsage, error) {
@@ -270,15 +271,15 @@ func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
 	return l, nil
 }
 
-// readLateRetries finds the retries of the folds of verdicts ($3) up to a position, by the dead letters of their failures. The condition is that of
-// the index event_log_failures.
+// readLateRetries finds the retries of the folds of verdicts ($3) up to a position, by the dead letters of their failures. The first condition is that of
+// the index event_log_failures; + 0 as in readRetries.
 var readLateRetries = events.SQL(`
 SELECT again.position FROM unnest($3::bigint[]) AS given (number)
 CROSS JOIN LATERAL (SELECT coalesce(f.body ->> 'deadLetterId', f.event_id::text) AS letter FROM event_log_rows f
  WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $2
   AND ` + projections.FailureSource("f") + ` = given.number::text OFFSET 0) d
 CROSS JOIN LATERAL (SELECT l.position FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2
-  AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
+  AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject + 0 = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
 ORDER BY again.position`)
 
 // retriesOf returns the positions of the retries of folds of verdicts that failed, up to a position.
