@@ -74,32 +74,44 @@ END $$;
 -- Erases events of an archived tenant whose erasure runs: the next ones behind a number, at most so many. It returns the number that it reached, and how many events it
 -- changed. It is the only way by which the service changes the log. What it writes follows from the event alone. Stored hashes that follow from a changed payload
 -- go, and the hash in a key becomes the event's id: keys from after the archive have none of a content.
+-- The settings let its statements read the rows of a batch, each by its key, whatever the planner knows of their tables.
 -- +goose StatementBegin
 CREATE FUNCTION erase_events(of_tenant uuid, of_partition smallint, after bigint, up_to bigint, most int, OUT reached bigint, OUT erased bigint)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
+  requested text := (SELECT 'z/' || e.id || '/requested' FROM erasures e WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING');
   last bigint := least(up_to, (SELECT e.up_to FROM erasures e WHERE e.tenant_id = of_tenant));
   rows int := greatest(1, least(coalesce(most, 1000), 10000));
   archived bigint := (SELECT max(a.position) FROM event_log_rows a WHERE a.partition = of_partition AND a.tenant_id = of_tenant
     AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80);
+  event record;
+  changed text;
 BEGIN
-  IF archived IS NULL OR NOT EXISTS (
-    SELECT FROM erasures e JOIN tenants t ON t.id = e.tenant_id AND t.status = 'ARCHIVED'
-    JOIN event_log_rows r ON r.partition = of_partition AND r.tenant_id = e.tenant_id AND r.dedupe_key = 'z/' || e.id || '/requested' AND r.subject = 81
-    WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING') THEN
+  IF archived IS NULL OR NOT EXISTS (SELECT FROM tenants t WHERE t.id = of_tenant AND t.status = 'ARCHIVED') OR NOT EXISTS (
+    SELECT FROM event_log_rows r WHERE r.partition = of_partition AND r.tenant_id = of_tenant AND r.dedupe_key = requested AND r.subject = 81) THEN
     RAISE EXCEPTION 'the tenant % is not archived, or its erasure does not run', of_tenant USING ERRCODE = 'insufficient_privilege';
   END IF;
   UPDATE withheld_records w SET reason = 'erased' WHERE w.tenant_id = of_tenant AND w.reason <> 'erased'; -- it is the broker's text
-  WITH batch AS MATERIALIZED (
+  reached := last;
+  erased := 0;
+  FOR event IN
     SELECT l.position, l.subject, l.body::text AS body FROM event_log_rows l
-    WHERE l.partition = of_partition AND l.tenant_id IS NOT DISTINCT FROM of_tenant AND l.position > after AND l.position <= last ORDER BY l.position LIMIT rows),
-  changed AS (
-    UPDATE event_log_rows l SET body = n.body::json, hash = CASE WHEN l.subject NOT IN (1, 8, 9, 19) THEN l.hash END,
-      dedupe_key = CASE WHEN l.subject = 4 THEN regexp_replace(l.dedupe_key, '[^/]*$', l.event_id::text)
-        WHEN l.subject = 7 AND l.position < archived THEN regexp_replace(l.dedupe_key, '[0-9a-f]{16}(/-?[0-9]+)$', l.event_id || '\1') ELSE l.dedupe_key END
-    FROM (SELECT s.position, s.body AS was, erased_body(s.subject, s.body) AS body FROM batch s) n
-    WHERE l.partition = of_partition AND l.position = n.position AND n.body <> n.was RETURNING 1)
-  SELECT CASE WHEN (SELECT count(*) FROM batch) < rows THEN last ELSE (SELECT max(position) FROM batch) END, (SELECT count(*) FROM changed) INTO reached, erased;
+    WHERE l.partition = of_partition AND l.tenant_id IS NOT DISTINCT FROM of_tenant AND l.position > after AND l.position <= last ORDER BY l.position LIMIT rows
+  LOOP
+    changed := erased_body(event.subject, event.body);
+    IF changed <> event.body THEN
+      UPDATE event_log_rows l SET body = changed::json, hash = CASE WHEN l.subject NOT IN (1, 8, 9, 19) THEN l.hash END,
+        dedupe_key = CASE WHEN l.subject = 4 THEN regexp_replace(l.dedupe_key, '[^/]*$', l.event_id::text)
+          WHEN l.subject = 7 AND l.position < archived THEN regexp_replace(l.dedupe_key, '[0-9a-f]{16}(/-?[0-9]+)$', l.event_id || '\1') ELSE l.dedupe_key END
+      WHERE l.partition = of_partition AND l.position = event.position;
+      erased := erased + 1;
+    END IF;
+    rows := rows - 1;
+    IF rows = 0 THEN
+      reached := event.position;
+    END IF;
+  END LOOP;
 END $$;
 -- +goose StatementEnd
 
@@ -107,16 +119,17 @@ END $$;
 -- reached, '' at the end. The keys of the answers stay, so that no request takes effect twice.
 -- +goose StatementBegin
 CREATE FUNCTION erase_answers(of_tenant uuid, of_partition smallint, after text, most int) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
+  requested text := (SELECT 'z/' || e.id || '/requested' FROM erasures e WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING');
   reached text;
   rows int := greatest(1, least(coalesce(most, 1000), 10000));
 BEGIN
-  IF NOT EXISTS (
-    SELECT FROM erasures e JOIN tenants t ON t.id = e.tenant_id AND t.status = 'ARCHIVED'
-    JOIN event_log_rows r ON r.partition = of_partition AND r.tenant_id = e.tenant_id AND r.dedupe_key = 'z/' || e.id || '/requested' AND r.subject = 81
-    JOIN event_log_rows a ON a.partition = of_partition AND a.tenant_id = e.tenant_id AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80
-    WHERE e.tenant_id = of_tenant AND e.state = 'RUNNING') THEN
+  IF NOT EXISTS (SELECT FROM tenants t WHERE t.id = of_tenant AND t.status = 'ARCHIVED') OR NOT EXISTS (
+    SELECT FROM event_log_rows r WHERE r.partition = of_partition AND r.tenant_id = of_tenant AND r.dedupe_key = requested AND r.subject = 81) OR NOT EXISTS (
+    SELECT FROM event_log_rows a WHERE a.partition = of_partition AND a.tenant_id = of_tenant
+      AND a.dedupe_key > 'o/' AND a.dedupe_key < 'o0' AND a.dedupe_key LIKE 'o/%/archived' AND a.subject = 80) THEN
     RAISE EXCEPTION 'the tenant % is not archived, or its erasure does not run', of_tenant USING ERRCODE = 'insufficient_privilege';
   END IF;
   WITH batch AS MATERIALIZED (
@@ -126,7 +139,8 @@ BEGIN
     WHERE a.tenant_id = s.tenant_id AND a.key = s.key AND e.tenant_id = of_tenant AND e.state = 'RUNNING' AND a.created_at < e.requested_at AND a.request_hash <> ''
       AND coalesce(strpos(a.body::text, e.id::text), 0) = 0 -- not that to its own request
       AND (strpos(a.body::text, of_tenant::text) > 0
-        OR EXISTS (SELECT FROM event_log_rows l WHERE l.partition = of_partition AND l.tenant_id = of_tenant AND l.dedupe_key = 'c/' || a.key)))
+        -- no EXISTS, which may read the keys of all events of the tenant
+        OR (SELECT true FROM event_log_rows l WHERE l.partition = of_partition AND l.tenant_id = of_tenant AND l.dedupe_key = 'c/' || a.key LIMIT 1)))
   SELECT CASE WHEN count(*) < rows THEN '' ELSE max(s.key) END INTO reached FROM batch s;
   RETURN reached;
 END $$;

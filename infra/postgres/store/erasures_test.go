@@ -16,13 +16,14 @@ import (
 // erasure is a running erasure of a tenant with personal data in more rows than a batch erases.
 type erasure struct {
 	*Sized
+	id    uuid.UUID
 	store store.Erasures
 }
 
 func newErasure(t *testing.T) *erasure {
 	s := NewSized(t)
 	counted := store.New(s.Counted, s.EventLog, store.Config{})
-	e := &erasure{Sized: s, store: store.Erasures{Store: counted, Models: models.PersonalData(), Rows: 500}}
+	e := &erasure{Sized: s, id: NewID(), store: store.Erasures{Store: counted, Models: models.PersonalData(), Rows: 500}}
 	// The planner knows neither the tenant nor its partition.
 	s.Write(Written{Others: 5, Events: 1000, Run: 1000, Rejects: 1 << 30, Features: []string{"calls"}, Vacuum: true})
 	s.Write(Written{Events: 5200, Run: 1300, Rejects: 1 << 30, Features: []string{"calls"}})
@@ -30,14 +31,14 @@ func newErasure(t *testing.T) *erasure {
 		events.OffboardingStep{OffboardingID: s.Tenant, Step: events.OffboardingArchived, Outcome: events.OffboardingDone})
 	archived.DedupeKey = events.KeyOffboarding(s.Tenant, events.OffboardingArchived)
 	requested := Plain(s.Tenant, events.ErasureStepped, events.Counts{},
-		events.ErasureStep{ErasureID: s.Tenant, Step: events.ErasureRequested, Reason: "r"})
-	requested.DedupeKey = events.KeyErasure(s.Tenant, events.ErasureRequested)
+		events.ErasureStep{ErasureID: e.id, Step: events.ErasureRequested, Reason: "r"})
+	requested.DedupeKey = events.KeyErasure(e.id, events.ErasureRequested)
 	s.Append(archived, requested)
 	s.Drain(s.Aggregating, s.Lettering, s.Summing)
+	e.exec(`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to)
+ SELECT $2, $1, $1, 'RUNNING', 'r', 'a', now(), max(position) FROM event_log_rows WHERE tenant_id = $1`, s.Tenant, e.id)
 	for _, sql := range []string{
 		`UPDATE tenants SET status = 'ARCHIVED' WHERE id = $1`,
-		`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to)
- SELECT $1, $1, $1, 'RUNNING', 'r', 'a', now(), max(position) FROM event_log_rows WHERE tenant_id = $1`,
 		`INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at)
  SELECT '00000000-0000-0000-0000-000000000000', n::text, '\x01', 200, to_json('ann of ' || $1::uuid), now() - interval '1 day'
  FROM generate_series(1, 10100) n`,
@@ -63,23 +64,30 @@ func newErasure(t *testing.T) *erasure {
 // the planner knows of them.
 func TestP6_BatchesOfAnErasureAreBounded(t *testing.T) {
 	e := newErasure(t)
-	for more, batches := true, 0; more; batches++ {
+	for more, batches := true, 0; more; {
 		e.AtMost(3500, "a batch of 500 events", func() {
+			if !more {
+				return // the last batch is measured again
+			}
 			var err error
-			more, err = e.store.EraseLog(t.Context(), e.Tenant)
+			more, err = e.store.EraseLog(t.Context(), e.id)
 			e.Must(err)
+			batches++
 		})
 		if !more && batches < 20 {
 			t.Errorf("10,402 events are erased by %d batches", batches)
 		}
 	}
 	e.exec(`UPDATE relay_cursors SET position = 20000 WHERE partition = $1`, e.Partition)
-	for more, batches := true, 0; more; batches++ {
-		e.AtMost(9000, "a batch of rows", func() {
+	for more, batches := true, 0; more; {
+		e.AtMost(10_000, "a batch of rows", func() {
+			if !more {
+				return
+			}
 			var waits []string
 			var err error
-			waits, more, err = e.store.EraseModels(t.Context(), e.Tenant)
-			if err != nil || len(waits) > 0 {
+			waits, more, err = e.store.EraseModels(t.Context(), e.id)
+			if batches++; err != nil || len(waits) > 0 {
 				t.Fatalf("%v, waits for %q", err, waits)
 			}
 		})
@@ -87,10 +95,10 @@ func TestP6_BatchesOfAnErasureAreBounded(t *testing.T) {
 			t.Errorf("5,000 dead letters, 5,000 groups and 10,100 answers are erased by %d batches", batches)
 		}
 	}
-	e.exec(`UPDATE erasures SET up_to = 200000, cursor = 20000 WHERE id = $1`, e.Tenant) // the rest of the log is others'
-	_, err := e.store.EraseLog(t.Context(), e.Tenant)
+	e.exec(`UPDATE erasures SET up_to = 200000, cursor = 20000 WHERE id = $1`, e.id) // the rest of the log is others'
+	_, err := e.store.EraseLog(t.Context(), e.id)
 	e.Must(err)
-	if n := e.count(`SELECT cursor FROM erasures WHERE id = $1`, e.Tenant); n > 70_000 {
+	if n := e.count(`SELECT cursor FROM erasures WHERE id = $1`, e.id); n > 70_000 {
 		t.Errorf("a batch looks at %d positions", n-20_000)
 	}
 	if left := e.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND body::text ~ 'ann'`, e.Tenant) +
@@ -113,7 +121,7 @@ func TestP6_TheServerBoundsTheBatchesOfAnErasure(t *testing.T) {
 			Scan(&reached, &erased))
 		e.Must(tx.QueryRow(t.Context(), `SELECT erase_answers($1, $2, '', $3)`, e.Tenant, e.Partition, most).Scan(&key))
 		e.Must(tx.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_answers WHERE body IS NULL`).Scan(&dropped))
-		if reached != want || erased < 1 || dropped != want || key == "" {
+		if reached != want || erased < want/3 || dropped != want || key == "" {
 			t.Errorf("a call for %d rows changes %d events up to %d, and %d answers up to %q", most, erased, reached, dropped, key)
 		}
 		e.Must(tx.Rollback(t.Context()))
@@ -126,20 +134,20 @@ func TestP6_AnErasureWaitsForReplays(t *testing.T) {
 	e := newErasure(t)
 	for more := true; more; {
 		var err error
-		more, err = e.store.EraseLog(t.Context(), e.Tenant)
+		more, err = e.store.EraseLog(t.Context(), e.id)
 		e.Must(err)
 	}
 	replay := func(tenant *uuid.UUID, partition int16, first, upTo int64) uuid.UUID {
 		id := NewID()
 		e.exec(`INSERT INTO replays (id, kind, tenant_id, reason, state, created_at) VALUES ($1, 'range', $2, 'r', 'RUNNING', now())`, id, tenant)
-		e.exec(`INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, $2, $3, $3 - 1, $4)`, id, partition, first, upTo)
+		e.exec(`INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, $2, $3::bigint, $3::bigint - 1, $4)`, id, partition, first, upTo)
 		return id
 	}
 	// finish runs the steps until the erasure waits, or has ended.
 	finish := func() (waits []string) {
 		for more := true; more && len(waits) == 0; {
 			var err error
-			waits, more, err = e.store.EraseModels(t.Context(), e.Tenant)
+			waits, more, err = e.store.EraseModels(t.Context(), e.id)
 			e.Must(err)
 		}
 		return waits
