@@ -83,7 +83,9 @@ func tenantKey(n int) string { return fmt.Sprintf("mp_live_%043d", n) }
 func (tenants) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
 	for n := range 10 {
 		if id := (uuid.UUID{15: byte(n + 1)}); hash == commands.HashSecret(tenantKey(n)) {
-			key, tenant := domain.APIKey{ID: id, TenantID: id, Mode: "live"}, domain.Tenant{ID: id, Status: domain.TenantActive}
+			var key domain.APIKey
+			var tenant domain.Tenant
+			key.ID, key.TenantID, key.Mode, tenant.ID, tenant.Status = id, id, "live", id, domain.TenantActive
 			return &key, &tenant, commands.CatalogueAt{}, nil
 		}
 	}
