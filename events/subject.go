@@ -179,9 +179,22 @@ func (s Subject) Info() (SubjectInfo, bool) {
 // Topic is the topic that the subject's events are published to; 0 if the subject is
 // not registered.
 func (s Subject) Topic() Topic {
-	info, _ := s.Info()
-	return info.Topic
+	if s < 0 || int(s) >= len(topicOf) {
+		return 0
+	}
+	return topicOf[s]
 }
+
+// topicOf holds the topic of each subject's number.
+var topicOf = func() (of [maxSubject + 1]Topic) {
+	for i := range registry {
+		of[registry[i].Subject] = registry[i].Topic
+	}
+	return of
+}()
+
+// maxSubject is at least the greatest number of a subject.
+const maxSubject = 127
 
 // TakesReason reports whether the payload of the subject's events has an optional member reason, for the reason of a request whose body
 // names none. Payloads of other changes hold the reason of the body.

@@ -427,7 +427,7 @@ func (w *testService) follow() {
 		if len(ahead) == 0 {
 			return
 		}
-		if err := r.ReadUpTo(context.Background(), ahead); err != nil {
+		if _, err := r.ReadUpTo(context.Background(), ahead); err != nil {
 			if time.Now().After(until) {
 				w.Fatal(err)
 			}

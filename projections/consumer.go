@@ -19,7 +19,7 @@ import (
 // Handler applies a batch of a consumer's source. Apply runs in the transaction
 // that moves the checkpoint, and may run again with a part of the batch after a
 // rollback: it holds no state. The batch is in the order of (partition, position),
-// without duplicates; a batch from a topic has no withheld events.
+// without duplicates; a batch of a topic has no withheld events.
 //
 // Folding each event is pure; call it through [Try], so that an event that fails
 // or panics goes to Result.Failed and the others are folded. An error of Apply
@@ -58,7 +58,7 @@ type Failure struct {
 
 // Log is the event log as consumers use it.
 type Log interface {
-	// ID identifies the log in the headers of its records: other logs' records are dropped.
+	// ID identifies the log in the headers of its records: those of other logs say nothing of this one.
 	ID() uuid.UUID
 	// AppendTx appends events and returns their positions. It locks the heads in
 	// ascending order. A duplicate (same tenant and dedupe key) is skipped and not
@@ -73,6 +73,9 @@ type Log interface {
 	// ReadStretchesTx reads stretches of several partitions, filtered by subjects
 	// (empty: all): in order within each stretch, at most limit of each.
 	ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error)
+	// ReadTopicTx reads events of a topic in stretches of several partitions, of which each ends at the last event of the topic: the first
+	// ones, in order within each stretch, at most limit of each. It returns none of a stretch if its last event is missing.
+	ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope, error)
 }
 
 // Consumer names a fold, its source and its bounds.
@@ -127,11 +130,10 @@ type Batch struct {
 	Failed     []Failure         // of those applied: not folded but dead-lettered (result error)
 	FollowUps  int               // appended events, including dead letters
 	Passed     int               // withheld or republished for outside readers (result noop)
-	Duplicates int               // at or below the checkpoint (result noop; inbox_dedup_skips)
-	Ghosts     int               // lost by the database: their epoch does not own the position, or it has another event
-	OtherLog   int               // of another database that shares the broker
-	Foreign    int               // not of our logs, or without a place
-	FromLog    int               // of those applied or passed: read from the log, not from the pipe
+	Duplicates int               // records that the pipe delivered again (result noop; inbox_dedup_skips)
+	OtherLog   int               // records of another database that shares the broker
+	Foreign    int               // records without a place in a log
+	FromLog    int               // of those applied or passed: read from the database, not from the memory of this process
 	Took       time.Duration
 	End        time.Time // when the commit returned
 	Err        error     // set if the transaction was rolled back or its outcome is unknown

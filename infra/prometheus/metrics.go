@@ -48,7 +48,6 @@ type Metrics struct {
 	handled    *prom.HistogramVec
 	endToEnd   *prom.HistogramVec
 	skipped    *prom.CounterVec
-	ghosts     *prom.CounterVec
 	otherLog   *prom.CounterVec
 	epochs     *prom.CounterVec
 	foreign    *prom.CounterVec
@@ -97,12 +96,11 @@ func New(registry *prom.Registry, read func() *state.State, sagaKinds []string) 
 		processing:  histogram("event_processing_duration_seconds", "Duration of a consumer's transaction.", "consumer"),
 		handled:     histogram("router_message_duration_seconds", "Duration of a router's handler for one message, by result: ok or error.", "handler", "result"),
 		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold; of a verdict, from the request that recorded the usage.", "consumer"),
-		skipped:     counter("inbox_dedup_skips_total", "Deliveries at or below the checkpoint.", "consumer"),
-		ghosts:      counter("events_ghost_total", "Records dropped because the database lost their events: a failover or restore.", "consumer"),
-		otherLog:    counter("events_other_log_total", "Records dropped because they belong to another database's log.", "consumer"),
+		skipped:     counter("inbox_dedup_skips_total", "Records that the pipe delivered again.", "consumer"),
+		otherLog:    counter("events_other_log_total", "Records that are skipped because they belong to another database's log.", "consumer"),
 		epochs:      counter("log_epochs_raised_total", "Epochs of log partitions that this instance began, by reason.", "reason"),
 		foreign:     counter("events_foreign_total", "Records without a valid position in the log.", "consumer"),
-		fromLog:     counter("events_read_from_log_total", "Events read from the log because the pipe did not deliver them.", "consumer"),
+		fromLog:     counter("events_read_from_log_total", "Events read from the database because this process did not have them in memory.", "consumer"),
 	}
 	m.sagasEnded = counter("saga_completed_total", "Sagas that ended on this instance, by outcome: success, compensated or partial.", "kind", "outcome")
 	m.accounts = newQuotaDrift(time.Now)
@@ -165,7 +163,7 @@ func (m *Metrics) createConsumerSeries(topic, consumer string) {
 	m.processing.WithLabelValues(consumer)
 	m.endToEnd.WithLabelValues(consumer)
 	m.consumers = append(m.consumers, consumer)
-	for _, c := range []*prom.CounterVec{m.skipped, m.ghosts, m.otherLog, m.foreign, m.fromLog} {
+	for _, c := range []*prom.CounterVec{m.skipped, m.otherLog, m.foreign, m.fromLog} {
 		c.WithLabelValues(consumer)
 	}
 }
@@ -231,7 +229,6 @@ func (m *Metrics) Observe(c *projections.Consumer, b projections.Batch) {
 	m.consumed.WithLabelValues(topic, c.Name, "error").Add(float64(len(b.Failed)))
 	m.consumed.WithLabelValues(topic, c.Name, "noop").Add(float64(b.Passed + b.Duplicates))
 	m.skipped.WithLabelValues(c.Name).Add(float64(b.Duplicates))
-	m.ghosts.WithLabelValues(c.Name).Add(float64(b.Ghosts))
 	m.otherLog.WithLabelValues(c.Name).Add(float64(b.OtherLog))
 	m.foreign.WithLabelValues(c.Name).Add(float64(b.Foreign))
 	m.fromLog.WithLabelValues(c.Name).Add(float64(b.FromLog))

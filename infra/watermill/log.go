@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// LogSubscriber is the event log as a Watermill subscriber, for the consumers that read it. A message
+// LogSubscriber is the event log as a Watermill subscriber. A message
 // holds no events: it is a list of positions, at most one for each partition, up to which the consumer
 // reads the log itself. The next message follows the Ack of the last one. After Nack the positions are
 // looked up again.
@@ -25,6 +25,8 @@ type LogSubscriber struct {
 	// Every is the interval of calling Ahead. Wake is the hint to call it at once; may be nil.
 	Every time.Duration
 	Wake  <-chan struct{}
+	// Eager follows each hint at once: the handler rests after its work as one of batches does, so that hints gather.
+	Eager bool
 	// Hinted reports that the hints of all instances arrive. While the backlog is empty, the interval
 	// is HintedEvery then, or Every if that is longer. May be nil.
 	Hinted func() bool
@@ -87,7 +89,9 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			default:
 			}
 		}
-		earliest = time.Now().Add(min(minRound, s.Every))
+		if !s.Eager {
+			earliest = time.Now().Add(min(minRound, s.Every))
+		}
 		positions, err := s.ahead(ctx)
 		log.Report(ctx, err, "consumer", topic)
 		switch {
@@ -140,15 +144,20 @@ func Positions(msg *message.Message) ([]events.Position, error) {
 	return positions, nil
 }
 
-// AddLogConsumer adds a handler that reads the log up to each message's positions. After an error the
+// AddLogConsumer adds a handler that reads the log up to each message's positions; read returns the number of events. After an error the
 // positions are looked up again, without a limit, after a pause that grows from 50 ms to 5 s.
-func AddLogConsumer(router *message.Router, name string, sub *LogSubscriber, read func(ctx context.Context, upTo []events.Position) error) {
+func AddLogConsumer(router *message.Router, name string, sub *LogSubscriber, read func(ctx context.Context, upTo []events.Position) (int, error)) {
 	router.AddConsumerHandler(name, name, sub, func(msg *message.Message) error {
 		positions, err := Positions(msg)
 		if err != nil {
 			return err
 		}
-		return read(msg.Context(), positions)
+		began := time.Now()
+		n, err := read(msg.Context(), positions)
+		if err == nil && sub.Eager {
+			rest(msg.Context(), n, began)
+		}
+		return err
 	})
 }
 

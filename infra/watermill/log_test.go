@@ -37,18 +37,19 @@ func (h *heads) ahead(context.Context) ([]events.Position, error) {
 	return []events.Position{{Partition: 7, Number: h.head}}, nil
 }
 
-func (h *heads) readUpTo(_ context.Context, upTo []events.Position) error {
+func (h *heads) readUpTo(_ context.Context, upTo []events.Position) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.fails > 0 {
 		h.fails--
-		return errors.New("the transaction fails")
+		return 0, errors.New("the transaction fails")
 	}
 	if len(upTo) != 1 || upTo[0].Partition != 7 || upTo[0].Number <= h.read {
-		return errors.New("not ahead")
+		return 0, errors.New("not ahead")
 	}
+	n := int(upTo[0].Number - h.read)
 	h.read = upTo[0].Number
-	return nil
+	return n, nil
 }
 
 func (h *heads) append(n int64) {

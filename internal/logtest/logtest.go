@@ -15,9 +15,13 @@ func Follow(ctx context.Context, r *consume.Runner, every time.Duration, wake <-
 	return runLog(ctx, r, &watermill.LogSubscriber{Ahead: r.Ahead, Every: every, Wake: wake, Grace: time.Minute, Logger: r.Logger})
 }
 
-// HealTails runs a consumer's search for lost tails on a router until ctx ends.
-func HealTails(ctx context.Context, r *consume.Runner, every time.Duration) error {
-	return runLog(ctx, r, &watermill.LogSubscriber{Ahead: r.LostTails, Every: every, Grace: time.Minute, Logger: r.Logger})
+// FollowTopic runs a consumer of a topic on a router, without the pipe, until ctx ends.
+func FollowTopic(ctx context.Context, r *consume.Runner, every time.Duration) error {
+	sub := &watermill.LogSubscriber{Ahead: r.Waiting, Every: every, Eager: true, Grace: time.Minute, Logger: r.Logger}
+	if r.Recent != nil {
+		sub.Wake = r.Recent.Ready()
+	}
+	return runLog(ctx, r, sub)
 }
 
 func runLog(ctx context.Context, r *consume.Runner, sub *watermill.LogSubscriber) error {

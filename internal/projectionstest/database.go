@@ -206,7 +206,7 @@ func (w *Database) Runner(c projections.Consumer) (*consume.Runner, *Tally) {
 	writeTotalsOften(&c)
 	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Observe: w.Payloads.Observer(seen), Newest: eventlog.Newest{Recent: w.recent}}
 	if c.Topic == 0 && len(c.Subjects) > 0 {
-		r.Recent, w.reading = w.recent.Reader(c.Subjects), true
+		r.Recent, w.reading = w.recent.Reader(0, c.Subjects), true
 	}
 	return r, seen
 }

@@ -21,34 +21,49 @@ import (
 type Inline struct {
 	*Database
 	Inlined   *eventlog.Log
-	handed    *consume.Handover
+	recent    *eventlog.Recent
+	readers   map[events.Topic]*eventlog.RecentReader
 	validator *consume.Runner
 	Seen      *Tally
 }
 
 // NewInline makes the process on the fixture's pool.
-func NewInline(w *Database, handed *consume.Handover) *Inline {
+func NewInline(w *Database) *Inline {
 	w.Helper()
-	return NewInlineAt(w, w.Pool, handed)
+	return NewInlineAt(w, w.Pool)
 }
 
 // NewInlineAt is newInlineLog, with a pool of its own for the submissions.
-func NewInlineAt(w *Database, pool *pgxpool.Pool, handed *consume.Handover) *Inline {
+func NewInlineAt(w *Database, pool *pgxpool.Pool) *Inline {
 	w.Helper()
-	l := &Inline{Database: w, handed: handed}
+	l := &Inline{Database: w, recent: eventlog.NewRecent(), readers: map[events.Topic]*eventlog.RecentReader{}}
+	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
+		l.readers[topic] = l.recent.Reader(topic, nil)
+	}
 	l.validator, l.Seen = w.Validator()
-	l.validator.Handed = handed
+	l.Tell(l.validator)
 	var err error
 	l.Inlined, err = eventlog.New(w.Context(), pool, eventlog.Config{
 		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
-		Inline:  consume.NewInline(l.validator.Consumer, handed, nil, w.Payloads.Observer(l.Seen), slog.New(slog.DiscardHandler)),
-		Written: w.Payloads.Written,
+		Inline:  consume.NewInline(l.validator.Consumer, l.readers[events.TopicUsageRaw], nil, w.Payloads.Observer(l.Seen), slog.New(slog.DiscardHandler)),
+		Written: w.Payloads.Written, Recent: l.recent,
 	})
 	w.Must(err)
 	w.Cleanup(l.Inlined.Close)
 	l.validator.Log = l.Inlined
 	return l
 }
+
+// Tell makes a consumer one of this process: it has the events that the process commits in memory.
+func (l *Inline) Tell(r *consume.Runner) {
+	r.Newest = eventlog.Newest{Recent: l.recent}
+	if reader, reads := l.readers[r.Consumer.Topic]; reads {
+		r.Recent = reader
+	}
+}
+
+// Committed makes events those of this process.
+func (l *Inline) Committed(list []*events.Envelope) { eventlog.Newest{Recent: l.recent}.Put(list) }
 
 // Ready brings the validator of this process to the end of a partition, by the pipe.
 func (l *Inline) Ready(partition int16) {

@@ -65,7 +65,7 @@ func (s *Pipeline) Drain(runners ...*consume.Runner) {
 				s.stuck(r.Consumer.Name, len(ahead))
 				break
 			}
-			if r.ReadUpTo(ctx, ahead) != nil {
+			if _, err := r.ReadUpTo(ctx, ahead); err != nil {
 				time.Sleep(time.Millisecond) // a router pauses and sends them again
 			}
 		}
@@ -115,6 +115,9 @@ func (s *Pipeline) Withhold(tenant uuid.UUID, e events.Envelope) {
 // ReadAtMost lets a consumer read no more than n records of a partition.
 func (s *Pipeline) ReadAtMost(r *consume.Runner, partition int16, n int) {
 	s.Helper()
+	most := r.Consumer.MaxPerPartition
+	defer func() { r.Consumer.MaxPerPartition = most }()
+	r.Consumer.MaxPerPartition = min(most, n)
 	records := s.Topic(r.Consumer.Topic, partition, s.Checkpoint(r.Consumer.Name, partition))
 	s.Process(r, records[:min(n, len(records))])
 }

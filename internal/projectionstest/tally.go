@@ -8,10 +8,10 @@ import (
 
 // Tally sums up the batches of an observer.
 type Tally struct {
-	mu                                                     sync.Mutex
-	Applied, Failed, Passed, FollowUps                     int
-	Duplicates, Ghosts, OtherLog, Foreign, FromLog, Errors int
-	Transactions                                           int
+	mu                                             sync.Mutex
+	Applied, Failed, Passed, FollowUps             int
+	Duplicates, OtherLog, Foreign, FromLog, Errors int
+	Transactions                                   int
 }
 
 // Observe implements projections.Observer.
@@ -27,7 +27,6 @@ func (t *Tally) Observe(_ *projections.Consumer, b projections.Batch) {
 	t.Passed += b.Passed
 	t.FollowUps += b.FollowUps
 	t.Duplicates += b.Duplicates
-	t.Ghosts += b.Ghosts
 	t.OtherLog += b.OtherLog
 	t.Foreign += b.Foreign
 	t.FromLog += b.FromLog

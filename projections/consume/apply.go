@@ -16,28 +16,7 @@ import (
 type folded struct {
 	failed    []projections.Failure
 	followUps int
-	appended  []events.Envelope // of the follow-ups, those that may be handed over
-}
-
-// foldAll folds a batch. It also appends resolved dead letters for the batch's unreadable
-// records, whose events were read from the log.
-func (r *Runner) foldAll(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, careful bool) (folded, error) {
-	unread := len(unreadIn(runs)) > 0
-	if unread { // several appends follow, so lock the heads first, in order
-		if err := holdHeads(ctx, tx, runs); err != nil {
-			return folded{}, err
-		}
-	}
-	all, err := r.fold(ctx, tx, batch, runs, careful)
-	if err != nil || !unread {
-		return all, err
-	}
-	mended := r.resolvedRecords(runs, batch, all.failed)
-	if _, err := r.Log.AppendTx(ctx, tx, mended); err != nil {
-		return folded{}, fmt.Errorf("append the unreadable records' ends: %w", err)
-	}
-	all.followUps += len(mended)
-	return all, nil
+	appended  []events.Envelope // the follow-ups, if consumers of this process may be told of them
 }
 
 // fold passes the batch to the handler and appends the follow-ups. Events that fail
@@ -72,7 +51,7 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 	if err != nil {
 		return folded{}, fmt.Errorf("apply: %w", err)
 	}
-	pending := append(result.FollowUps, r.deadLetters(result.Failed, runs)...)
+	pending := append(result.FollowUps, r.deadLetters(result.Failed)...)
 	appended, err := r.append(ctx, tx, pending)
 	if err != nil {
 		return folded{}, fmt.Errorf("append follow-ups: %w", err)
@@ -80,11 +59,11 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 	return folded{result.Failed, len(pending), appended}, nil
 }
 
-// append appends follow-ups, and returns them if they may be handed over.
+// append appends follow-ups, and returns them if consumers of this process may be told of them.
 func (r *Runner) append(ctx context.Context, tx pgx.Tx, pending []events.Pending) (appended []events.Envelope, err error) {
 	switch {
 	case len(pending) == 0:
-	case r.Next == nil && r.Newest == nil:
+	case r.Newest == nil:
 		_, err = r.Log.AppendTx(ctx, tx, pending)
 	default:
 		appended, err = r.Log.AppendEventsTx(ctx, tx, pending)

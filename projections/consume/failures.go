@@ -56,7 +56,7 @@ func holdHeads(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, cause error) (all folded, err error) {
 	if len(batch) == 1 {
 		all.failed = []projections.Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
-		letters := r.deadLetters(all.failed, runs)
+		letters := r.deadLetters(all.failed)
 		all.followUps = len(letters)
 		if _, err := r.Log.AppendTx(ctx, tx, letters); err != nil {
 			return folded{}, fmt.Errorf("append a dead letter: %w", err)
@@ -103,16 +103,16 @@ func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope
 
 // deadLetters returns the events that record the failures. A failed event about this
 // consumer's own failures is skipped: its dead letter would fail the same way, forever.
-func (r *Runner) deadLetters(failed []projections.Failure, runs []*partitionRun) []events.Pending {
+func (r *Runner) deadLetters(failed []projections.Failure) []events.Pending {
 	var pending []events.Pending
 	for i := range failed {
 		f := &failed[i]
 		switch {
 		case f.Event.Actor.ID == r.Consumer.Name && (f.Event.Subject == events.AggregationFailed || f.Event.Subject == events.DeadLetterClosed):
 		case r.Consumer.Parks:
-			pending = append(pending, r.park(f, runs))
+			pending = append(pending, r.park(f))
 		default:
-			pending = append(pending, r.discard(f, runs)...)
+			pending = append(pending, r.discard(f)...)
 		}
 	}
 	return pending
@@ -120,7 +120,7 @@ func (r *Runner) deadLetters(failed []projections.Failure, runs []*partitionRun)
 
 // park returns the dead letter of an event that the aggregates could not fold. A failed
 // retry continues the dead letter that it retried.
-func (r *Runner) park(f *projections.Failure, runs []*partitionRun) events.Pending {
+func (r *Runner) park(f *projections.Failure) events.Pending {
 	id := r.NewID()
 	key := events.KeyEvent(id)
 	deadLetter, attempt := projections.RetryOf(&f.Event)
@@ -129,52 +129,37 @@ func (r *Runner) park(f *projections.Failure, runs []*partitionRun) events.Pendi
 	} else {
 		key = events.KeyFailedAgain(deadLetter, attempt)
 	}
-	p := projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, deadLetter, attempt, runs), r.Consumer.Name)
+	p := projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, deadLetter, attempt), r.Consumer.Name)
 	p.DedupeKey, p.Counts.Parked = key, 1
 	return p
 }
 
 // discard returns the dead letter of an event that a read model cannot fold, and its end.
-func (r *Runner) discard(f *projections.Failure, runs []*partitionRun) []events.Pending {
+func (r *Runner) discard(f *projections.Failure) []events.Pending {
 	id := r.NewID()
 	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " repairs it"
 	return []events.Pending{
-		projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0, runs), r.Consumer.Name),
+		projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0), r.Consumer.Name),
 		projections.Closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why}, r.Consumer.Name),
 	}
 }
 
 // letter describes the failure. A subject unknown to this binary is named by its number
 // and attributed to the consumer's own topic.
-func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt int, runs []*partitionRun) events.Failed {
+func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt int) events.Failed {
 	subject, topic := fmt.Sprintf("subject %d", f.Event.Subject), r.Consumer.Topic
 	if info, ok := f.Event.Subject.Info(); ok {
 		subject, topic = info.Name(), info.Topic
 	}
 	l := events.Failed{
 		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: subject,
-		Topic: topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: offsetOf(runs, f.Event.Position),
+		Topic: topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: -1,
 		Stage: events.StageAggregation, Code: f.Code, Reason: projections.Bounded(f.Reason), DeadLetterID: deadLetter, Attempt: attempt,
 	}
 	if json.Valid(f.Event.Payload) {
 		l.Payload = f.Event.Payload
 	}
 	return l
-}
-
-// offsetOf returns the Kafka offset of an event, -1 if the pipe did not deliver it.
-func offsetOf(runs []*partitionRun, p events.Position) int64 {
-	for _, l := range runs {
-		if l.partition != p.Partition {
-			continue
-		}
-		for i := range l.items {
-			if it := &l.items[i]; !it.head && it.place.Position == p {
-				return it.offset
-			}
-		}
-	}
-	return -1
 }
 
 // report logs the failures, once they are durable.

@@ -16,30 +16,27 @@ import (
 type Inline struct {
 	consumer projections.Consumer
 	handler  projections.Pure
-	handed   *Handover
+	recent   Recent
 	moves    *projections.Moves
 	observe  projections.Observer
 	logger   *slog.Logger
 }
 
-// NewInline returns the inline fold of a consumer whose handler is pure; nil if it is not, or if no event is handed
-// over to the consumer. Moves and observe may be nil.
-func NewInline(c projections.Consumer, handed *Handover, moves *projections.Moves, observe projections.Observer, logger *slog.Logger) *Inline {
+// NewInline returns the inline fold of a consumer whose handler is pure; nil if it is not. Moves and observe may be nil.
+func NewInline(c projections.Consumer, recent Recent, moves *projections.Moves, observe projections.Observer, logger *slog.Logger) *Inline {
 	h, pure := c.Handler.(projections.Pure)
-	if !pure || handed == nil {
+	if !pure {
 		return nil
 	}
-	return &Inline{consumer: c, handler: h, handed: handed, moves: moves, observe: observe, logger: logger}
+	return &Inline{consumer: c, handler: h, recent: recent, moves: moves, observe: observe, logger: logger}
 }
 
 // Topic is the consumer's topic.
 func (in *Inline) Topic() events.Topic { return in.consumer.Topic }
 
-// Open returns those of some partitions that the pipe delivers to this process: with several instances one of them
+// Open returns those of some partitions that the consumer of this process follows: with several instances one of them
 // works on a partition.
-func (in *Inline) Open(partitions []int16) []int16 {
-	return in.handed.delivered(partitions, time.Now())
-}
+func (in *Inline) Open(partitions []int16) []int16 { return in.recent.Follows(partitions) }
 
 // Lock returns the statement that locks the consumer's free checkpoints of partitions.
 func (in *Inline) Lock(partitions []int16) (sql string, args []any) {
@@ -72,7 +69,7 @@ func (in *Inline) Folded(stretches []events.InlineStretch, batch []events.Envelo
 	moved := make([]events.Position, len(stretches))
 	for i, s := range stretches {
 		moved[i] = events.Position{Partition: s.Partition, Number: s.UpTo}
-		in.handed.reach(moved[i], s.Epoch)
+		in.recent.Reached(moved[i], s.Epoch)
 	}
 	in.moves.Move(in.consumer.Name, moved)
 	if in.observe != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Lags reads how far the consumers of an instance are behind their topics. Their looks for lost tails share one read.
+// Lags reads how far the consumers of an instance are behind their topics. Their polls share one read.
 type Lags struct {
 	pool      Pool
 	consumers []string
@@ -34,19 +34,18 @@ func NewLags(pool Pool, consumers []projections.Consumer) *Lags {
 }
 
 const (
-	// lagsShared is how long a read is valid. Each consumer asks once in DefaultTailEvery.
-	lagsShared = DefaultTailEvery / 2
+	// lagsShared is how long a read is valid. Each consumer asks once in DefaultPollEvery.
+	lagsShared = DefaultPollEvery / 2
 	// lagsTime bounds a read: the other consumers wait for it.
 	lagsTime = 5 * time.Second
 )
 
 // findAllBehind is findBehind for several consumers of topics.
 const findAllBehind = `
-SELECT k.consumer, c.partition, c.position, h.source, r.position
+SELECT k.consumer, c.partition, c.position, h.source
 FROM unnest($1::text[], $2::int[]) k (consumer, topic)
 JOIN LATERAL (SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = k.consumer AND joined) c ON true
 JOIN LATERAL (SELECT topic_positions[k.topic] AS source FROM log_heads WHERE partition = c.partition) h ON true
-JOIN relay_cursors r ON r.partition = c.partition
 WHERE c.position < h.source
 ORDER BY k.consumer, c.partition`
 
@@ -74,7 +73,7 @@ func (l *Lags) read(ctx context.Context) (map[string][]lag, error) {
 	of := map[string][]lag{}
 	var consumer string
 	var g lag
-	_, err = pgx.ForEachRow(rows, []any{&consumer, &g.partition, &g.checkpoint, &g.source, &g.relayed}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&consumer, &g.partition, &g.checkpoint, &g.source}, func() error {
 		of[consumer] = append(of[consumer], g)
 		return nil
 	})

@@ -193,47 +193,34 @@ func parkedOnce(s *Pipeline, tenant uuid.UUID, at events.Position, code string, 
 	}
 }
 
-// A record whose bytes do not decode is read again from the log; a good event there
-// is applied, and its dead letter is RESOLVED.
-func TestP2_UndecodableRecordsAreReadFromTheLog(t *testing.T) {
+// Bytes that do not decode, or that nobody can place, are no event: whatever comes with them is folded once, and they make no dead letter.
+func TestP2_UndecodableRecordsChangeNothing(t *testing.T) {
 	for consumer, c := range poisonCases() {
-		for code, spoil := range map[string]func(r events.Record) events.Record{
-			consume.CodeUndecodable: func(r events.Record) events.Record { r.Value = r.Value[:len(r.Value)/2]; return r },
-			consume.CodeUnknownSubject: func(r events.Record) events.Record {
-				r.Value = []byte(`{"eventType":"meterplex.usage.event.recorded","eventVersion":99}`)
-				return r
-			},
-		} {
-			t.Run(consumer+", "+code, func(t *testing.T) {
-				s := NewPipeline(t)
-				tenant := TenantIn(4)
-				s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
-				var pending []events.Pending
-				for n := range poisonNeighbours {
-					pending = append(pending, c.good(tenant, n))
-				}
-				at := s.Append(pending...)
-				r := c.consumer(s)
-				records := s.Topic(r.Consumer.Topic, 4, 0)
-				i := rand.IntN(len(records))
-				records[i] = spoil(records[i])
-				records[i].Offset = 700
-				deliverOften(s, r, records)
-				s.Drain(s.Lettering)
-				if got := c.folded(s, tenant); got != poisonNeighbours {
-					t.Errorf("%d of %d were folded", got, poisonNeighbours)
-				}
-				page, err := s.Reads.DeadLetters(t.Context(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StagePublishing}, Limit: 10})
-				s.Must(err)
-				if len(page.Data) != 1 {
-					t.Fatalf("%+v", page.Data)
-				}
-				d := page.Data[0]
-				if d.Status != events.StatusResolved || d.Code != code || d.SourcePosition != at[i] || *d.KafkaPartition != 4 || *d.KafkaOffset != 700 || d.Topic != r.Consumer.Topic.Name() {
-					t.Errorf("%+v", d)
-				}
-			})
-		}
+		t.Run(consumer, func(t *testing.T) {
+			s := NewLetters(t)
+			tenant := TenantIn(4)
+			s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
+			var pending []events.Pending
+			for n := range poisonNeighbours {
+				pending = append(pending, c.good(tenant, n))
+			}
+			at := s.Append(pending...)
+			r := c.consumer(s.Pipeline)
+			records := s.Topic(r.Consumer.Topic, 4, 0)
+			records[3].Value = records[3].Value[:len(records[3].Value)/2]
+			records[7].Value = []byte(`{"eventType":"meterplex.usage.event.recorded","eventVersion":99}`)
+			for offset, value := range map[int64]string{700: "\x00\xff garbage", 701: "", 702: `{"eventType":"meterplex.usage.event.recorded","eventVersion":1}`} {
+				records = append(records, events.Record{Topic: r.Consumer.Topic, Partition: 4, Offset: offset, Value: []byte(value), Key: []byte("k")})
+			}
+			deliverOften(s.Pipeline, r, records)
+			s.Drain(s.Lettering)
+			if got := c.folded(s.Pipeline, tenant); got != poisonNeighbours || s.Checkpoint(r.Consumer.Name, 4) < at[len(at)-1].Number {
+				t.Errorf("%d of %d were folded", got, poisonNeighbours)
+			}
+			if letters := append(s.LetterList(events.Platform, ""), s.LetterList(tenant, events.StatusResolved)...); len(letters) > 0 {
+				t.Errorf("%+v", letters)
+			}
+		})
 	}
 }
 
@@ -247,53 +234,5 @@ func deliverOften(s *Pipeline, r *consume.Runner, records []events.Record) {
 			s.Process(r, shuffled[:n])
 			shuffled = shuffled[n:]
 		}
-	}
-}
-
-// Unidentifiable bytes belong to no tenant: they are parked once, for the platform,
-// and their neighbours are folded.
-func TestP2_UnidentifiableRecordsAreParkedOnce(t *testing.T) {
-	for consumer, c := range poisonCases() {
-		t.Run(consumer, func(t *testing.T) {
-			s := NewLetters(t)
-			tenant := TenantIn(4)
-			s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
-			var pending []events.Pending
-			for n := range poisonNeighbours {
-				pending = append(pending, c.good(tenant, n))
-			}
-			at := s.Append(pending...)
-			r := c.consumer(s.Pipeline)
-			records := s.Topic(r.Consumer.Topic, 4, 0)
-			for offset, value := range map[int64]string{700: "\x00\xff garbage", 701: "", 702: `{"eventType":"meterplex.usage.event.recorded","eventVersion":1}`} {
-				records = append(records, events.Record{Topic: r.Consumer.Topic, Partition: 4, Offset: offset, Value: []byte(value), Key: []byte("k")})
-			}
-			deliverOften(s.Pipeline, r, records)
-			s.Drain(s.Lettering)
-			if got := c.folded(s.Pipeline, tenant); got != poisonNeighbours || s.Checkpoint(r.Consumer.Name, 4) < at[len(at)-1].Number {
-				t.Errorf("%d of %d were folded", got, poisonNeighbours)
-			}
-			strays := s.LetterList(events.Platform, events.StatusFailed)
-			if len(strays) != 3 {
-				t.Fatalf("%+v", strays)
-			}
-			for _, d := range strays {
-				if d.Code != consume.CodeUndecodable || *d.KafkaPartition != 4 || *d.KafkaOffset < 700 || d.Topic != r.Consumer.Topic.Name() {
-					t.Errorf("%+v", d)
-				}
-				RefusedWith(t, "dead_letter_not_retryable", s.RetryNow(events.Platform, d.ID))
-				s.Must(s.Discard(events.Platform, d.ID))
-			}
-			s.Drain(s.Lettering)
-			if len(s.LetterList(events.Platform, events.StatusDiscarded)) != 3 {
-				t.Error("they cannot be discarded")
-			}
-			// The same place of a topic that was created again.
-			s.Process(r, []events.Record{{Topic: r.Consumer.Topic, Partition: 4, Offset: 700, Value: []byte("other garbage")}})
-			s.Drain(s.Lettering)
-			if got := s.LetterList(events.Platform, events.StatusFailed); len(got) != 1 {
-				t.Errorf("%+v", got)
-			}
-		})
 	}
 }

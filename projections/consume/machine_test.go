@@ -27,13 +27,12 @@ import (
 // and the model: sent and discarded events.
 type consumerModel struct {
 	*Letters
-	handed    consume.Handovers // of the process that appends
-	inline    *Inline           // of that process
+	inline    *Inline // of that process
 	partition int16
 	tenants   [2]uuid.UUID
 	before    events.Counts
 	usage     []sentUsage
-	folded    int             // events that were handed over
+	folded    int             // events that were told in memory
 	inlined   int             // events that were validated as they were recorded
 	discarded map[string]bool // tenant and event id
 }
@@ -47,11 +46,10 @@ type sentUsage struct {
 
 func newConsumerModel(s *Letters) *consumerModel {
 	a := NewID()
-	handed := consume.Handovers{events.TopicUsageRaw: consume.NewHandover(), events.TopicUsageValidated: consume.NewHandover()}
-	c := &consumerModel{Letters: s, handed: handed, partition: events.PartitionOf(a), discarded: map[string]bool{}}
+	c := &consumerModel{Letters: s, partition: events.PartitionOf(a), discarded: map[string]bool{}}
 	c.tenants = [2]uuid.UUID{a, TenantIn(c.partition)}
 	c.before = s.Counts(c.partition)
-	c.inline = NewInline(s.Database, handed[events.TopicUsageRaw])
+	c.inline = NewInline(s.Database)
 	for _, tenant := range c.tenants {
 		c.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly), Grant("refused", domain.ResetMonthly))
 	}
@@ -70,8 +68,8 @@ func (c *consumerModel) record(rt *rapid.T) {
 			c.usage = append(c.usage, u)
 		}
 		at := c.Append(Usage(u.tenant, u.id, u.feature, u.amount, May))[0]
-		if rapid.IntRange(0, 9).Draw(rt, "handed") > 0 {
-			c.handed.Pass(Separate(c.Read(events.TopicUsageRaw, c.partition, at.Number-1)[:1]))
+		if rapid.IntRange(0, 9).Draw(rt, "told") > 0 {
+			c.inline.Committed(Separate(c.Read(events.TopicUsageRaw, c.partition, at.Number-1)[:1]))
 		}
 	}
 }
@@ -81,7 +79,7 @@ func (c *consumerModel) record(rt *rapid.T) {
 func (c *consumerModel) flow(rt *rapid.T) {
 	for _, which := range []string{"validator", "aggregator"} {
 		r := c.instance(which, false)
-		r.Handed, r.Next = c.handed[r.Consumer.Topic], c.handed
+		c.inline.Tell(r)
 		c.Process(r, c.Topic(r.Consumer.Topic, c.partition, c.Checkpoint(r.Consumer.Name, c.partition)))
 	}
 	c.record(rt)
@@ -93,7 +91,8 @@ func (c *consumerModel) flow(rt *rapid.T) {
 // recordInline records usage of some features in the process that validates it inline if it can.
 func (c *consumerModel) recordInline(rt *rapid.T) {
 	r := c.instance("validator", false)
-	r.Log, r.Handed, r.Next = c.inline.Inlined, c.handed[r.Consumer.Topic], c.handed
+	r.Log = c.inline.Inlined
+	c.inline.Tell(r)
 	c.Process(r, c.Topic(r.Consumer.Topic, c.partition, c.Checkpoint(r.Consumer.Name, c.partition)))
 	for range rapid.IntRange(1, 4).Draw(rt, "events") {
 		u := sentUsage{c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], fmt.Sprint("u", len(c.usage)),
@@ -111,12 +110,12 @@ func (c *consumerModel) recordInline(rt *rapid.T) {
 	}
 }
 
-// fold folds the events that were handed over to a consumer.
+// fold folds the events of which a consumer is told in memory.
 func (c *consumerModel) fold(rt *rapid.T, which string) {
 	r := c.instance(which, rapid.IntRange(0, 4).Draw(rt, "broken") == 0)
 	r.Consumer.MaxPerPartition = rapid.IntRange(1, 20).Draw(rt, "chunk")
-	r.Handed, r.Next = c.handed[r.Consumer.Topic], c.handed
-	n, err := r.ProcessHanded(context.Background())
+	c.inline.Tell(r)
+	n, err := r.ReadUpTo(context.Background(), r.Recent.Ahead())
 	c.Must(err)
 	c.folded += n
 }
@@ -150,7 +149,7 @@ func (c *consumerModel) deliver(rt *rapid.T) {
 	for i := range rapid.IntRange(1, 2).Draw(rt, "instances") {
 		r := c.instance(which, broken)
 		if i == 0 { // the process that appends
-			r.Handed, r.Next = c.handed[r.Consumer.Topic], c.handed
+			c.inline.Tell(r)
 		}
 		r.Consumer.MaxPerPartition = rapid.IntRange(1, 20).Draw(rt, "chunk")
 		from := max(0, c.Checkpoint(r.Consumer.Name, c.partition)-back)

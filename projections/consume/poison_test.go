@@ -12,7 +12,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // A consumer whose dead letter cannot be written stops there, whatever the reason:
@@ -74,23 +73,6 @@ func (a applier) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation,
 	return a(ctx, tx, g, batch)
 }
 
-// A record without a place in the log is not acknowledged before its dead letter is stored, also if the consumer stops meanwhile.
-func TestP3_AStrayIsNotAcknowledgedAtAStop(t *testing.T) {
-	s := NewPipeline(t)
-	stray := []events.Record{{Topic: events.TopicUsageRaw, Partition: 4, Offset: 700, Value: []byte("garbage"), Key: []byte("k")}}
-	stopped, stop := context.WithCancel(t.Context())
-	stop()
-	if err := s.Validating.Process(stopped, stray); err == nil {
-		t.Error("a record is acknowledged, and its dead letter is not stored")
-	}
-	s.Process(s.Validating, stray)
-	var letters int
-	s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log WHERE subject = $1`, int16(events.RecordParked)).Scan(&letters))
-	if letters != 1 {
-		t.Errorf("%d dead letters after it came again", letters)
-	}
-}
-
 // A retry that fails again updates the first dead letter; one that succeeds closes it.
 func TestReaggregatedFoldsAndClosesItsLetter(t *testing.T) {
 	w := NewDatabase(t)
@@ -127,11 +109,11 @@ func TestReaggregatedFoldsAndClosesItsLetter(t *testing.T) {
 	}
 }
 
-// A dead letter names its record on the topic. So an event that was handed over ahead of the pipe, and
-// cannot be folded, waits for the pipe.
-func TestP3_AHandedEventThatFailsComesByThePipe(t *testing.T) {
+// An event that is read from memory and cannot be folded becomes a dead letter as any other.
+func TestP3_AnEventFromMemoryThatFailsBecomesADeadLetter(t *testing.T) {
 	w := NewDatabase(t)
 	w.Payloads.Allow() // one is no verdict
+	l := NewInline(w)
 	panics := func(tenant uuid.UUID) events.Pending { return Verdict(tenant, "panics", 1) }
 	noVerdict := func(tenant uuid.UUID) events.Pending {
 		bad := Verdict(tenant, "calls", 1)
@@ -140,25 +122,20 @@ func TestP3_AHandedEventThatFailsComesByThePipe(t *testing.T) {
 	}
 	for p, fails := range map[int16]func(uuid.UUID) events.Pending{11: panics, 12: noVerdict} {
 		tenant := TenantIn(p)
-		aggregator, _ := w.BrokenAggregator()
-		aggregator.Handed = consume.NewHandover()
-		handed := consume.Handovers{events.TopicUsageValidated: aggregator.Handed}
+		aggregator, seen := w.BrokenAggregator()
+		l.Tell(aggregator)
 		w.Append(Verdict(tenant, "calls", 1))
 		w.Process(aggregator, w.Topic(events.TopicUsageValidated, p, 0))
+		fromLog := seen.FromLog
 		at := w.Append(fails(tenant), Verdict(tenant, "calls", 1))
-		if n := handed.Pass(Separate(w.Read(events.TopicUsageValidated, p, at[0].Number-1))); n != 2 {
-			t.Fatalf("%d events follow what the aggregator reached, want 2", n)
-		}
-		if n, err := aggregator.ProcessHanded(t.Context()); err != nil || n != 0 {
-			t.Errorf("folded %d events ahead of the pipe, want none: %v", n, err)
-		}
-		if letters := w.Read(events.TopicUsageDeadLetter, p, 0); len(letters) != 0 {
-			t.Errorf("ahead of the pipe %+v", letters)
+		l.Committed(Separate(w.Read(events.TopicUsageValidated, p, at[0].Number-1)))
+		if n, err := aggregator.ReadUpTo(t.Context(), aggregator.Recent.Ahead()); err != nil || n != 2 || seen.FromLog != fromLog {
+			t.Errorf("folded %d events, %d from the database: %v", n, seen.FromLog-fromLog, err)
 		}
 		w.Process(aggregator, w.Topic(events.TopicUsageValidated, p, 0))
 		letters := w.Read(events.TopicUsageDeadLetter, p, 0)
-		if len(letters) != 1 || Decode[events.Failed](w, letters[0]).KafkaOffset != 1 || appliedTo(w, tenant, "calls") != 2 {
-			t.Errorf("from the pipe %+v, %d calls applied", letters, appliedTo(w, tenant, "calls"))
+		if len(letters) != 1 || Decode[events.Failed](w, letters[0]).SourcePosition != at[0].Number || appliedTo(w, tenant, "calls") != 2 {
+			t.Errorf("%+v, %d calls applied", letters, appliedTo(w, tenant, "calls"))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,62 +30,52 @@ func TestOwnerIsTheLastEpochThatBeganBefore(t *testing.T) {
 	}
 }
 
-// A failover loses the end of the log and the checkpoint's moves: the tail to wait for ends earlier.
-func TestATailBeyondTheLogIsNotWaitedFor(t *testing.T) {
+// A partition is read by the poll if its checkpoint stands still behind the log, and not while it moves.
+func TestAPartitionThatStandsStillIsFoundByThePoll(t *testing.T) {
 	now := time.Unix(0, 0)
-	w := tailWatch{after: 5 * time.Second}
-	w.lost([]lag{{1, 0, 15, 4}}, now)
-	w.lost([]lag{{1, 0, 3, 3}}, now.Add(time.Second))
-	if lost := w.lost([]lag{{1, 0, 3, 3}}, now.Add(6*time.Second)); len(lost) != 1 || lost[0].Number != 3 {
-		t.Errorf("got %+v, want one position, 3", lost)
+	w := polls{}
+	look := func(s int, lags ...lag) []events.Position {
+		return w.still(lags, now.Add(time.Duration(s)*time.Second), 5*time.Second)
+	}
+	if look(0, lag{1, 0, 10}) != nil || look(4, lag{1, 0, 12}) != nil || look(6, lag{1, 4, 13}) != nil || look(10, lag{1, 4, 13}) != nil {
+		t.Error("read too early, or though the consumer moves")
+	}
+	if got := look(11, lag{1, 4, 20}, lag{2, 7, 9}); len(got) != 1 || got[0] != (events.Position{Partition: 1, Number: 20}) {
+		t.Errorf("after five seconds: %v", got)
+	}
+	if look(12, lag{1, 4, 20}, lag{2, 7, 9}) != nil {
+		t.Error("read again at once")
+	}
+	if got := look(16, lag{1, 20, 21}, lag{2, 7, 9}); len(got) != 1 || got[0].Partition != 2 {
+		t.Errorf("the other partition: %v", got)
+	}
+	if look(17, lag{2, 9, 10}) != nil || look(30, lag{1, 20, 22}) != nil {
+		t.Error("a partition that was not behind in between is read at once")
 	}
 }
 
-func TestATailIsLostOnlyWithoutProgressBelowThePublishedPosition(t *testing.T) {
+// The greatest position that the pipe has delivered tells a record that comes again from one that was folded ahead of the pipe.
+func TestRecordsThatComeAgainAreCounted(t *testing.T) {
+	var s seats
 	now := time.Unix(0, 0)
-	at := func(s int) time.Time { return now.Add(time.Duration(s) * time.Second) }
-	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, g lag) []events.Position { return w.lost([]lag{g}, at(s)) }
-	if look(0, lag{1, 0, 10, 9}) != nil || look(20, lag{1, 0, 12, 9}) != nil {
-		t.Error("lost before it was relayed")
+	at := func(n int64) events.Place { return events.Place{Position: events.Position{Partition: 3, Number: n}} }
+	s.begin(3, 10)
+	s.begin(3, 14) // folded ahead of the pipe
+	if again := s.delivered([]events.Place{at(9), at(10), at(12), at(14)}, now); again != 2 {
+		t.Errorf("%d records come again, want those at 9 and 10", again)
 	}
-	if look(21, lag{1, 0, 12, 12}) != nil || look(25, lag{1, 4, 13, 13}) != nil || look(29, lag{1, 4, 13, 13}) != nil {
-		t.Error("lost too early, or though the consumer moved")
+	if again := s.delivered([]events.Place{at(12), at(16), at(16)}, now); again != 2 {
+		t.Errorf("%d records come again, want those at 12 and at 16, the second time", again)
 	}
-	lost := look(30, lag{1, 4, 20, 13})
-	if len(lost) != 1 || lost[0].Number != 13 {
-		t.Fatalf("got %+v, want one position, 13", lost)
+	if left := s.left(now.Add(seatFor)); slices.Contains(left, 3) || len(left) != events.Partitions-1 {
+		t.Errorf("without a seat: %v", left)
 	}
-	if look(31, lag{1, 4, 20, 20}) != nil {
-		t.Error("lost again at once")
+	if left := s.left(now.Add(seatFor + 1)); !slices.Contains(left, 3) {
+		t.Error("the seat does not end")
 	}
-}
-
-func TestABacklogInProgressIsNotALostTail(t *testing.T) {
-	now := time.Unix(0, 0)
-	w := tailWatch{after: 5 * time.Second}
-	look := func(s int, worked int64) []events.Position {
-		source := 50_000 + int64(s)
-		return w.lost([]lag{{1, 4, 100, 100}, {2, worked, source, source}}, now.Add(time.Duration(s)*time.Second))
-	}
-	for s := range 20 { // partition 1 waits while the topic delivers partition 2
-		if lost := look(s, int64(s)*2000); len(lost) != 0 {
-			t.Fatalf("after %d s: %d partitions count as lost", s, len(lost))
-		}
-	}
-	if lost := look(25, 50_001); len(lost) != 1 || lost[0].Partition != 1 {
-		t.Errorf("the rest is worked off: %d partitions, want partition 1", len(lost))
-	}
-}
-
-func TestALostTailIsDetectedDespiteOtherProgress(t *testing.T) {
-	now := time.Unix(0, 0)
-	w := tailWatch{after: 5 * time.Second}
-	for s := range 32 {
-		lost := w.lost([]lag{{1, 4, 100, 100}, {2, int64(s), 1_000_000, 1_000_000}}, now.Add(time.Duration(s)*time.Second))
-		if got := len(lost) == 1; got != (s == 20) {
-			t.Fatalf("after %d s: %d partitions", s, len(lost))
-		}
+	s.take([]events.Position{{Partition: 4}}, now)
+	if slices.Contains(s.left(now), 4) {
+		t.Error("the poll takes no seat")
 	}
 }
 
@@ -142,7 +133,7 @@ func (panicking) FollowUps(context.Context, projections.Query, []events.InlineSt
 // TestP3_AnInlineFoldThatPanicsIsLeftToTheRunner: the panic ends no process, and the event is recorded without a verdict.
 func TestP3_AnInlineFoldThatPanicsIsLeftToTheRunner(t *testing.T) {
 	var logged strings.Builder
-	in := NewInline(projections.Consumer{Name: "validator", Handler: panicking{}}, NewHandover(), nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
+	in := NewInline(projections.Consumer{Name: "validator", Handler: panicking{}}, nil, nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
 	followUps, ok, err := in.Fold(t.Context(), nil, nil, []events.Envelope{{}})
 	if len(followUps) > 0 || ok || err != nil {
 		t.Errorf("%v, ok %t, %v", followUps, ok, err)

@@ -1,9 +1,9 @@
-// Package consume runs consumers. One transaction processes a batch: it locks checkpoints, drops duplicates
-// and foreign records, reads gaps from the log, folds, appends follow-ups and moves the checkpoints. So each
-// event counts once, however often it is delivered. The package knows no projection by name.
+// Package consume runs consumers. A message says one thing: a partition has events up to a position. One transaction locks the checkpoint,
+// reads the log from there, folds, appends follow-ups and moves the checkpoint. So each event counts once, whatever the messages
+// are. The package knows no projection by name.
 //
-// Read runner.go first, then catchup.go (gaps), apply.go (folds) and checkpoint.go. failures.go and strays.go
-// make dead letters. source.go finds the positions that a consumer of the log itself reads up to.
+// Read runner.go first, then stretches.go (what is read), apply.go (folds) and checkpoint.go. failures.go makes dead letters.
+// messages.go and source.go find the positions to read up to: from records, from memory, and by polls.
 package consume
 
 import (
@@ -20,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -30,20 +29,32 @@ type Pool interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Newest holds committed events for the relay and the consumers of the log of this process.
-type Newest interface{ Put(list []*events.Envelope) }
+// Newest holds committed events for the relay and the consumers of this process. Put returns of how many a consumer of their topic is told.
+type Newest interface {
+	Put(list []*events.Envelope) (told int)
+}
 
-// Recent holds committed events of this process for a consumer of the log. It may miss any event.
+// Recent holds committed events of this process for a consumer. It may miss any event.
 type Recent interface {
-	// Stretch appends the events of the consumer's subjects in a stretch to a list, at most limit, and reports whether all of
+	// Stretch appends the events of the consumer in a stretch to a list, at most limit, and reports whether all of
 	// the stretch up to that limit is held; if not, the list stays as it is. The epoch is that of the partition's head, which the
 	// stretch does not pass, in the server's present life.
 	Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool)
+	// Ready hints that Ahead returns positions, up to which events of the consumer's topic are held.
+	Ready() <-chan struct{}
+	Ahead() []events.Position
+	// Reached notes the checkpoint in a partition whose head has an epoch, and follows the partition from then on: of others Ahead says
+	// nothing. Leave ends that.
+	Reached(to events.Position, epoch int32)
+	Leave(partition int16)
+	// Follows returns those of some partitions that are followed.
+	Follows(partitions []int16) []int16
+	// Passed reports whether the checkpoint is known to have passed a record's place.
+	Passed(at events.Place) bool
 }
 
-// Runner runs a consumer exactly once in effect, even if its source delivers twice, out
-// of order, late or never. Its methods may run concurrently, in any number of
-// instances; the checkpoints' locks serialize them.
+// Runner runs a consumer exactly once in effect: whatever it is told, and however often, it reads the log from its checkpoint, whose lock
+// serializes all instances. Its methods may run concurrently.
 type Runner struct {
 	Pool     Pool
 	Log      projections.Log
@@ -52,184 +63,88 @@ type Runner struct {
 	Logger   *slog.Logger
 	Observe  projections.Observer // may be nil
 	// Appended is called after each commit with follow-ups, with the partitions that may
-	// hold them, and whether other consumers of this process hold all of them. It must not
+	// hold them, and whether other consumers of this process are told of all of them. It must not
 	// block. May be nil.
-	Appended func(partitions []int16, handed bool)
+	Appended func(partitions []int16, told bool)
 	Moves    *projections.Moves // notified of each commit; may be nil
-	Handed   *Handover          // of events that this process appends; may be nil
-	Next     Handovers          // to the consumers of follow-ups; may be nil
 	Newest   Newest             // of the log, for committed follow-ups; may be nil
-	Recent   Recent             // of the log, for a consumer that reads it; may be nil
+	Recent   Recent             // of the log, for this consumer; may be nil
 	// Trace, if set, begins the span of a transaction that applies events, and returns the function that ends it.
 	Trace func(ctx context.Context, c *projections.Consumer, began time.Time, applied []events.Envelope) (context.Context, func(error))
 
-	TailAfter time.Duration // of LostTails, 0: DefaultTailAfter
-	Lags      *Lags         // of this process' consumers, for LostTails; nil: it reads those of its own consumer
+	StillAfter time.Duration // of the poll for a consumer of a topic, 0: DefaultStillAfter
+	Lags       *Lags         // of this process' consumers, for that poll; nil: it reads those of its own consumer
 	// Share is the percentage of the time that a Paced consumer works on a long backlog; 0: all of it.
 	Share int64
 
-	// turn lets the events that were handed over and the records of the pipe be processed in turn. Each transaction
-	// locks the same checkpoints, and a record whose event is folded meanwhile needs no transaction.
+	// turn lets messages of several sources be processed in turn: each transaction locks the same checkpoints.
 	turn sync.Mutex
 
-	lostLoggedAt   atomic.Int64 // Unix seconds
-	ghostsLoggedAt atomic.Int64 // Unix seconds
-	epochs         epochs
-	generations    generations
-	tails          tailWatch
-	pace           pace
-	spare          atomic.Pointer[[]events.Envelope] // without events
+	lostLoggedAt atomic.Int64 // Unix seconds
+	othersLogged atomic.Int64 // Unix seconds
+	epochs       epochs
+	generations  generations
+	seats        seats
+	polls        polls
+	pace         pace
+	spare        atomic.Pointer[[]events.Envelope] // without events
 }
 
-// partitionRun holds one partition's unread records and its progress in this transaction.
+// partitionRun is the work on one partition: to read its log up to a position.
 type partitionRun struct {
 	partition int16
-	items     []item // by position
+	upTo      int64
+	done      bool // it is read, or was before
 
 	checkpoint checkpoint
 	last       int64 // the position reached
-	taken      int   // number of items processed
 }
 
 func (l *partitionRun) moves() bool { return l.last != l.checkpoint.position }
 
-// item is a position of the source to reach, with its event if the source delivered a
-// readable one.
-type item struct {
-	place  events.Place
-	event  *events.Envelope // nil: the place comes from the log itself
-	offset int64
-	unread bool  // the event must be read from the log
-	proved bool  // the place was compared with the log
-	ghost  bool  // the log has another event there, or no event
-	fault  error // why the delivered record could not be read
-	head   bool  // the place comes from the log itself: it needs no check
+// ReadUpTo folds the events of the log up to the given positions, at most one for each partition, and returns the number of
+// events. Nil means that all of them are committed.
+func (r *Runner) ReadUpTo(ctx context.Context, positions []events.Position) (n int, err error) {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	return r.read(ctx, positions)
 }
 
-// Process folds a batch of records of the consumer's topic, which may span partitions,
-// come in any order and hold anything. Nil means that all of it is committed and may be
-// acknowledged; after an error it must be delivered again.
-func (r *Runner) Process(ctx context.Context, records []events.Record) error {
-	if r.Handed != nil {
-		r.turn.Lock()
-		defer r.turn.Unlock()
+func (r *Runner) read(ctx context.Context, positions []events.Position) (n int, err error) {
+	runs := make([]*partitionRun, 0, len(positions))
+	for _, p := range positions {
+		runs = append(runs, &partitionRun{partition: p.Partition, upTo: p.Number})
 	}
-	runs, strays, outside := r.receive(records)
-	if err := r.parkStrays(ctx, strays); err != nil {
-		return err
-	}
-	if err := r.run(ctx, runs); err != nil {
-		return err
-	}
-	if outside.Passed > 0 || outside.Duplicates > 0 || outside.Foreign > 0 || outside.OtherLog > 0 {
-		outside.End = time.Now()
-		r.observe(outside)
-	}
-	return nil
-}
-
-// receive sorts records into runs. A record without a place in the log is a stray; a
-// record for outside readers is only counted.
-func (r *Runner) receive(records []events.Record) (used []*partitionRun, strays []*events.Record, outside projections.Batch) {
-	var runs [events.Partitions]*partitionRun
-	var list []events.Envelope // of the items, in one piece
-	now := time.Now()
-	for i := range records {
-		foreign := outside.Foreign
-		place, ok := r.placeOf(&records[i], now, &outside)
-		if outside.Foreign > foreign {
-			strays = append(strays, &records[i])
-		}
-		if !ok {
-			continue
-		}
-		if list == nil {
-			list = make([]events.Envelope, 0, len(records)-i)
-		}
-		e, err := codec.FromRecord(&records[i])
-		list = append(list, e)
-		it := item{place: place, event: &list[len(list)-1], offset: records[i].Offset, unread: err != nil, fault: err}
-		p := place.Position.Partition
-		if runs[p] == nil {
-			runs[p] = &partitionRun{partition: p, items: make([]item, 0, rest(records[i:]))}
-		}
-		runs[p].items = append(runs[p].items, it)
-	}
-	for _, l := range runs {
-		if l != nil {
-			slices.SortStableFunc(l.items, func(a, b item) int { return int(a.place.Position.Number - b.place.Position.Number) })
-			used = append(used, l)
-		}
-	}
-	return used, strays, outside
-}
-
-// rest counts the records of the first one's partition: a batch may span one or many.
-func rest(records []events.Record) (n int) {
-	for i := range records {
-		if records[i].Partition == records[0].Partition {
-			n++
-		}
-	}
-	return n
-}
-
-// placeOf returns the place of a record that has to be read; not ok if it is passed.
-func (r *Runner) placeOf(record *events.Record, now time.Time, outside *projections.Batch) (_ events.Place, ok bool) {
-	if record.Header(events.HeaderReplay) != nil {
-		outside.Passed++
-		return events.Place{}, false
-	}
-	place, err := codec.PlaceOf(record)
-	if err != nil || record.Topic != r.Consumer.Topic {
-		outside.Foreign++
-		r.foreign(record.Topic, record.Partition, record.Offset, "it has no place in the log")
-		return events.Place{}, false
-	}
-	if place.Log != r.Log.ID() && place.Log != uuid.Nil {
-		outside.OtherLog++
-		r.reportGhost(place, "it is of another log: another database shares the broker under the same topic names")
-		return events.Place{}, false
-	}
-	if passed, again := r.Handed.passed(place, r.Log.ID(), now); passed {
-		if again {
-			outside.Duplicates++
-		}
-		return events.Place{}, false
-	}
-	return place, true
-}
-
-// foreign logs a record that is not ours. The log does not depend on it.
-func (r *Runner) foreign(topic events.Topic, partition int16, offset int64, why string) {
-	r.Logger.Error("skipped a record that is not of this log", "consumer", r.Consumer.Name, "topic", topic.Name(), "partition", partition, "offset", offset, "why", why)
+	slices.SortFunc(runs, func(a, b *partitionRun) int { return int(a.partition - b.partition) })
+	return r.run(ctx, runs)
 }
 
 // movedTries is how often a transaction is retried at once because generations joined
 // or left meanwhile: enough for one retry per generation.
 const movedTries = 3
 
-// run processes the runs, one transaction after the other.
-func (r *Runner) run(ctx context.Context, runs []*partitionRun) error {
+// run processes the runs, one transaction after the other, and returns the number of events.
+func (r *Runner) run(ctx context.Context, runs []*partitionRun) (n int, err error) {
 	for len(runs) > 0 {
 		began := time.Now()
-		done, err := r.transact(ctx, runs, mode{})
+		done, err := r.transact(ctx, runs, false)
 		for again := 0; errors.Is(err, errMoved) && again < movedTries; again++ {
-			done, err = r.transact(ctx, runs, mode{}) // a generation has joined, or left
+			done, err = r.transact(ctx, runs, false) // a generation has joined, or left
 		}
 		if ofData(err) {
-			done, err = r.transact(ctx, runs, mode{careful: true})
+			done, err = r.transact(ctx, runs, true)
 		}
 		r.observeEnd(done, began, err)
+		n += len(done.Applied)
 		r.reuse(done.Applied)
 		if err != nil {
-			return fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
+			return n, fmt.Errorf("consume as %s: %w", r.Consumer.Name, err)
 		}
 		if runs = remaining(runs); len(runs) > 0 && r.Consumer.Paced {
 			r.pace.rest(ctx, time.Since(began), r.Share)
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // observeEnd reports a transaction that began at a time and has ended.
@@ -266,20 +181,12 @@ func (r *Runner) observe(b projections.Batch) {
 }
 
 func remaining(runs []*partitionRun) []*partitionRun {
-	return slices.DeleteFunc(runs, func(l *partitionRun) bool {
-		l.items = l.items[l.taken:]
-		return len(l.items) == 0
-	})
+	return slices.DeleteFunc(runs, func(l *partitionRun) bool { return l.done })
 }
 
-// mode is how a transaction treats events that fail: if careful, it isolates them; if not, it
-// fails with them and needs no savepoints. One of events that were handed over makes no dead
-// letters.
-type mode struct{ careful, handed bool }
-
 // transact runs one transaction: it locks checkpoints, folds as much of each run as fits,
-// appends follow-ups and moves the checkpoints.
-func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (_ projections.Batch, err error) {
+// appends follow-ups and moves the checkpoints. If careful, it isolates events that fail; if not, it fails with them and needs no savepoints.
+func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful bool) (_ projections.Batch, err error) {
 	began := time.Now()
 	tx, err := r.Pool.Begin(ctx)
 	if err != nil {
@@ -290,12 +197,12 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (
 		return projections.Batch{}, err
 	}
 	var done projections.Batch
-	chain, err := r.chains(ctx, tx, runs, &done)
+	chain, err := r.stretches(ctx, tx, runs, &done)
 	if err != nil {
 		return projections.Batch{}, err
 	}
 	if !slices.ContainsFunc(runs, (*partitionRun).moves) {
-		return done, nil // only duplicates and the like: no checkpoint moves
+		return done, nil // all of it was read before
 	}
 	done.Applied = slices.DeleteFunc(chain, func(e events.Envelope) bool { return r.Consumer.Misses(&e) })
 	done.Passed += len(chain) - len(done.Applied)
@@ -304,10 +211,7 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (
 		ctx, end = r.Trace(ctx, &r.Consumer, began, done.Applied)
 		defer func() { end(err) }()
 	}
-	all, err := r.foldAll(ctx, tx, done.Applied, runs, how.careful)
-	if err == nil && how.handed && len(all.failed) > 0 {
-		err = errLeft
-	}
+	all, err := r.fold(ctx, tx, done.Applied, runs, careful)
 	if err != nil {
 		return projections.Batch{}, err
 	}
@@ -322,7 +226,7 @@ func (r *Runner) transact(ctx context.Context, runs []*partitionRun, how mode) (
 	return done, nil
 }
 
-// committed reports the durable result, and hands over the follow-ups.
+// committed reports the durable result, and offers the follow-ups to the consumers of this process.
 func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appended []events.Envelope) {
 	r.report(done.Failed)
 	var moved []events.Position
@@ -331,19 +235,25 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appende
 		if l.moves() {
 			to := events.Position{Partition: l.partition, Number: l.last}
 			moved, partitions = append(moved, to), append(partitions, l.partition)
-			r.Handed.reach(to, r.epochs.owner(l.partition, l.last))
+			r.reached(l, l.last)
 		}
 	}
 	r.Moves.Move(r.Consumer.Name, moved)
-	list := separate(appended)
+	told, list := 0, separate(appended)
 	if r.Newest != nil {
-		r.Newest.Put(list)
+		told = r.Newest.Put(list)
 	}
-	if done.FollowUps == 0 || r.Appended == nil {
-		return
+	if done.FollowUps > 0 && r.Appended != nil {
+		r.Appended(partitions, told == max(done.FollowUps, len(list))) // more are appended if thresholds are crossed
 	}
-	handed := r.Next.Pass(list)
-	r.Appended(partitions, handed == max(done.FollowUps, len(list))) // more are appended if thresholds are crossed
+}
+
+// reached notes a position that the consumer has reached.
+func (r *Runner) reached(l *partitionRun, to int64) {
+	r.seats.begin(l.partition, to)
+	if r.Recent != nil && l.checkpoint.living {
+		r.Recent.Reached(events.Position{Partition: l.partition, Number: to}, l.checkpoint.epoch)
+	}
 }
 
 // separate returns events of which each has memory of its own: one that is held for long does not keep the others.
@@ -374,7 +284,8 @@ func (r *Runner) prepare(ctx context.Context, tx pgx.Tx, runs []*partitionRun) e
 	}
 	for _, l := range runs {
 		l.checkpoint = checkpoints[l.partition]
-		l.last, l.taken = l.checkpoint.position, 0
+		l.last, l.done = l.checkpoint.position, false
+		r.reached(l, l.last)
 	}
-	return r.prove(ctx, tx, runs)
+	return nil
 }

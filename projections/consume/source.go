@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,27 +12,11 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Bounds of LostTails. A live pipe is faster; a lost record is not urgent.
+// Bounds of the poll for a consumer of a topic. The pipe, and the memory of this process, are faster.
 const (
-	DefaultTailEvery = time.Second
-	DefaultTailAfter = 5 * time.Second
+	DefaultPollEvery  = time.Second
+	DefaultStillAfter = 5 * time.Second
 )
-
-// ReadUpTo folds the events of the log up to the given positions, at most one for each partition. Nil
-// means that all of them are committed.
-func (r *Runner) ReadUpTo(ctx context.Context, positions []events.Position) error {
-	runs := make([]*partitionRun, 0, len(positions))
-	for _, p := range positions {
-		runs = append(runs, upTo(p.Partition, p.Number))
-	}
-	return r.run(ctx, runs)
-}
-
-// upTo returns a run that is read from the log only.
-func upTo(partition int16, position int64) *partitionRun {
-	place := events.Place{Position: events.Position{Partition: partition, Number: position}}
-	return &partitionRun{partition: partition, items: []item{{place: place, offset: -1, unread: true, head: true}}}
-}
 
 // Ahead returns the last position of each partition in which the consumer is behind its
 // source.
@@ -49,28 +34,43 @@ func (r *Runner) Ahead(ctx context.Context) ([]events.Position, error) {
 	return ahead, nil
 }
 
-// LostTails returns the positions of lost records at the end of a partition, which no
-// later record reveals as a gap: the checkpoint stays below a position that the relay has
-// passed. It compares with its earlier calls, which must not be concurrent.
-func (r *Runner) LostTails(ctx context.Context) ([]events.Position, error) {
+// Waiting returns, for a consumer of a topic, the positions up to which this process holds new events in memory. Once in DefaultPollEvery it
+// looks at the log, too, for partitions that are behind and stand still: the pipe has lost records there, or does not run.
+// Its calls must not be concurrent.
+func (r *Runner) Waiting(ctx context.Context) ([]events.Position, error) {
+	var waiting []events.Position
+	if r.Recent != nil {
+		waiting = r.Recent.Ahead()
+	}
+	now := time.Now()
+	if now.Sub(r.polls.at) < DefaultPollEvery {
+		return waiting, nil
+	}
+	if r.Recent != nil {
+		for _, p := range r.seats.left(now) {
+			r.Recent.Leave(p)
+		}
+	}
 	lags, err := r.behindTopic(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.tails.after = cmp.Or(r.TailAfter, DefaultTailAfter)
-	lost := r.tails.lost(lags, time.Now())
-	if len(lost) > 0 {
-		r.Logger.Warn("reading a lost tail from the log", "consumer", r.Consumer.Name, "partitions", len(lost))
+	still := r.polls.still(lags, now, cmp.Or(r.StillAfter, DefaultStillAfter))
+	if len(still) > 0 {
+		r.Logger.Warn("the pipe did not deliver events: reading the log", "consumer", r.Consumer.Name, "partitions", len(still))
+		r.seats.take(still, now)
 	}
-	return lost, nil
+	for _, p := range waiting {
+		still = slices.DeleteFunc(still, func(s events.Position) bool { return s.Partition == p.Partition })
+	}
+	return append(waiting, still...), nil
 }
 
 // findBehind finds the partitions whose source is ahead of the checkpoint.
 const findBehind = `
-SELECT c.partition, c.position, h.source, r.position
+SELECT c.partition, c.position, h.source
 FROM (SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $1 AND joined) c
 JOIN (SELECT partition, CASE WHEN $2::int = 0 THEN position ELSE topic_positions[$2::int] END AS source FROM log_heads) h USING (partition)
-JOIN relay_cursors r USING (partition)
 WHERE c.position < h.source
 ORDER BY c.partition`
 
@@ -79,7 +79,6 @@ type lag struct {
 	partition  int16
 	checkpoint int64
 	source     int64 // last position of the source
-	relayed    int64 // the relay's cursor
 }
 
 func (r *Runner) behind(ctx context.Context) ([]lag, error) {
@@ -88,7 +87,7 @@ func (r *Runner) behind(ctx context.Context) ([]lag, error) {
 		return nil, fmt.Errorf("compare checkpoints with heads: %w", err)
 	}
 	lags, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g lag, err error) {
-		return g, row.Scan(&g.partition, &g.checkpoint, &g.source, &g.relayed)
+		return g, row.Scan(&g.partition, &g.checkpoint, &g.source)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("compare checkpoints with heads: %w", err)
@@ -103,47 +102,30 @@ func (r *Runner) behindTopic(ctx context.Context) ([]lag, error) {
 	return r.Lags.behind(ctx, r.Consumer.Name)
 }
 
-// tailWatch remembers how long each checkpoint has stayed below the relayed position, and
-// how far all checkpoints moved meanwhile: a consumer with a backlog may leave a
-// partition alone for long, and the topic will still deliver it.
-type tailWatch struct {
-	after   time.Duration
-	moved   int64     // sum of the observed movements of all checkpoints
-	movedAt time.Time // time of the last observed movement
-	seen    [events.Partitions]struct {
-		checkpoint, target int64
-		since              time.Time // zero: not relayed yet
-		due                int64     // value of moved at which the rest of that backlog is done
+// polls remembers how long each checkpoint that is behind has stood still.
+type polls struct {
+	at   time.Time // of the last poll
+	seen [events.Partitions]struct {
+		checkpoint int64
+		since      time.Time // zero: it was not behind
 	}
 }
 
-// tailPatience times TailAfter is when a tail counts as lost even if other partitions move.
-const tailPatience = 4
-
-// lost returns the end of each partition whose tail counts as lost at the given time.
-func (w *tailWatch) lost(lags []lag, now time.Time) (ends []events.Position) {
-	waiting := int64(0)
+// still returns the last position of each partition whose checkpoint has stood still for some time.
+func (w *polls) still(lags []lag, now time.Time, after time.Duration) (still []events.Position) {
+	before := w.seen
+	clear(w.seen[:])
 	for _, g := range lags {
-		waiting += g.source - g.checkpoint
-		if was := w.seen[g.partition]; was.target > 0 && g.checkpoint > was.checkpoint {
-			w.moved, w.movedAt = w.moved+g.checkpoint-was.checkpoint, now
+		s := before[g.partition]
+		if s.since.IsZero() || s.checkpoint != g.checkpoint {
+			s.checkpoint, s.since = g.checkpoint, now
 		}
+		if now.Sub(s.since) >= after {
+			still = append(still, events.Position{Partition: g.partition, Number: g.source})
+			s.since = now
+		}
+		w.seen[g.partition] = s
 	}
-	for _, g := range lags {
-		s := &w.seen[g.partition]
-		if s.checkpoint != g.checkpoint || s.target <= g.checkpoint || s.target > g.source { // beyond the source: a failover lost it
-			s.checkpoint, s.target, s.since = g.checkpoint, g.source, time.Time{}
-		}
-		still := now.Sub(s.since)
-		busy := w.moved < s.due && now.Sub(w.movedAt) < w.after
-		switch {
-		case g.relayed < s.target:
-		case s.since.IsZero():
-			s.since, s.due = now, w.moved+waiting-(g.source-g.checkpoint)
-		case still >= tailPatience*w.after, still >= w.after && !busy:
-			ends = append(ends, events.Position{Partition: g.partition, Number: s.target})
-			s.target = 0
-		}
-	}
-	return ends
+	w.at = now
+	return still
 }

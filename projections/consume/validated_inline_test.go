@@ -15,14 +15,12 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/localtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
-	"github.com/meterplex/meterplex/projections/consume"
-	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // Usage is validated in the transaction that records it: both are there, or neither.
 func TestP1_UsageIsValidatedInTheTransactionThatRecordsIt(t *testing.T) {
 	w := NewDatabase(t)
-	l := NewInline(w, consume.NewHandover())
+	l := NewInline(w)
 	tenant := l.InlineTenant()
 	before := l.Seen.Applied
 	if !l.Record(tenant, "calls", "a", "b", "a") || !l.Record(tenant, "other", "c") {
@@ -62,7 +60,7 @@ func TestP1_AnInlineValidationFoundInTheLogIsReported(t *testing.T) {
 			pool, err := postgres.Open(t.Context(), postgres.Config{URL: proxied, ApplicationName: "test"})
 			w.Must(err)
 			t.Cleanup(pool.Close)
-			l := NewInlineAt(w, pool, consume.NewHandover())
+			l := NewInlineAt(w, pool)
 			tenant := l.InlineTenant()
 			before := l.Seen.Applied
 			lost.arm(c).Store(1)
@@ -79,7 +77,7 @@ func TestP1_AnInlineValidationFoundInTheLogIsReported(t *testing.T) {
 // Events between the checkpoint and the usage that is recorded get their verdicts first.
 func TestP10_EventsShortlyBehindAreValidatedInline(t *testing.T) {
 	w := NewDatabase(t)
-	l := NewInline(w, consume.NewHandover())
+	l := NewInline(w)
 	tenant, other := l.InlineTenant(), TenantIn(4)
 	w.Append(Usage(tenant, "behind 1", "calls", 1, May), Usage(other, "behind 2", "calls", 1, May), Usage(tenant, "behind 3", "calls", 1, May))
 	if !l.Record(tenant, "calls", "a") {
@@ -96,7 +94,7 @@ func TestP10_EventsShortlyBehindAreValidatedInline(t *testing.T) {
 // A change of the catalogue holds for the usage recorded after it, for every tenant of the partition.
 func TestP2_InlineVerdictsFollowTheCatalogue(t *testing.T) {
 	w := NewDatabase(t)
-	l := NewInline(w, consume.NewHandover())
+	l := NewInline(w)
 	tenant := l.InlineTenant()
 	for i, granted := range []string{"other", "calls", "other"} {
 		w.Subscribe(tenant, May, Grant(granted, domain.ResetMonthly))
@@ -145,7 +143,7 @@ func TestP2_UsageIsLeftToTheValidator(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := NewDatabase(t)
-			l := NewInline(w, consume.NewHandover())
+			l := NewInline(w)
 			tenant := l.InlineTenant()
 			prepare(t, l, tenant)
 			at := l.Checkpoint(events.GroupValidator, 4)
@@ -165,7 +163,7 @@ func TestP2_UsageIsLeftToTheValidator(t *testing.T) {
 // In a process to which the pipe does not deliver the partition, another validator works on it.
 func TestP2_UsageOfAnotherValidatorsPartitionIsLeft(t *testing.T) {
 	w := NewDatabase(t)
-	l := NewInline(w, consume.NewHandover())
+	l := NewInline(w)
 	tenant := TenantIn(4)
 	l.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
 	if l.Record(tenant, "calls", "a") || l.Record(tenant, "calls", "b") {
@@ -178,15 +176,12 @@ func TestP2_UsageOfAnotherValidatorsPartitionIsLeft(t *testing.T) {
 	if got, _ := l.VerdictsOf(tenant); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("validated %v", got)
 	}
-	if consume.NewInline(validate.Consumer(NewID, new(validate.Histories)), nil, nil, nil, nil) != nil {
-		t.Error("a consumer to which nothing is handed folds inline")
-	}
 }
 
 // Inline validation holds heads, which come after checkpoints in the order of locks: it waits for no checkpoint.
 func TestInlineValidationWaitsForNoCheckpoint(t *testing.T) {
 	y := NewRebuilds(t)
-	l := NewInline(y.Database, consume.NewHandover())
+	l := NewInline(y.Database)
 	tenant := l.InlineTenant()
 	tx, err := l.Pool.Begin(t.Context())
 	l.Must(err)

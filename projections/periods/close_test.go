@@ -8,7 +8,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
-	"github.com/meterplex/meterplex/projections/consume"
 )
 
 // P8: the figures of several features under several subscriptions are frozen as known at the cut, by the log and by the rows.
@@ -43,7 +42,7 @@ func TestP8_ACloseFreezesTheFiguresAsKnownAtTheCut(t *testing.T) {
 
 // The cut divides the events of one transaction's neighbours exactly, judged inline or later.
 func TestP8_TheCutIsExactForUsageThatIsValidatedInline(t *testing.T) {
-	l := NewInline(NewDatabase(t), consume.NewHandover())
+	l := NewInline(NewDatabase(t))
 	s := PipelineOf(l.Database)
 	f := closeFixtureOf(RebuildsOf(s))
 	f.useTenant(l.InlineTenant())

@@ -74,7 +74,7 @@ type correctionFixture struct {
 }
 
 func newCorrectionFixture(t *testing.T) *correctionFixture {
-	l := NewInline(NewDatabase(t), consume.NewHandover())
+	l := NewInline(NewDatabase(t))
 	f := &correctionFixture{Inline: l, tenant: TenantIn(4)}
 	l.Subscribe(f.tenant, May, Grant("calls", domain.ResetMonthly), Account("tokens", domain.ResetMonthly))
 	l.Append(Usage(f.tenant, "first", "calls", 1, May))

@@ -14,10 +14,10 @@ import (
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
-// apartFromOthers is the interval of a consumer's search for lost tails. It has no multiple in common with
+// apartFromOthers is the interval of a consumer's poll. It has no multiple in common with
 // the other pauses: the order of two statements of one process at the same time would be up to the real
 // scheduler.
-const apartFromOthers = consume.DefaultTailEvery + 37*time.Microsecond
+const apartFromOthers = consume.DefaultPollEvery + 37*time.Microsecond
 
 // startConsumer starts a process that runs one consumer.
 func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) {
@@ -26,20 +26,32 @@ func (s *sim) startConsumer(name string, make func(*proc) projections.Consumer) 
 	s.newConsumer(p, make(p), s.logOf(p), nil).start()
 }
 
-// startNode starts a process that ingests, validates, aggregates and relays, with handovers as cmd/meterplex/node has them.
+// startNode starts a process that ingests, validates, aggregates and relays, with its events in memory as cmd/meterplex/node has them.
 func (s *sim) startNode(i int) {
 	p := s.newProc(fmt.Sprint("api-", i))
 	p.start = func() { s.startNode(i) }
-	handed := consume.Handovers{events.TopicUsageRaw: consume.NewHandover(), events.TopicUsageValidated: consume.NewHandover()}
-	tail := eventlog.NewTail()
-	l := s.logWith(p, handed, tail)
+	m := newMemory()
+	l := s.logWith(p, m)
 	s.doors[i] = s.ingestOn(p, l)
 	for _, c := range []projections.Consumer{validate.Consumer(p.newID, new(validate.Histories)), aggregatorOfPoison(p.newID)} {
-		consumer := s.newConsumer(p, c, l, handed)
-		consumer.runner.Newest = tail
-		consumer.start()
+		s.newConsumer(p, c, l, m).start()
 	}
-	s.relayOn(p, l, tail)
+	s.relayOn(p, l, m.tail)
+}
+
+// memory holds the newest events of a process, for its relay and its consumers.
+type memory struct {
+	tail    *eventlog.Tail
+	recent  *eventlog.Recent
+	readers map[events.Topic]*eventlog.RecentReader
+}
+
+func newMemory() *memory {
+	m := &memory{eventlog.NewTail(), eventlog.NewRecent(), map[events.Topic]*eventlog.RecentReader{}}
+	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
+		m.readers[topic] = m.recent.Reader(topic, nil)
+	}
+	return m
 }
 
 // consumer is a consumer of a process. The names of its steps differ from those of another consumer of the process.
@@ -48,42 +60,42 @@ type consumer struct {
 	p      *proc
 	runner *consume.Runner
 	reader *reader
-	busy   bool // it has the turn, of records or of events that were handed over
+	busy   bool // it has the turn
 }
 
-func (s *sim) newConsumer(p *proc, c projections.Consumer, l *eventlog.Log, handed consume.Handovers) *consumer {
-	return &consumer{s: s, p: p, reader: s.pipe.newReader(&c, handed != nil), runner: &consume.Runner{
+func (s *sim) newConsumer(p *proc, c projections.Consumer, l *eventlog.Log, m *memory) *consumer {
+	of := &consumer{s: s, p: p, reader: s.pipe.newReader(&c, m != nil), runner: &consume.Runner{
 		Pool: simPool{p}, Log: l, Consumer: c, NewID: p.newID, Logger: slog.New(slog.DiscardHandler), Observe: s,
-		Appended: func([]int16, bool) {}, Handed: handed[c.Topic], Next: handed,
+		Appended: func([]int16, bool) {},
 	}}
+	if m != nil {
+		of.runner.Recent, of.runner.Newest = simReader{m.readers[c.Topic], s}, eventlog.Newest{Tail: m.tail, Recent: m.recent}
+	}
+	return of
+}
+
+// simReader counts the stretches that are read from memory.
+type simReader struct {
+	*eventlog.RecentReader
+	s *sim
+}
+
+func (r simReader) Stretch(list []events.Envelope, at events.Stretch, epoch int32, limit int) ([]events.Envelope, bool) {
+	list, held := r.RecentReader.Stretch(list, at, epoch, limit)
+	if held {
+		r.s.count("read from memory")
+	}
+	return list, held
 }
 
 func (c *consumer) start() {
-	c.p.run(c.findTails)
 	c.p.run(c.consume)
-	if c.runner.Handed != nil {
-		c.p.run(c.consumeHanded)
-	}
+	c.p.run(c.readOn)
 }
 
 func (c *consumer) run(what string) string { return what + " of " + c.reader.topic.Name() }
 
-// findTails looks for lost tails. Two consumers of a process do so at different times.
-func (c *consumer) findTails() {
-	for {
-		select {
-		case <-c.p.ctx.Done():
-			return
-		case <-time.After(apartFromOthers + time.Duration(c.reader.topic)*time.Microsecond):
-		}
-		lost, err := c.runner.LostTails(c.p.ctx)
-		if err == nil && len(lost) > 0 {
-			_ = c.runner.ReadUpTo(c.p.ctx, lost)
-		}
-	}
-}
-
-// poll waits for the turn and something to do. Records and handed events are processed in turn, also in the service, by a
+// poll waits for the turn and something to do. Messages of all sources are processed in turn, also in the service, by a
 // mutex, on which the scheduler of the simulation cannot wait.
 func (c *consumer) poll(what string, k operationKind, ready func() bool, effect func()) error {
 	return c.p.do(&operation{
@@ -129,19 +141,33 @@ func (c *consumer) consume() {
 	}
 }
 
-// consumeHanded processes the events that the process handed over.
-func (c *consumer) consumeHanded() {
-	hints := c.runner.Handed.Ready()
-	for c.poll("take handed events", kindSure, func() bool { return len(hints) > 0 }, func() { <-hints }) == nil {
-		n, err := c.runner.ProcessHanded(c.p.ctx)
-		c.leave()
-		switch {
-		case n > 0:
-			c.s.count("handed to the " + c.runner.Consumer.Role)
-		case err == nil:
-			c.s.count("handed events left to the pipe")
+// readOn reads the log up to the events that the process has in memory, and up to those that the poll finds. Two consumers of a process poll at
+// different times.
+func (c *consumer) readOn() {
+	var hints <-chan struct{}
+	if c.runner.Recent != nil {
+		hints = c.runner.Recent.Ready()
+	}
+	every := apartFromOthers + time.Duration(c.reader.topic)*time.Microsecond
+	for next := time.Now(); ; {
+		hinted := false
+		next = next.Add(every)
+		err := c.poll("look", kindSure, func() bool { hinted = len(hints) > 0; return hinted || !time.Now().Before(next) }, func() {
+			if hinted {
+				<-hints
+			}
+		})
+		if err == nil {
+			var ahead []events.Position
+			if ahead, err = c.runner.Waiting(c.p.ctx); err == nil && len(ahead) > 0 {
+				_, err = c.runner.ReadUpTo(c.p.ctx, ahead)
+				if hinted {
+					c.s.count("told to the " + c.runner.Consumer.Role)
+				}
+			}
+			c.leave()
 		}
-		if err != nil && !c.p.idle(c.run("rest after handed events"), 100*time.Millisecond, never) {
+		if err != nil && !c.p.idle(c.run("rest after a look"), 100*time.Millisecond, never) {
 			return
 		}
 	}
@@ -157,15 +183,11 @@ type inline struct {
 }
 
 // inlineOf is the inline validator of every second process that ingests.
-func (s *sim) inlineOf(p *proc, handed consume.Handovers) eventlog.Inline {
+func (s *sim) inlineOf(p *proc, m *memory) eventlog.Inline {
 	if !strings.HasSuffix(p.name, "1") {
 		return nil
 	}
-	to := handed[events.TopicUsageRaw]
-	if to == nil {
-		to = consume.NewHandover()
-	}
-	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), to, nil, nil, slog.New(slog.DiscardHandler)), s}
+	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), m.readers[events.TopicUsageRaw], nil, nil, slog.New(slog.DiscardHandler)), s}
 }
 
 func (inline) Open(partitions []int16) []int16 { return partitions }

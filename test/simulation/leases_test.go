@@ -1,13 +1,10 @@
 package simulation
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
@@ -107,7 +104,7 @@ func (db *simDB) takeLeases(has func(string) bool, args []any) *simRows {
 	return out
 }
 
-// lifeQuery takes the statements that raise an epoch, and the one that compares records with the log.
+// lifeQuery takes the statements that raise an epoch.
 func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 	s, db := tx.p.s, tx.p.s.db
 	switch {
@@ -134,8 +131,6 @@ func (tx *simTx) lifeQuery(text string, args []any) *simRows {
 		return orFailed(&simRows{}, tx.do("end the epoch's second", kindStep, nil, nil))
 	case strings.HasPrefix(text, "UPDATE relay_cursors c SET owner = NULL"):
 		return tx.revokeLeases(args[0].([]int16), args[1].([]int32), args[2].([]int64))
-	case strings.HasPrefix(text, "SELECT r.n - 1"):
-		return tx.findGhosts(text, args)
 	}
 	return nil
 }
@@ -173,18 +168,4 @@ func (tx *simTx) revokeLeases(partitions []int16, epochs []int32, from []int64) 
 		})
 	}
 	return &simRows{tag: "UPDATE " + strconv.Itoa(len(partitions))}
-}
-
-// findGhosts makes the comparisons that the statement's text has.
-func (tx *simTx) findGhosts(text string, args []any) *simRows {
-	out := simAnswer()
-	for i, p := range args[0].([]int16) {
-		n := args[1].([]int64)[i]
-		rows := tx.p.s.db.rows[p]
-		missing := n > int64(len(rows))
-		if missing || strings.Contains(text, "l.event_id IS DISTINCT FROM r.event_id") && rows[n-1].id() != fmt.Sprint(args[2].([]uuid.UUID)[i]) {
-			out.list = append(out.list, []any{int64(i)})
-		}
-	}
-	return out
 }

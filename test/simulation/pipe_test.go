@@ -18,7 +18,6 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/internal/jsonschema"
 	"github.com/meterplex/meterplex/projections"
-	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
@@ -246,13 +245,13 @@ func (b *simPipe) behind(r *reader) bool {
 }
 
 // logOf is the log of a process, before its writers start.
-func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, nil, nil) }
+func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, newMemory()) }
 
-// logWith hands the events of the log over to consumers and to the relay of the process.
-func (s *sim) logWith(p *proc, handed consume.Handovers, tail *eventlog.Tail) *eventlog.Log {
+// logWith holds the events of the log in the memory of the process.
+func (s *sim) logWith(p *proc, m *memory) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p, handed), Handed: handed.Offer, Tail: tail, Written: checkPayloads, Histories: new(validate.Histories),
+		Inline: s.inlineOf(p, m), Tail: m.tail, Recent: m.recent, Written: checkPayloads, Histories: new(validate.Histories),
 	})
 }
 
@@ -275,7 +274,7 @@ func half(d time.Duration) time.Duration { return d / 2 }
 
 // Observe counts the transactions of consumers that met this or that.
 func (s *sim) Observe(_ *projections.Consumer, b projections.Batch) {
-	for what, n := range map[string]int{"events that cannot be folded": len(b.Failed), "duplicates passed": b.Duplicates, "read from the log": b.FromLog, "strays": b.Foreign, "records of an ended history": b.Ghosts} {
+	for what, n := range map[string]int{"events that cannot be folded": len(b.Failed), "duplicates passed": b.Duplicates, "read from the log": b.FromLog, "strays": b.Foreign} {
 		if n > 0 {
 			s.count(what)
 		}

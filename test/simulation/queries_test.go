@@ -270,7 +270,7 @@ func (db *simDB) readDirectly(p *proc, text string, args []any) *simRows {
 		for _, i := range db.s.plan.partitions {
 			at, source := db.ckpt[ckptKey{args[0].(string), i}], db.heads[i].topics[args[1].(int)-1]
 			if at < source {
-				out.list = append(out.list, []any{i, at, source, db.cursors[i].position})
+				out.list = append(out.list, []any{i, at, source})
 			}
 		}
 	case strings.Contains(text, "INSERT INTO relay_instances"):

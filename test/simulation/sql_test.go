@@ -218,8 +218,13 @@ func (db *simDB) read(text string, args []any) *simRows {
 		out.raw = db.stretch(args[1].(int16), args[2].(int64), args[3].(int64), args[5].(int), func(r *simRow) bool { return topic == 0 || r.topic == topic })
 		return out
 	}
+	wanted := func(*simRow) bool { return true }
+	if strings.Contains(text, "l.topic = $5") {
+		topic := events.Topic(args[5].(int16))
+		wanted = func(r *simRow) bool { return r.topic == topic }
+	}
 	for i, p := range args[1].([]int16) {
-		for _, v := range db.stretch(p, args[2].([]int64)[i], args[3].([]int64)[i], args[4].(int), func(*simRow) bool { return true }) {
+		for _, v := range db.stretch(p, args[2].([]int64)[i], args[3].([]int64)[i], args[4].(int), wanted) {
 			out.raw = append(out.raw, append([][]byte{{byte(p >> 8), byte(p)}}, v...))
 		}
 	}

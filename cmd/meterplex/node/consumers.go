@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/commands"
@@ -40,28 +39,16 @@ func (n *Node) consumers() []projections.Consumer {
 	return all
 }
 
-// handovers returns a handover to each consumer of this instance that every event passes.
-func (n *Node) handovers() (all consume.Handovers) {
+// recentFor returns the memory of the newest events for the consumers of this instance, nil without one, and their readers by name.
+func (n *Node) recentFor() (recent *eventlog.Recent, reading map[string]*eventlog.RecentReader) {
 	for _, c := range n.consumers() {
-		if c.Hot && c.Topic != 0 && n.has(c.Role) {
-			if all == nil {
-				all = consume.Handovers{}
-			}
-			all[c.Topic] = consume.NewHandover()
+		if !n.has(c.Role) || c.Topic == 0 && !c.Hot {
+			continue
 		}
-	}
-	return all
-}
-
-// readersOfLog returns the memory of the newest events for the consumers of the log of this instance, if it has some.
-func (n *Node) readersOfLog() (recent *eventlog.Recent, reading map[string]*eventlog.RecentReader) {
-	for _, c := range n.consumers() {
-		if c.Hot && c.Topic == 0 && n.has(c.Role) {
-			if recent == nil {
-				recent, reading = eventlog.NewRecent(), map[string]*eventlog.RecentReader{}
-			}
-			reading[c.Name] = recent.Reader(c.Subjects)
+		if recent == nil {
+			recent, reading = eventlog.NewRecent(), map[string]*eventlog.RecentReader{}
 		}
+		reading[c.Name] = recent.Reader(c.Topic, c.Subjects)
 	}
 	return recent, reading
 }
@@ -75,7 +62,11 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
-		Handed: n.handed[c.Topic], Next: n.handed, Share: n.cfg.RebuildShare, Lags: n.lags,
+		Share: n.cfg.RebuildShare, Lags: n.lags,
+	}
+	reader, remembers := n.reading[c.Name]
+	if remembers {
+		r.Recent = reader
 	}
 	if n.tail != nil || n.recent != nil {
 		r.Newest = eventlog.Newest{Tail: n.tail, Recent: n.recent}
@@ -90,8 +81,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		if c.Every == 0 {
 			sub.Every, sub.Wake, sub.Hinted = watermill.DefaultLogEvery, n.notifier.Reader(), n.notifier.Hearing
 		}
-		if reader, has := n.reading[c.Name]; has {
-			r.Recent = reader
+		if remembers {
 			sub.Wake = cmp.Or(sub.Wake, n.recent.Filled())
 		}
 		watermill.AddLogConsumer(router, c.Name, sub, r.ReadUpTo)
@@ -102,16 +92,10 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	if err != nil {
 		return err
 	}
-	tails := &watermill.LogSubscriber{Ahead: r.LostTails, Every: consume.DefaultTailEvery, Ticks: n.ticks, Logger: n.logger}
+	waiting := &watermill.LogSubscriber{Ahead: r.Waiting, Every: consume.DefaultPollEvery, Wake: reader.Ready(), Eager: true, Ticks: n.ticks, Logger: n.logger}
 	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
-	watermill.AddLogConsumer(router, c.Name+"-tail", tails, r.ReadUpTo)
-	subs := []message.Subscriber{sub, tails}
-	if r.Handed != nil {
-		hints := &watermill.HintSubscriber{Ready: r.Handed.Ready()}
-		watermill.AddHintConsumer(router, c.Name+"-handed", hints, r.ProcessHanded)
-		subs = append(subs, hints)
-	}
-	g.Go(func() error { return runRouter(ctx, router, subs...) })
+	watermill.AddLogConsumer(router, c.Name+"-log", waiting, r.ReadUpTo)
+	g.Go(func() error { return runRouter(ctx, router, sub, waiting) })
 	return nil
 }
 

@@ -62,9 +62,8 @@ type Node struct {
 	moves     *projections.Moves
 	lags      *consume.Lags // of the consumers of this instance
 	rewinds   *rewinds
-	handed    consume.Handovers                 // to the consumers of this instance; nil if events reach no consumer here
 	tail      *eventlog.Tail                    // to the relay; nil without the role
-	recent    *eventlog.Recent                  // to the consumers of the log; nil without one
+	recent    *eventlog.Recent                  // to the consumers of this instance; nil without one
 	reading   map[string]*eventlog.RecentReader // by consumer
 	histories *validate.Histories
 	registry  *prom.Registry
@@ -102,7 +101,7 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 	if n.has("relay") {
 		n.tail = eventlog.NewTail()
 	}
-	n.recent, n.reading = n.readersOfLog()
+	n.recent, n.reading = n.recentFor()
 	for _, warning := range cfg.TLSWarnings(time.Now()) {
 		logger.Warn("a file of a certificate or key is at fault", "because", warning)
 	}
@@ -153,11 +152,11 @@ func (n *Node) open(ctx context.Context) (err error) {
 		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnRaised: n.raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
-	if n.handed = n.handovers(); n.handed != nil {
-		logConfig.Handed, logConfig.OnHanded = n.handed.Offer, n.notifier.Handed
-		if in := consume.NewInline(validate.Consumer(newID, n.histories), n.handed[events.TopicUsageRaw], n.moves, n.metrics, n.logger); in != nil {
-			logConfig.Inline = in
-		}
+	if n.recent != nil {
+		logConfig.OnHanded = n.notifier.Handed
+	}
+	if reader, runs := n.reading[events.GroupValidator]; runs {
+		logConfig.Inline = consume.NewInline(validate.Consumer(newID, n.histories), reader, n.moves, n.metrics, n.logger)
 	}
 	if n.log, err = eventlog.New(ctx, n.pool, logConfig); err != nil {
 		return err
@@ -296,9 +295,9 @@ func (n *Node) quotas() *commands.Quotas {
 	return &commands.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
 }
 
-// followed hints the relay of follow-ups. Those that a consumer of this process holds are not urgent.
-func (n *Node) followed(partitions []int16, handed bool) {
-	if handed {
+// followed hints the relay of follow-ups. Those of which a consumer of this process is told are not urgent.
+func (n *Node) followed(partitions []int16, told bool) {
+	if told {
 		n.notifier.Handed(partitions)
 	} else {
 		n.notifier.Followed(partitions)

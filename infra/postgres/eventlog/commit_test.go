@@ -64,7 +64,7 @@ func TestP1_AGroupFoundInTheLogWasAppended(t *testing.T) {
 	}
 }
 
-// The relay polls at once after a COMMIT whose answer was lost: no consumer of this process holds its events.
+// The relay polls at once after a COMMIT whose answer was lost: no consumer of this process is told of its events.
 func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 	database := localtest.Migrated(t, postgres.Migrate)
 	for name, event := range map[string]func(uuid.UUID, string, int) commands.Submitted{"usage": usageEvent, "ask": requestFor} {
@@ -72,13 +72,18 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
 			tenant := uuid.Must(uuid.NewV7())
 			woken := make(chan string, 10)
-			l, _ := openLogAt(t, proxied, func(c *Config) {
+			recent := NewRecent()
+			reader := recent.Reader(events.TopicUsageRaw, nil)
+			l, pool := openLogAt(t, proxied, func(c *Config) {
 				c.Histories = &grants{limits: map[uuid.UUID]int64{tenant: 10}}
-				c.Handed = func(events.Topic, events.Place, time.Time, func() *events.Envelope) bool { return true }
+				c.Recent = recent
 				c.OnHanded = func([]int16) { woken <- "later" }
 				c.OnAppend = func([]int16) { woken <- "at once" }
 			})
 			for round, want := range []string{"later", "at once", "later"} {
+				at, epoch := events.Position{Partition: events.PartitionOf(tenant)}, int32(0)
+				must.OK(t, pool.QueryRow(t.Context(), `SELECT topic_positions[1], epoch FROM log_heads WHERE partition = $1`, at.Partition).Scan(&at.Number, &epoch))
+				reader.Reached(at, epoch) // the consumer has read all
 				c.Answer.Store(int32(round % 2))
 				if places := submit(t, l, tenant, event(tenant, fmt.Sprint("e", round), 1)); places[0].Status != commands.Appended {
 					t.Fatalf("event %d: %v", round, places)

@@ -10,25 +10,23 @@ import (
 )
 
 // handOver offers the events of a committed group to the relay and the consumers of this process, and
-// reports whether the consumers of topics hold all. They hold no member that was found in the log: its row is gone.
+// reports whether the consumers of topics are told of all. They are told of no member that was found in the log: its row is gone.
 func (g *group) handOver() (all bool) {
-	offer, tail, recent := g.log.cfg.Handed, g.log.cfg.Tail, g.log.cfg.Recent
-	if offer == nil && !tail.followed() && !recent.read() {
+	tail, recent := g.log.cfg.Tail, g.log.cfg.Recent
+	if !tail.followed() && !recent.read() {
 		return false
 	}
-	held := 0
-	now := g.log.cfg.Now()
+	told := 0
 	for i := range g.rows {
 		r := &g.rows[i]
 		at := events.Place{Position: r.position, Previous: r.previous, Epoch: r.epoch, Log: g.log.id, EventID: r.EventID}
 		event := func() *events.Envelope { return g.event(r) }
 		tail.Offer(at, event)
-		recent.Offer(at, r.Subject, event)
-		if g.folded(r) || offer != nil && offer(r.topic, at, now, event) {
-			held++
+		if recent.Offer(at, r.topic, r.Subject, event) || g.folded(r) {
+			told++
 		}
 	}
-	return offer != nil && held == len(g.rows) && !g.ours
+	return told == len(g.rows) && !g.ours
 }
 
 // event returns the event of a row in memory of its own, which is made once.

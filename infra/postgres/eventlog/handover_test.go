@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -22,26 +20,14 @@ import (
 // The events that consumers of this process and the relay get from memory are those that the log has, in its order, once each, and stay so
 // when the submitter uses its memory again.
 func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
-	var mu sync.Mutex
-	var handed []events.Envelope
 	recent, tail := NewRecent(), NewTail()
 	var all []events.Subject
 	for _, s := range events.Subjects() {
 		all = append(all, s.Subject)
 	}
-	reader := recent.Reader(all)
+	reader := recent.Reader(0, all)
 	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *Config) {
-		c.Tail, c.Recent, c.Written = tail, recent, nil // payloads that no schema allows are handed over, too
-		c.Handed = func(_ events.Topic, at events.Place, _ time.Time, event func() *events.Envelope) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			e := event()
-			if e.Place() != at {
-				t.Errorf("offered at %+v, the event is at %+v", at, e.Place())
-			}
-			handed = append(handed, *e)
-			return true
-		}
+		c.Tail, c.Recent, c.Written = tail, recent, nil // payloads that no schema allows are held, too
 	})
 	tenant := uuid.Must(uuid.NewV7())
 	p, head := follow(t, l, tail, tenant)
@@ -64,7 +50,7 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 	for _, e := range tail.Take(p, fence, head, 1<<40, 1<<40) {
 		taken = append(taken, *e)
 	}
-	for name, got := range map[string][]events.Envelope{"handed over": append(handed, appended...), "remembered": remembered, "in the tail": taken} {
+	for name, got := range map[string][]events.Envelope{"remembered": remembered, "in the tail": taken} {
 		if len(got) != len(stored) {
 			t.Fatalf("%d events are %s, %d in the log", len(got), name, len(stored))
 		}
@@ -117,7 +103,7 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	c, proxied := localtest.NewCutter(t, localtest.Migrated(t, postgres.Migrate))
 	tail, recent := NewTail(), NewRecent()
-	reader := recent.Reader([]events.Subject{events.UsageRecorded})
+	reader := recent.Reader(0, []events.Subject{events.UsageRecorded})
 	l, pool := openLogAt(t, proxied, func(c *Config) { c.Tail, c.Recent = tail, recent })
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usageEvent(tenant, "warm", 1)) // origins and statements are known

@@ -38,19 +38,15 @@ type Config struct {
 	Carrying postgres.Queryer
 	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
-	// Handed, if set, is offered each event of a committed submission, in the order of the log. It
-	// returns whether a consumer of this process holds the event, which event makes. It must not
-	// block.
-	Handed func(topic events.Topic, at events.Place, now time.Time, event func() *events.Envelope) bool
 	// Tail, if set, holds the events of committed submissions for the relay of this process.
 	Tail *Tail
-	// Recent, if set, holds the events of committed submissions for the consumers of the log of this process.
+	// Recent, if set, holds the events of committed submissions for the consumers of this process.
 	Recent *Recent
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
 	// Histories decides quota requests. Without it the log accepts no such request.
 	Histories Histories
-	// OnHanded is called instead of OnAppend if consumers of this process hold all events of the
+	// OnHanded is called instead of OnAppend if consumers of this process are told of all events of the
 	// commit.
 	OnHanded func(partitions []int16)
 	// Written, if set, is offered the events of each append, with payloads in memory of their own. It must

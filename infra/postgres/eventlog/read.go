@@ -1,8 +1,10 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -59,7 +61,20 @@ const (
 	readStretchesSQL = stretchesBegin + stretchesEnd
 	// The last event of a stretch is always returned: if it is missing, the log has lost its tail.
 	readStretchesOfSQL = stretchesBegin + ` AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)` + stretchesEnd
+
+	readTopicStretchesSQL = stretchesBegin + ` AND l.topic = $5` + stretchesEnd
 )
+
+// walkBackSQL finds the first events of a topic behind a position, from its last event back: each names the one before it.
+const walkBackSQL = `WITH RECURSIVE back AS (
+  SELECT l.position, l.previous_position FROM event_log_rows l WHERE l.partition = $1 AND l.position = $3
+  UNION ALL
+  SELECT l.position, l.previous_position FROM back b JOIN event_log_rows l ON l.partition = $1 AND l.position = b.previous_position
+  WHERE b.previous_position > $2)
+SELECT position FROM back ORDER BY position LIMIT $4`
+
+// maxScanned bounds the positions of a stretch that are scanned for events of a topic. If there is none, the topic is sparse.
+const maxScanned = 5000
 
 // ReadStretches returns the events of several stretches of the log, those of each
 // stretch in order, at most limit of each.
@@ -78,6 +93,45 @@ func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events
 		subjects[i] = int16(s)
 	}
 	return l.readStretches(ctx, tx, readStretchesOfSQL, stretches, limit, subjects)
+}
+
+// ReadTopicTx returns events of a topic in several stretches inside a transaction, the first ones of each stretch, in order, at most limit
+// of each. A stretch ends at the last event of the topic; if none of it is returned, that event is missing.
+func (l *Log) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope, error) {
+	scanned := slices.Clone(stretches)
+	for i := range scanned {
+		scanned[i].UpTo = min(scanned[i].UpTo, scanned[i].After+maxScanned)
+	}
+	list, err := l.readStretches(ctx, tx, readTopicStretchesSQL, scanned, limit, int16(topic))
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range stretches {
+		if s.UpTo == scanned[i].UpTo || slices.ContainsFunc(list, func(e events.Envelope) bool { return e.Position.Partition == s.Partition }) {
+			continue
+		}
+		sparse, err := l.walkBack(ctx, tx, s, limit)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, sparse...)
+	}
+	return list, nil
+}
+
+// walkBack returns the first events of a sparse topic in a stretch that ends at one of them.
+func (l *Log) walkBack(ctx context.Context, tx pgx.Tx, s events.Stretch, limit int) ([]events.Envelope, error) {
+	rows, err := tx.Query(ctx, walkBackSQL, s.Partition, s.After, s.UpTo, limit)
+	if err != nil {
+		return nil, fmt.Errorf("reading the log: %w", err)
+	}
+	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil || len(numbers) == 0 {
+		return nil, err
+	}
+	list, err := l.ReadAtTx(ctx, tx, s.Partition, numbers)
+	slices.SortFunc(list, func(a, b events.Envelope) int { return cmp.Compare(a.Position.Number, b.Position.Number) })
+	return list, err
 }
 
 func (l *Log) readStretches(ctx context.Context, q postgres.Queryer, sql string, stretches []events.Stretch, limit int, more ...any) ([]events.Envelope, error) {

@@ -7,9 +7,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Recent holds the newest committed events of this process for its consumers of the log, which then do not read
-// them from the database. It is a cache that may miss any event: positions are dense, so that a missing event is
-// noticed, and the stretch is read from the database. A nil Recent holds no events.
+// Recent holds the newest committed events of this process for its consumers, which then do not read them from the
+// database. It is a cache that may miss any event, and a missing one is noticed: positions are dense, and each event names the one before it
+// on its topic. Then the stretch is read from the database. A nil Recent holds no events.
 type Recent struct {
 	readers []*RecentReader // complete before the first event
 
@@ -29,16 +29,30 @@ type recentPart struct {
 	bytes int
 }
 
-// RecentReader is a consumer of the log that reads a Recent.
+// end is the position of the last entry.
+func (p *recentPart) end() int64 { return p.first + int64(len(p.queue)) - 1 }
+
+// RecentReader is a consumer that reads a Recent: of a topic, or of some subjects of the log.
 type RecentReader struct {
 	of    *Recent
+	topic events.Topic // 0: a consumer of the log
 	wants []events.Subject
-	after [events.Partitions]int64 // begin of the last stretch: no earlier event is needed
+	at    [events.Partitions]recentPlace
+	ready chan struct{}
+}
+
+// recentPlace is how far a reader has come in a partition.
+type recentPlace struct {
+	after int64 // the position that the consumer has reached: no earlier event is needed
+	// A consumer of a topic is told of events only while it follows the partition.
+	follows bool
+	upTo    int64 // the events of its topic up to here are held without a gap
+	newest  int64 // its newest event
 }
 
 const (
 	// maxRecent bounds the memory of a Recent.
-	maxRecent = 12 << 20
+	maxRecent = 24 << 20
 	// recentEntry is the memory of an entry, also of one without an event.
 	recentEntry = 8
 	// maxRecentGap is by how many positions an event may be ahead of the last one: those between come later, if their
@@ -49,9 +63,9 @@ const (
 // NewRecent returns a Recent without events and readers.
 func NewRecent() *Recent { return &Recent{filled: make(chan struct{}, 1)} }
 
-// Reader adds a reader of the events of some subjects. All readers are added before the first event.
-func (r *Recent) Reader(wants []events.Subject) *RecentReader {
-	reader := &RecentReader{of: r, wants: wants}
+// Reader adds a reader of the events of a topic, or of some subjects of the log if topic is 0. All readers are added before the first event.
+func (r *Recent) Reader(topic events.Topic, wants []events.Subject) *RecentReader {
+	reader := &RecentReader{of: r, topic: topic, wants: wants, ready: make(chan struct{}, 1)}
 	r.readers = append(r.readers, reader)
 	return reader
 }
@@ -63,37 +77,162 @@ func (r *Recent) Filled() <-chan struct{} { return r.filled }
 func (r *Recent) read() bool { return r != nil && len(r.readers) > 0 }
 
 // Offer holds a committed event, if a reader wants it; its position, in any case. The event is made only if it is
-// held, before Offer returns. Events may be offered in another order than that of the log.
-func (r *Recent) Offer(at events.Place, subject events.Subject, event func() *events.Envelope) {
+// held, before Offer returns. Events may be offered in another order than that of the log. It reports whether a consumer of the event's topic is told
+// of it here.
+func (r *Recent) Offer(at events.Place, topic events.Topic, subject events.Subject, event func() *events.Envelope) (told bool) {
 	if !r.read() {
-		return
+		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := &r.parts[at.Position.Partition]
 	if at.Epoch < p.epoch {
-		return
+		return false
 	}
-	if i := at.Position.Number - p.first; at.Epoch > p.epoch || i > int64(len(p.queue))+maxRecentGap {
+	if at.Epoch > p.epoch {
+		r.begin(at.Position.Partition, at.Epoch)
+	}
+	if i := at.Position.Number - p.first; i > int64(len(p.queue))+maxRecentGap {
 		r.drop(p, len(p.queue))
-		p.epoch, p.first = at.Epoch, at.Position.Number
+		p.first = at.Position.Number
 	}
 	i := int(at.Position.Number - p.first)
 	if i < 0 || i < len(p.queue) && p.queue[i] != nil {
-		return
+		return false
 	}
 	for i >= len(p.queue) {
 		p.queue = append(p.queue, nil)
 		r.grow(p, recentEntry)
 	}
 	p.queue[i] = &r.passed
-	if slices.ContainsFunc(r.readers, func(reader *RecentReader) bool { return slices.Contains(reader.wants, subject) }) {
+	if slices.ContainsFunc(r.readers, func(reader *RecentReader) bool { return reader.needs(at.Position, topic, subject) }) {
 		p.queue[i] = event()
 		r.grow(p, memoryOf(p.queue[i]))
+		for _, reader := range r.readers {
+			if reader.topic != 0 && reader.topic == topic {
+				told = reader.tell(p, at) || told
+			}
+		}
 	}
 	if r.bytes > maxRecent {
 		r.shrink()
 	}
+	return told
+}
+
+// begin begins an epoch of a partition, in which positions of before may name other events.
+func (r *Recent) begin(partition int16, epoch int32) {
+	p := &r.parts[partition]
+	r.drop(p, len(p.queue))
+	p.epoch, p.first = epoch, 0
+	for _, reader := range r.readers {
+		reader.at[partition].leave()
+	}
+}
+
+// needs reports whether the consumer of a reader has to read an event.
+func (r *RecentReader) needs(p events.Position, topic events.Topic, subject events.Subject) bool {
+	if r.topic == 0 {
+		return slices.Contains(r.wants, subject)
+	}
+	at := &r.at[p.Partition]
+	return r.topic == topic && at.follows && p.Number > at.after
+}
+
+func (l *recentPlace) leave() { l.follows, l.upTo, l.newest = false, 0, 0 }
+
+// tell notes a new event of the reader's topic, and reports whether it follows those that the consumer has reached or is told of.
+func (r *RecentReader) tell(p *recentPart, at events.Place) bool {
+	l := &r.at[at.Position.Partition]
+	if !l.follows || at.Position.Number <= l.after {
+		return false
+	}
+	l.newest = max(l.newest, at.Position.Number)
+	if at.Previous <= l.upTo {
+		r.extend(p, l)
+	}
+	return at.Position.Number <= l.upTo
+}
+
+// extend finds the end of the events that follow without a gap, and hints if there are some.
+func (r *RecentReader) extend(p *recentPart, l *recentPlace) {
+	for n := max(l.upTo+1, p.first); n <= min(l.newest, p.end()); n++ {
+		e := p.queue[n-p.first]
+		if e == nil || e == &r.of.passed || e.Subject.Topic() != r.topic {
+			continue
+		}
+		if e.Previous > l.upTo {
+			break
+		}
+		l.upTo = n
+	}
+	if l.upTo > l.after {
+		select {
+		case r.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Ready hints that Ahead has positions.
+func (r *RecentReader) Ready() <-chan struct{} { return r.ready }
+
+// Ahead returns, for each partition with new events of the reader's topic, the position up to which they are held.
+func (r *RecentReader) Ahead() (ahead []events.Position) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	for p := range r.at {
+		if l := &r.at[p]; l.follows && l.upTo > l.after {
+			ahead = append(ahead, events.Position{Partition: int16(p), Number: l.upTo})
+		}
+	}
+	return ahead
+}
+
+// Reached notes the checkpoint of the consumer in a partition, whose head has this epoch. The consumer follows the partition from then on.
+func (r *RecentReader) Reached(to events.Position, epoch int32) {
+	of := r.of
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	p, l := &of.parts[to.Partition], &r.at[to.Partition]
+	if epoch < p.epoch {
+		return // read before the epoch began
+	}
+	if epoch > p.epoch {
+		of.begin(to.Partition, epoch)
+	}
+	l.after, l.follows, l.upTo = to.Number, true, max(l.upTo, to.Number)
+	if l.newest > l.upTo {
+		r.extend(p, l)
+	}
+	of.tidy(to.Partition)
+}
+
+// Passed reports whether the consumer has reached a record's position in its epoch, as far as this process knows.
+func (r *RecentReader) Passed(at events.Place) bool {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	l := &r.at[at.Position.Partition]
+	return l.follows && at.Epoch == r.of.parts[at.Position.Partition].epoch && at.Position.Number <= l.after
+}
+
+// Leave ends the hints of a partition until the consumer reaches a position there.
+func (r *RecentReader) Leave(partition int16) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	r.at[partition].leave()
+}
+
+// Follows returns those of some partitions that the consumer follows.
+func (r *RecentReader) Follows(partitions []int16) (followed []int16) {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
+	for _, p := range partitions {
+		if r.at[p].follows {
+			followed = append(followed, p)
+		}
+	}
+	return followed
 }
 
 // grow counts the memory of a partition.
@@ -136,21 +275,32 @@ func (r *Recent) drop(p *recentPart, n int) {
 
 // Stretch appends the events of a stretch that the reader wants to a list, at most limit of them, and reports whether
 // all of the stretch up to that limit is held; if not, the list stays as it is. The caller has read the epoch with the head of the
-// partition, in the server's present life, and the stretch ends at that head or before it.
+// partition, in the server's present life, and the stretch ends at that head or before it. That of a consumer of a topic ends at one of its events.
 func (r *RecentReader) Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool) {
 	of := r.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	p := &of.parts[s.Partition]
-	r.after[s.Partition] = s.After
-	if least := of.needed(s.Partition); least >= p.first {
-		of.drop(p, int(min(least-p.first+1, int64(len(p.queue)))))
+	if r.topic == 0 {
+		r.at[s.Partition].after = s.After
+		of.tidy(s.Partition)
 	}
-	from := s.After + 1 - p.first
-	if epoch != p.epoch || from < 0 || from >= int64(len(p.queue)) {
+	if epoch != p.epoch {
 		return list, false
 	}
-	wanted := func(e *events.Envelope) bool { return e != &of.passed && slices.Contains(r.wants, e.Subject) }
+	if r.topic == 0 {
+		return r.dense(list, p, s, limit)
+	}
+	return r.chain(list, p, s, limit)
+}
+
+// dense reads a stretch of the log, in which every position is held.
+func (r *RecentReader) dense(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
+	from := s.After + 1 - p.first
+	if from < 0 || from >= int64(len(p.queue)) {
+		return list, false
+	}
+	wanted := func(e *events.Envelope) bool { return e != &r.of.passed && slices.Contains(r.wants, e.Subject) }
 	n, end := 0, from
 	for ; n < limit && end < s.UpTo+1-p.first; end++ {
 		if end == int64(len(p.queue)) || p.queue[end] == nil {
@@ -169,11 +319,35 @@ func (r *RecentReader) Stretch(list []events.Envelope, s events.Stretch, epoch i
 	return list, true
 }
 
-// needed returns the position in a partition behind which the readers still need events.
-func (r *Recent) needed(partition int16) int64 {
-	least := r.readers[0].after[partition]
-	for _, reader := range r.readers[1:] {
-		least = min(least, reader.after[partition])
+// chain reads a stretch of a topic, in which each event follows the one before it.
+func (r *RecentReader) chain(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
+	was, last := len(list), s.After
+	for n := max(s.After+1, p.first); n <= min(s.UpTo, p.end()) && len(list)-was < limit; n++ {
+		e := p.queue[n-p.first]
+		if e == nil || e == &r.of.passed || e.Subject.Topic() != r.topic {
+			continue
+		}
+		if e.Previous > last {
+			return list[:was], false
+		}
+		list, last = append(list, *e), n
 	}
-	return least
+	if last != s.UpTo && len(list)-was < limit {
+		return list[:was], false
+	}
+	return list, true
+}
+
+// tidy drops the events of a partition that no reader needs.
+func (r *Recent) tidy(partition int16) {
+	p := &r.parts[partition]
+	least := p.end()
+	for _, reader := range r.readers {
+		if l := &reader.at[partition]; reader.topic == 0 || l.follows && l.newest > l.after {
+			least = min(least, l.after)
+		}
+	}
+	if least >= p.first {
+		r.drop(p, int(least-p.first+1))
+	}
 }

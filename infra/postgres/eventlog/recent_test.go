@@ -16,7 +16,7 @@ type recentTest struct {
 
 func newRecentTest(t *testing.T) recentTest {
 	r := NewRecent()
-	return recentTest{t, r, r.Reader([]events.Subject{events.UsageValidated}), r.Reader([]events.Subject{events.UsageValidated, events.AggregationFailed})}
+	return recentTest{t, r, r.Reader(0, []events.Subject{events.UsageValidated}), r.Reader(0, []events.Subject{events.UsageValidated, events.AggregationFailed})}
 }
 
 // put offers an event of a subject at each position.
@@ -135,4 +135,153 @@ func TestARecentIsBounded(t *testing.T) {
 	last := x.parts[followed].first + int64(len(x.parts[followed].queue)) - 1
 	x.reads(x.letters, last-1, last, 10, []int64{last})
 	x.reads(x.letters, 0, 2, 10, nil)
+}
+
+// topicTest is a Recent with a consumer of usage.raw, which holds every second position of the partition.
+type topicTest struct {
+	*testing.T
+	*Recent
+	raw   *RecentReader
+	epoch int32
+}
+
+func newTopicTest(t *testing.T) *topicTest {
+	r := NewRecent()
+	return &topicTest{t, r, r.Reader(events.TopicUsageRaw, nil), epochOf7}
+}
+
+// offer offers an event at an odd position, and checks whether the consumer is told of it.
+func (x *topicTest) offer(n int64, want bool) {
+	x.Helper()
+	e := eventAt(n, x.epoch, 100)
+	e.Subject, e.Previous = events.UsageRecorded, max(n-2, 0)
+	if got := (Newest{Recent: x.Recent}).Put(held(e)) == 1; got != want {
+		x.Errorf("told of the event at %d: %t, want %t", n, got, want)
+	}
+}
+
+// reach moves the checkpoint, and checks up to which position the consumer is told of events then; 0: of none.
+func (x *topicTest) reach(n, ahead int64) {
+	x.Helper()
+	x.raw.Reached(events.Position{Partition: followed, Number: n}, x.epoch)
+	x.ahead(ahead)
+}
+
+func (x *topicTest) ahead(want int64) {
+	x.Helper()
+	var got int64
+	for _, p := range x.raw.Ahead() {
+		got = p.Number
+	}
+	if got != want {
+		x.Errorf("told of events up to %d, want %d", got, want)
+	}
+	if hinted := len(x.raw.Ready()) == 1; want > 0 && !hinted {
+		x.Error("there is no hint")
+	}
+}
+
+// reads expects the events of a stretch; nil: it has to be read from the database.
+func (x *topicTest) reads(after, upTo int64, limit int, want ...int64) {
+	x.Helper()
+	list, ok := x.raw.Stretch(nil, events.Stretch{Partition: followed, After: after, UpTo: upTo}, x.epoch, limit)
+	var got []int64
+	for _, e := range list {
+		got = append(got, e.Position.Number)
+	}
+	if ok != (want != nil) || !slices.Equal(got, want) {
+		x.Errorf("the stretch (%d, %d] has %d in memory, %t, want %d", after, upTo, got, ok, want)
+	}
+}
+
+// A consumer of a topic is told of the events that follow its checkpoint without a gap: each names the one before it on the topic.
+func TestP2_AConsumerOfATopicIsToldOfWhatFollows(t *testing.T) {
+	x := newTopicTest(t)
+	x.offer(1, false) // before its first checkpoint
+	x.reach(1, 0)
+	x.offer(3, true)
+	x.offer(5, true)
+	x.ahead(5)
+	x.reads(1, 5, 10, 3, 5)
+	x.reads(1, 5, 1, 3)
+	x.reads(0, 5, 10) // 1 is not held
+	x.reach(3, 5)
+	x.reach(5, 0)
+	x.offer(9, false) // another process appended 7
+	x.offer(11, false)
+	x.ahead(0)
+	x.reads(5, 11, 10)
+	x.reach(7, 11)
+	x.reads(7, 11, 10, 9, 11)
+	x.offer(15, false)
+	x.offer(13, true) // its commit was earlier
+	x.ahead(15)
+	x.reads(11, 15, 10, 13, 15)
+	x.reads(11, 17, 10) // the end of it is missing
+	x.reach(15, 0)
+	if n := len(x.parts[followed].queue); n != 0 {
+		t.Errorf("%d entries are held, although the consumer has read all", n)
+	}
+}
+
+// The events of other topics between those of a consumer make no gap, whether this process has them or not.
+func TestP2_OtherTopicsMakeNoGap(t *testing.T) {
+	x := newTopicTest(t)
+	x.reach(1, 0)
+	e := eventAt(4, epochOf7, 100)
+	e.Subject = events.UsageValidated
+	x.offer(3, true)
+	if (Newest{Recent: x.Recent}).Put(held(e)) != 0 {
+		t.Error("a consumer is told of an event of another topic")
+	}
+	x.offer(5, true)
+	x.offer(7, true)
+	x.reads(1, 7, 10, 3, 5, 7)
+}
+
+// After a failover positions may name other events: nothing of the ended epoch is told, read or taken for passed.
+func TestP2_NothingOfAnEndedEpochIsTold(t *testing.T) {
+	x := newTopicTest(t)
+	at := func(n int64) events.Place {
+		return events.Place{Position: events.Position{Partition: followed, Number: n}, Epoch: x.epoch}
+	}
+	x.reach(1, 0)
+	x.offer(3, true)
+	x.epoch++
+	x.offer(3, false) // the log lost the first one
+	x.ahead(0)
+	x.reach(1, 0) // it was not held for a consumer that had left
+	if !x.raw.Passed(at(1)) || x.raw.Passed(at(3)) {
+		t.Error("a record at the checkpoint is passed, and no other")
+	}
+	x.reach(3, 0)
+	x.epoch--
+	x.offer(5, false)
+	x.raw.Reached(at(5).Position, x.epoch) // read before the epoch ended
+	if x.raw.Passed(at(3)) || x.raw.Passed(at(5)) {
+		t.Error("a record of the ended epoch is passed")
+	}
+	x.epoch++
+	x.offer(5, true)
+	x.epoch++
+	x.reach(3, 0)
+	x.reads(3, 5, 10)
+}
+
+// A consumer that leaves a partition to another instance is told of nothing there, and needs no memory.
+func TestAConsumerIsToldOnlyWhereItFollows(t *testing.T) {
+	x := newTopicTest(t)
+	x.reach(1, 0)
+	x.offer(3, true)
+	x.raw.Leave(followed)
+	x.ahead(0)
+	x.offer(5, false)
+	if got := x.raw.Follows([]int16{followed}); len(got) != 0 {
+		t.Errorf("it follows %v", got)
+	}
+	x.reach(5, 0)
+	x.offer(7, true)
+	if got := x.raw.Follows([]int16{followed, followed + 1}); !slices.Equal(got, []int16{followed}) {
+		t.Errorf("it follows %v", got)
+	}
 }

@@ -102,13 +102,17 @@ type Newest struct {
 	Recent *Recent
 }
 
-// Put offers committed events to the caches. Each has memory of its own: a part of a larger list would keep all of it.
-func (n Newest) Put(list []*events.Envelope) {
+// Put offers committed events to the caches, and returns of how many a consumer of their topic is told. Each has memory of its own: a part of a
+// larger list would keep all of it.
+func (n Newest) Put(list []*events.Envelope) (told int) {
 	for _, e := range list {
 		event := func() *events.Envelope { return e }
 		n.Tail.Offer(e.Place(), event)
-		n.Recent.Offer(e.Place(), e.Subject, event)
+		if n.Recent.Offer(e.Place(), e.Subject.Topic(), e.Subject, event) {
+			told++
+		}
 	}
+	return told
 }
 
 // Take removes and returns the events of the stretch (after, upTo] under a lease, up to the first that is missing,

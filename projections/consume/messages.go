@@ -1,0 +1,137 @@
+package consume
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/projections"
+)
+
+// Process reads the log up to the positions that records of the consumer's topic name, in any order. The records may hold anything: only their
+// places are read. Nil means that all events up to there are committed and the records may be acknowledged; after an error
+// they must be delivered again.
+func (r *Runner) Process(ctx context.Context, records []events.Record) error {
+	r.turn.Lock()
+	defer r.turn.Unlock()
+	var seen projections.Batch
+	places := r.places(records, &seen)
+	var upTo [events.Partitions]int64
+	for _, at := range places {
+		if p := at.Position; r.Recent == nil || !r.Recent.Passed(at) {
+			upTo[p.Partition] = max(upTo[p.Partition], p.Number)
+		}
+	}
+	var ahead []events.Position
+	for p, n := range upTo {
+		if n > 0 {
+			ahead = append(ahead, events.Position{Partition: int16(p), Number: n})
+		}
+	}
+	if _, err := r.read(ctx, ahead); err != nil {
+		return err
+	}
+	seen.Duplicates = r.seats.delivered(places, time.Now())
+	if seen.Passed > 0 || seen.Duplicates > 0 || seen.Foreign > 0 || seen.OtherLog > 0 {
+		seen.End = time.Now()
+		r.observe(seen)
+	}
+	return nil
+}
+
+// places returns the places in this log that records name, and counts the other records.
+func (r *Runner) places(records []events.Record, seen *projections.Batch) []events.Place {
+	places := make([]events.Place, 0, len(records))
+	for i := range records {
+		record := &records[i]
+		if record.Header(events.HeaderReplay) != nil {
+			seen.Passed++ // published again for outside readers
+			continue
+		}
+		at, err := codec.PlaceOf(record)
+		switch {
+		case err != nil || record.Topic != r.Consumer.Topic:
+			seen.Foreign++
+			r.logOther(record, "it has no place in the log; meterplex_events_foreign_total counts all")
+		case at.Log != r.Log.ID() && at.Log != uuid.Nil:
+			seen.OtherLog++
+			r.logOther(record, "it is of another log: another database shares the broker under the same topic names; meterplex_events_other_log_total counts all")
+		default:
+			places = append(places, at)
+		}
+	}
+	return places
+}
+
+// logOther logs, at most once a second, a record that says nothing of this log. The log does not depend on it.
+func (r *Runner) logOther(record *events.Record, why string) {
+	now := time.Now().Unix()
+	if r.othersLogged.Swap(now) != now {
+		r.Logger.Warn("skipped a record that is not this log's", "consumer", r.Consumer.Name, "topic", record.Topic.Name(), "partition", record.Partition, "offset", record.Offset, "why", why)
+	}
+}
+
+// seatFor is how long after a record the pipe is assumed to deliver its partition here. Within it a
+// group moves the partitions of a member that died.
+const seatFor = 10 * time.Second
+
+// seats are the partitions that the consumer of this process works on: those that the pipe delivers to it. The pipe shares them among the instances.
+type seats struct {
+	mu  sync.Mutex
+	own [events.Partitions]seat
+}
+
+type seat struct {
+	until time.Time // zero: none
+	begun bool      // a checkpoint was seen
+	piped int64     // the greatest position that the pipe has delivered here; before its first record, the first checkpoint
+}
+
+// begin notes the first checkpoint of a partition that this process has seen.
+func (s *seats) begin(partition int16, checkpoint int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := &s.own[partition]; !o.begun {
+		o.begun, o.piped = true, max(o.piped, checkpoint)
+	}
+}
+
+// delivered notes records of the pipe, and returns how many of them it has delivered before.
+func (s *seats) delivered(places []events.Place, now time.Time) (again int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range places {
+		o := &s.own[at.Position.Partition]
+		o.until = now.Add(seatFor)
+		if at.Position.Number <= o.piped {
+			again++
+		}
+		o.piped = max(o.piped, at.Position.Number)
+	}
+	return again
+}
+
+// take takes a seat in partitions in which no instance has moved the checkpoint.
+func (s *seats) take(partitions []events.Position, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range partitions {
+		s.own[p.Partition].until = now.Add(seatFor)
+	}
+}
+
+// left returns the partitions without a seat.
+func (s *seats) left(now time.Time) (left []int16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.own {
+		if now.After(s.own[p].until) {
+			left = append(left, int16(p))
+		}
+	}
+	return left
+}
