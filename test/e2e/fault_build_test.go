@@ -115,7 +115,7 @@ func killPoints() (edits []edit) {
 			`if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
 		{"infra/postgres/eventlog/inline.go", "\tg.inlined, g.unreported = in, in\n", `fault.Die("inline: follow-ups placed")`},
 		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n",
-			`if len(g.inlined.stretches) > 0 { fault.Die("inline: handed over, not answered") }`},
+			`if len(g.inlined.stretches) > 0 { fault.Die("inline: in memory, not answered") }`},
 		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {
 		if slices.ContainsFunc(rest, func(b pgproto3.Bind) bool { return b.PreparedStatement == moveCheckpoints }) {
 			fault.Die("inline: before COMMIT")
@@ -147,9 +147,9 @@ func killPoints() (edits []edit) {
 		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
 		{replay, "\t\theld, err := r.moveCursor(ctx, u, end, sent)\n", `fault.Die("replay: between the broker's ack and the cursor")`},
 		{runner, "\tif err := commit(ctx, tx); err != nil {\n",
-			`fault.Die(r.Consumer.Name + map[bool]string{true: ", handed"}[how.handed] + ": before COMMIT")`},
+			`fault.Die(r.Consumer.Name + map[bool]string{true: ", from memory"}[done.FromLog == 0] + ": before COMMIT")`},
 		{runner, "\tr.committed(runs, done, all.appended)\n",
-			`fault.Die(r.Consumer.Name + map[bool]string{true: ", handed"}[how.handed] + ": between COMMIT and ack")`},
+			`fault.Die(r.Consumer.Name + map[bool]string{true: ", from memory"}[done.FromLog == 0] + ": between COMMIT and ack")`},
 		{rebuild, "\t\tif err := consume.MoveCheckpoint(ctx,",
 			`fault.Die(map[bool]string{true: "rebuild: the last chunk, before COMMIT", false: "rebuild: a chunk, before COMMIT"}[joined])`},
 		{rebuild, "\tif u.failure != nil {\n\t\treturn did, nil\n\t}\n\treturn did, err\n",

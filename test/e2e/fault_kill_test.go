@@ -282,7 +282,7 @@ func (d *killTest) killProjector(ready chan<- string) {
 }
 
 // P1, P2: a process with all roles dies at every kill point that only such a process has, under load: it validates usage as it
-// records it, and hands events from one of its consumers to the next.
+// records it, and its consumers read events from its memory.
 func TestP2_KilledAtEveryKillPointOfOneProcess(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
@@ -292,10 +292,10 @@ func TestP2_KilledAtEveryKillPointOfOneProcess(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.createTenants(i, 3)
 	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
-	const validator, aggregator = "meterplex-usage-validator, handed", "meterplex-usage-aggregator, handed"
+	const validator, aggregator = "meterplex-usage-validator, from memory", "meterplex-usage-aggregator, from memory"
 	for n, place := range []string{
 		"inline: checkpoints locked", "inline: follow-ups placed", "inline: before COMMIT", "inline: after COMMIT",
-		"inline: handed over, not answered",
+		"inline: in memory, not answered",
 		validator + ": before COMMIT", validator + ": between COMMIT and ack", aggregator + ": before COMMIT",
 		aggregator + ": between COMMIT and ack",
 	} {
