@@ -59,8 +59,7 @@ func parameters() []Code {
 		{"parameter_missing", 400, Request, false, 0, "A required query parameter is missing", "Add the parameter that the detail names"},
 		{"position_invalid", 400, Request, false, 0, "The position is not in the tenant's log", "Use a position of the same tenant as the service answered it, e.g. 17-4711"},
 		{"stream_invalid", 400, Request, false, 0, "The stream is invalid", "Write it as kind/id, e.g. tenant/0190f5c4-6d2e-7c1a-8b3f-2a4d5e6f7081"},
-		{"subject_unknown", 400, Request | DeadLetter, false, 0, "The subject is not known",
-			"Use a subject of GET /schemas or a prefix of one; a record with an unknown subject comes from a newer release: update this instance"},
+		{"subject_unknown", 400, Request, false, 0, "The subject is not known", "Use a subject of GET /schemas or a prefix of one"},
 		{"unknown_parameter", 400, Request, false, 0, "The query has a parameter that is not known", "Correct the name of the parameter, or remove it; names are case-sensitive"},
 	}
 }

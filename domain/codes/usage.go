@@ -96,7 +96,6 @@ func failures() []Code {
 		{"fold_failed", 0, DeadLetter, true, 0, "A projection could not fold the event", "Correct the cause that the reason names, then retry the dead letter"},
 		{"fold_panicked", 0, DeadLetter, true, 0, "A projection panicked on the event", "Update to a release without the fault, then retry the dead letter"},
 		{"publish_refused", 0, DeadLetter, true, 0, "The broker refused the record", "Correct the topic's settings that the reason names, then replay the position"},
-		{"record_undecodable", 0, DeadLetter, false, 0, "A record of a topic is not an event", "Find the producer that writes to the topic and deny it the right; the log is not affected"},
 		{"subject_not_registered", 0, DeadLetter, true, 0, "This release does not know the event's subject", "Update the relay to the release that recorded the event, then replay the position"},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/logtest"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
@@ -274,6 +275,27 @@ func TestFollowStopsBeforeALostTail(t *testing.T) {
 	followUntil(w, r, func() bool { return notedEvents(w) == 7 })
 	if at := w.Checkpoint(events.GroupEntitlements, 1); at != 3 {
 		t.Errorf("the checkpoint stands at %d, the last event is the third", at)
+	}
+}
+
+// Each event names the one before it on its topic: a consumer of the topic passes no event that the log has lost, and the other partitions continue.
+func TestP3_AConsumerStopsBeforeAHole(t *testing.T) {
+	w := NewDatabase(t)
+	a, b := TenantIn(1), TenantIn(2)
+	appendVerdicts(w, a, "calls", 5)
+	appendVerdicts(w, b, "calls", 4)
+	records := append(w.Topic(events.TopicUsageValidated, 1, 0), w.Topic(events.TopicUsageValidated, 2, 0)...)
+	owner, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, w.URL))
+	w.Must(err)
+	defer owner.Close(context.Background())
+	w.Must(Second(owner.Exec(t.Context(), `SET session_replication_role = replica`)))
+	w.Must(Second(owner.Exec(t.Context(), `DELETE FROM event_log_rows WHERE partition = 1 AND position = 3`)))
+	r, _ := w.Aggregator(nil)
+	for range 2 {
+		w.Process(r, records)
+	}
+	if at, applied := w.Checkpoint(events.GroupAggregator, 1), appliedTo(w, a, "calls"); at != 2 || applied != 2 || appliedTo(w, b, "calls") != 4 {
+		t.Errorf("the checkpoint stands at %d with %d events, the third is missing; the other partition has %d of 4", at, applied, appliedTo(w, b, "calls"))
 	}
 }
 

@@ -100,22 +100,31 @@ func (r *Runner) fromDatabase(ctx context.Context, tx pgx.Tx, runs []*partitionR
 	}
 	done.FromLog += len(list)
 	slices.SortFunc(list, inLogOrder)
-	rest := list
+	var kept []events.Envelope
 	for i, l := range runs {
-		n := 0
-		for n < len(rest) && rest[n].Position.Partition == l.partition {
+		n, last := 0, l.last
+		for n < len(list) && list[n].Position.Partition == l.partition {
 			n++
 		}
-		if n == 0 || n < limit && r.Consumer.Topic == 0 && rest[n-1].Position.Number < stretches[i].UpTo {
-			r.logLostTail(events.Position{Partition: l.partition, Number: stretches[i].UpTo})
+		own := list[:n]
+		list = list[n:]
+		for n = 0; n < len(own) && (r.Consumer.Topic == 0 || own[n].Previous <= last); n++ {
+			last = own[n].Position.Number
+		}
+		switch {
+		case n < len(own):
+			r.logLoss("the log has a hole: an event is missing", events.Position{Partition: l.partition, Number: own[n].Previous})
+			l.done = true
+		case n == 0, n < limit && r.Consumer.Topic == 0 && last < stretches[i].UpTo:
+			r.logLoss("the log has lost its tail: its head is beyond its last event", events.Position{Partition: l.partition, Number: stretches[i].UpTo})
 			l.done = true
 		}
 		if n > 0 {
-			r.reach(l, rest[n-1].Position.Number, rest[:n], limit, done)
+			r.reach(l, last, own[:n], limit, done)
+			kept = append(kept, own[:n]...)
 		}
-		rest = rest[n:]
 	}
-	return list, nil
+	return kept, nil
 }
 
 func inLogOrder(a, b events.Envelope) int {
@@ -134,11 +143,10 @@ func (r *Runner) reach(l *partitionRun, to int64, read []events.Envelope, limit 
 	l.done = l.done || l.last >= l.upTo
 }
 
-// logLostTail logs, at most once a second, that the log's head is beyond its last event.
-// That partition stops; the others continue.
-func (r *Runner) logLostTail(p events.Position) {
+// logLoss logs, at most once a second, that an event of the log is missing. Its partition stops before it; the others continue.
+func (r *Runner) logLoss(what string, p events.Position) {
 	now := time.Now().Unix()
 	if r.lostLoggedAt.Swap(now) != now {
-		r.Logger.Error("the log has lost its tail: its head is beyond its last event", "consumer", r.Consumer.Name, "position", p)
+		r.Logger.Error(what, "consumer", r.Consumer.Name, "position", p)
 	}
 }
