@@ -30,7 +30,7 @@ func UsageOfAdmitted(a *events.Admitted) events.Usage {
 
 // parseAdmitted reads admitted usage only in the exact form of AdmittedJSON; ok is false for any other form.
 func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
-	r := wireReader{rest: payload}
+	r := payloadReader{rest: payload}
 	r.skip(`{"eventId":"`)
 	a.EventID = string(r.text())
 	r.skip(`,"feature":"`)
@@ -84,7 +84,7 @@ func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 }
 
 // sum reads null, or digits of any number.
-func (r *wireReader) sum() *json.Number {
+func (r *payloadReader) sum() *json.Number {
 	if bytes.HasPrefix(r.rest, []byte("null")) {
 		r.skip("null")
 		return nil

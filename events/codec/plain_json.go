@@ -1,16 +1,10 @@
 package codec
 
-// plainJSON reports whether b is one JSON value in the form that this service writes,
-// without blanks. It may refuse valid JSON, but never accepts invalid JSON.
-func plainJSON(b []byte) bool {
-	n, ok := plainValue(b, 0, 0)
-	return ok && n == len(b)
-}
-
 // maxPlain is how deep values may nest; metadata may nest less.
 const maxPlain = 32
 
-// plainValue returns the end of the value that begins at i.
+// plainValue returns the end of the value that begins at i, in the form that this service writes,
+// without blanks. It may refuse valid JSON, but never accepts invalid JSON.
 func plainValue(b []byte, i, depth int) (int, bool) {
 	if i >= len(b) || depth > maxPlain {
 		return i, false

@@ -5,6 +5,11 @@ import (
 	"testing"
 )
 
+func plainJSON(b []byte) bool {
+	n, ok := plainValue(b, 0, 0)
+	return ok && n == len(b)
+}
+
 // FuzzPlainJSON: accepted input is JSON, and compact output of Go is accepted.
 func FuzzPlainJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,-0.5e+7,"\u00e9\n",null,true,false,{}],"b":{"c":[]}}`, `01`, `-`, `1.`, `[1,]`, `{"a"}`, `"\x"`, `nul`, `[}`, `{]`} {

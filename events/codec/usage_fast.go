@@ -36,7 +36,7 @@ func CorrectionOf(payload []byte) (events.Correction, error) {
 
 // parseCorrection reads a correction or a retraction only in the exact form in which it is accepted (RFC 8785); ok is false for any other form.
 func parseCorrection(payload []byte) (c events.Correction, ok bool) {
-	r := wireReader{rest: payload}
+	r := payloadReader{rest: payload}
 	r.skip(`{`)
 	if r.skipIf(`"amount":`) {
 		amount := r.number(64)
@@ -66,7 +66,7 @@ func parseCorrection(payload []byte) (c events.Correction, ok bool) {
 // parseUsage reads usage only in the exact form in which it is accepted (RFC 8785);
 // ok is false for any other form.
 func parseUsage(payload []byte) (u events.Usage, ok bool) {
-	r := wireReader{rest: payload}
+	r := payloadReader{rest: payload}
 	r.skip(`{"amount":`)
 	u.Amount = r.number(64)
 	r.skip(`,"eventId":"`)
@@ -90,7 +90,7 @@ func parseUsage(payload []byte) (u events.Usage, ok bool) {
 }
 
 // value reads a value without blanks.
-func (r *wireReader) value() json.RawMessage {
+func (r *payloadReader) value() json.RawMessage {
 	n, ok := plainValue(r.rest, 0, 0)
 	if r.bad || !ok {
 		r.bad = true

@@ -35,7 +35,7 @@ func UsageIn(payload json.RawMessage) (found struct{ EventID, Feature string }) 
 // UsageInRow is UsageIn for the body of a log row, of a recorded event in short without its payload.
 func UsageInRow(subject events.Subject, key string, at time.Time, body []byte) (found struct{ EventID, Feature string }) {
 	if subject == events.UsageRecorded && len(body) > 0 && body[0] == '[' && len(key) > 2 {
-		r := wireReader{rest: body}
+		r := payloadReader{rest: body}
 		r.skip(`[`)
 		r.number(64)
 		r.skip(`,"`)

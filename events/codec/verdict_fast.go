@@ -14,7 +14,7 @@ import (
 // parseValidated reads a verdict only in the exact form of the validator's
 // json.Marshal; ok is false for any other form. A rebuild calls it for each event.
 func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
-	r := wireReader{rest: e.Payload}
+	r := payloadReader{rest: e.Payload}
 	r.skip(`{"rawPosition":`)
 	v.RawPosition = r.number(64)
 	r.skip(`,"eventId":"`)
@@ -38,7 +38,7 @@ func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
 }
 
 // verdictEnd reads the optional members of a verdict, and its end.
-func (r *wireReader) verdictEnd(v *events.Validated) {
+func (r *payloadReader) verdictEnd(v *events.Validated) {
 	if r.skipIf(`,"grant":`) {
 		v.Grant = r.number(64)
 		r.bad = r.bad || v.Grant == 0 // left out
@@ -65,7 +65,7 @@ func (r *wireReader) verdictEnd(v *events.Validated) {
 }
 
 // skipIf skips a text, and reports false if another one is there.
-func (r *wireReader) skipIf(text string) bool {
+func (r *payloadReader) skipIf(text string) bool {
 	if r.bad || len(r.rest) < len(text) || string(r.rest[:len(text)]) != text {
 		return false
 	}
@@ -75,7 +75,7 @@ func (r *wireReader) skipIf(text string) bool {
 
 // parseBody reads a verdict from the body of its row, without rebuilding the payload.
 func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
-	r := wireReader{rest: e.Payload}
+	r := payloadReader{rest: e.Payload}
 	r.skip(`[`)
 	v.Amount = r.number(64)
 	r.skip(`,"`)
@@ -102,7 +102,7 @@ func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
 }
 
 // more reads the members that the body of a verdict on a correction, or with a grant, has more.
-func (r *wireReader) more(v *events.Validated) {
+func (r *payloadReader) more(v *events.Validated) {
 	n := r.number(64)
 	if r.skip(`,`); len(r.rest) > 0 && r.rest[0] == '"' {
 		v.Grant = n
@@ -118,7 +118,7 @@ func (r *wireReader) more(v *events.Validated) {
 }
 
 // correcting reads the members of a verdict on a correction or a retraction behind its count.
-func (r *wireReader) correcting(v *events.Validated, count int64) {
+func (r *payloadReader) correcting(v *events.Validated, count int64) {
 	v.Count = count
 	r.bad = r.bad || v.Count != 0 && v.Count != -1
 	v.CorrectedUsage = &events.CorrectedUsage{Kind: events.TypeCorrection}
@@ -188,7 +188,7 @@ func bodyNames(body []byte, feature, periodKey string) bool {
 
 // payloadNames is bodyNames for a payload in the form of the validator.
 func payloadNames(payload []byte, feature, periodKey string) bool {
-	r := wireReader{rest: payload}
+	r := payloadReader{rest: payload}
 	r.skip(`{"rawPosition":`)
 	r.number(64)
 	r.skip(`,"eventId":"`)

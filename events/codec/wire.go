@@ -27,13 +27,6 @@ func appendTenant(dst []byte, id uuid.UUID) []byte {
 	return events.AppendUUID(dst, id)
 }
 
-func parseTenant(s string) (uuid.UUID, error) {
-	if s == "platform" {
-		return events.Platform, nil
-	}
-	return uuid.Parse(s)
-}
-
 // AppendWire appends the complete envelope as JSON, with the vocabulary and the
 // residency under which it was recorded. The same envelope gives the same bytes in
 // every release, so a record that is published again is identical.
@@ -85,7 +78,7 @@ func appendEnvelope(dst []byte, e *events.Envelope, forTenant bool) ([]byte, err
 	}
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, e.Payload...)
-	dst = append(dst, wireMetadata...)
+	dst = append(dst, `,"metadata":{"retentionClass":"`...)
 	dst = append(dst, info.Tail...)
 	dst = append(dst, e.Residency...)
 	dst = append(dst, `","orderingKey":"`...)
@@ -124,76 +117,6 @@ func appendString(dst []byte, s string) []byte {
 		}
 	}
 	return append(append(append(dst, '"'), s...), '"')
-}
-
-type wire struct {
-	EventID       uuid.UUID       `json:"eventId"`
-	EventType     string          `json:"eventType"`
-	EventVersion  int             `json:"eventVersion"`
-	TenantID      string          `json:"tenantId"`
-	Partition     int16           `json:"partition"`
-	Position      events.Position `json:"position"`
-	Epoch         int32           `json:"epoch"`
-	CorrelationID *uuid.UUID      `json:"correlationId"`
-	CausationID   *uuid.UUID      `json:"causationId"`
-	Actor         events.Actor    `json:"actor"`
-	OccurredAt    time.Time       `json:"occurredAt"`
-	RecordedAt    time.Time       `json:"recordedAt"`
-	ProducedBy    events.Producer `json:"producedBy"`
-	DedupeKey     string          `json:"idempotencyKey"`
-	Payload       json.RawMessage `json:"payload"`
-	Metadata      events.Metadata `json:"metadata"`
-}
-
-// Faults of a record, for errors.Is.
-var (
-	ErrUndecodable    = errors.New("the record does not decode as an envelope")
-	ErrUnknownSubject = errors.New("the record's type and version are not registered")
-)
-
-// ParseWire reads an envelope of AppendWire. Previous and Vocabulary are not part of the
-// value and stay empty.
-func ParseWire(value []byte) (events.Envelope, error) {
-	w, ok := parseCanonical(value)
-	if !ok {
-		w = wire{}
-		if err := json.Unmarshal(value, &w); err != nil {
-			return events.Envelope{}, fmt.Errorf("%w: %v", ErrUndecodable, err)
-		}
-	}
-	subject, ok := events.SubjectOf(w.EventType, w.EventVersion)
-	if !ok {
-		return events.Envelope{}, fmt.Errorf("%w: %.100q version %d", ErrUnknownSubject, w.EventType, w.EventVersion)
-	}
-	if !events.IsResidency(w.Metadata.DataResidency) {
-		return events.Envelope{}, fmt.Errorf("%w: %.80q is not a data residency", ErrUndecodable, w.Metadata.DataResidency)
-	}
-	if w.EventID == uuid.Nil || len(w.Payload) == 0 || !isWritable(w.OccurredAt) || !isWritable(w.RecordedAt) {
-		return events.Envelope{}, fmt.Errorf("%w: id, payload or a time is missing", ErrUndecodable)
-	}
-	tenant, err := parseTenant(w.TenantID)
-	if err != nil || w.Position.Partition != w.Partition || w.Position.Number < 1 {
-		return events.Envelope{}, fmt.Errorf("%w: tenant or position is missing", ErrUndecodable)
-	}
-	e := events.Envelope{
-		EventID: w.EventID, Subject: subject, TenantID: tenant, Position: w.Position, Epoch: w.Epoch,
-		Actor: w.Actor, Producer: w.ProducedBy, OccurredAt: w.OccurredAt, RecordedAt: w.RecordedAt,
-		DedupeKey: w.DedupeKey, Payload: w.Payload, Replay: w.Metadata.Replay, Residency: w.Metadata.DataResidency,
-	}
-	if w.CorrelationID != nil {
-		e.CorrelationID = *w.CorrelationID
-	}
-	if w.CausationID != nil {
-		e.CausationID = *w.CausationID
-	}
-	return e, nil
-}
-
-// isWritable reports whether AppendWire can write the time: a year may have four
-// digits in another zone, but not in UTC.
-func isWritable(t time.Time) bool {
-	year := t.UTC().Year()
-	return year >= 0 && year <= 9999
 }
 
 // ToRecord returns the broker record of an event: its envelope, or for a withheld
@@ -277,16 +200,19 @@ func (w *RecordWriter) end(grown []byte) []byte {
 	return value
 }
 
+// ErrNoPlace says that a record names no place in a log.
+var ErrNoPlace = errors.New("the record has no place in its headers")
+
 // PlaceOf reads a record's place. It fails if this service did not write the record.
 func PlaceOf(r *events.Record) (events.Place, error) {
 	position, ok := events.PositionFrom(r.Header(events.HeaderPosition))
 	if !ok || position.Partition != r.Partition {
-		return events.Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
+		return events.Place{}, ErrNoPlace
 	}
 	previous, err1 := strconv.ParseInt(string(r.Header(events.HeaderPrevious)), 10, 64)
 	epoch, err2 := strconv.ParseInt(string(r.Header(events.HeaderEpoch)), 10, 32)
 	if err1 != nil || err2 != nil || epoch < 0 || previous < 0 || previous >= position.Number {
-		return events.Place{}, fmt.Errorf("%w: no place in its headers", ErrUndecodable)
+		return events.Place{}, ErrNoPlace
 	}
 	// A malformed id becomes Nil, which no event and no log has.
 	id, _ := uuid.ParseBytes(r.Header(events.HeaderEventID))
@@ -295,25 +221,4 @@ func PlaceOf(r *events.Record) (events.Place, error) {
 		Position: position, Previous: previous, Epoch: int32(epoch), Log: log, EventID: id,
 		Withheld: r.Header(events.HeaderWithheld) != nil, Replay: r.Header(events.HeaderReplay) != nil,
 	}, nil
-}
-
-// FromRecord reads a complete record: its place and, unless it is withheld, its
-// envelope, which must agree with the place.
-func FromRecord(r *events.Record) (events.Envelope, error) {
-	place, err := PlaceOf(r)
-	if err != nil {
-		return events.Envelope{}, err
-	}
-	if place.Withheld {
-		return events.Envelope{LogID: place.Log, Position: place.Position, Previous: place.Previous, Epoch: place.Epoch, Withheld: true}, nil
-	}
-	e, err := ParseWire(r.Value)
-	if err != nil {
-		return events.Envelope{}, err
-	}
-	if e.Position != place.Position || e.Epoch != place.Epoch || e.EventID != place.EventID || e.Subject.Topic() != r.Topic {
-		return events.Envelope{}, fmt.Errorf("%w: value and headers disagree on its place", ErrUndecodable)
-	}
-	e.Previous, e.LogID = place.Previous, place.Log
-	return e, nil
 }
