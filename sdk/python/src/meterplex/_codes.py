@@ -66,7 +66,7 @@ REMEDIES: dict[str, str] = {
     "source_invalid": "Send a URI reference of 1 to 1024 printable ASCII characters without space, or leave it out",
     "state_changed": "Check the present state in current, then send the request again with it",
     "stream_invalid": "Write it as kind/id, e.g. tenant/0190f5c4-6d2e-7c1a-8b3f-2a4d5e6f7081",
-    "subject_unknown": "Use a subject of GET /schemas or a prefix of one; a record with an unknown subject comes from a newer release: update this instance",
+    "subject_unknown": "Use a subject of GET /schemas or a prefix of one",
     "tenant_suspended": "Ask an operator to reactivate the tenant (meterplex tenants update ID --status ACTIVE), then send the request again",
     "timestamp_in_future": "Synchronise the producer's clock; the event is accepted once its time is at most 5 minutes ahead",
     "timestamp_invalid": "Send an RFC 3339 time with an offset, e.g. 2026-05-01T12:00:00Z",
