@@ -143,6 +143,7 @@ func TestP2_APartitionThatComesBackContinuesAtTheCheckpoint(t *testing.T) {
 	first.Consumer.MaxPerPartition, other.Consumer.MaxPerPartition = 10, 10
 	w.Process(first, records[:10])
 	w.Process(other, records[10:20])
+	first.Consumer.MaxPerPartition = 20
 	w.Process(first, records[15:])
 	if n := appliedTo(w, tenant, "calls"); n != 30 {
 		t.Errorf("%d events are folded, want each of the 30 once", n)
