@@ -15,9 +15,6 @@ const (
 	lineagePath = eventPath + "/lineage"
 )
 
-// eventReaders is the access of the pages that show the log.
-func eventReaders() []string { return []string{"events:read", "audit"} }
-
 func eventsPage() *page {
 	filters := []string{"tenantId", "subject", "stream", "correlationId", "from", "to", "after"}
 	return &page{path: eventsPath, title: "Events", menu: "Events", template: "events.html", needs: "GET /api/v1/events", who: either,

@@ -16,9 +16,6 @@ const (
 	refusalsPath  = usagePath + "/refusals"
 )
 
-// usageReaders is the access of the pages that show usage.
-func usageReaders() []string { return []string{"usage:read", "billing", "audit"} }
-
 // Bounds of the lists on a page, so that it has at most 200 KB with ids and metadata of any length.
 const (
 	rows       = "50"  // of an answer that comes in pages
