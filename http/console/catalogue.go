@@ -44,7 +44,7 @@ func featurePage() *page {
 
 func newFeaturePage() *page {
 	const path = Prefix + "/new/feature"
-	return &page{path: path, title: "New feature", template: "feature_new.html", needs: "PUT /api/v1/features/{lookupKey}", cli: []string{"meterplex features put --help"},
+	return &page{path: path, title: "New feature", template: "feature_new.html", needs: putFeature, cli: []string{"meterplex features put --help"},
 		actions: []*action{defining("define-feature", path, "Define the feature", putFeature, featureFields())}}
 }
 
@@ -85,7 +85,7 @@ const olderShown = 25
 
 func newPlanPage() *page {
 	const path = Prefix + "/new/plan"
-	return &page{path: path, title: "New plan", template: "plan_new.html", needs: "PUT /api/v1/plans/{key}", cli: []string{"meterplex plans put --help"},
+	return &page{path: path, title: "New plan", template: "plan_new.html", needs: putPlan, cli: []string{"meterplex plans put --help"},
 		actions: []*action{defining("define-plan", path, "Define the plan", putPlan, planFields())}}
 }
 
@@ -120,7 +120,7 @@ const versionsShown = 100
 
 func newPricePage() *page {
 	const path = Prefix + "/new/price"
-	return &page{path: path, title: "New price", template: "price_new.html", needs: "PUT /api/v1/prices/{priceKey}", cli: []string{"meterplex prices put --help"},
+	return &page{path: path, title: "New price", template: "price_new.html", needs: putPrice, cli: []string{"meterplex prices put --help"},
 		actions: []*action{defining("define-price", path, "Define the price", putPrice, priceFields())}}
 }
 

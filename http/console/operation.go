@@ -71,8 +71,6 @@ func (in *field) complete(member *huma.Schema, schemas huma.Registry, required b
 	kind := "text"
 	in.holds, in.optional = holdsText, in.optional || !required
 	switch {
-	case in.kind == "select" && in.options != nil && member.Type == huma.TypeBoolean:
-		in.holds = holdsNothing // the form asks in other words
 	case member.Type == huma.TypeBoolean:
 		in.holds, kind = holdsYes, "checkbox"
 	case member.Type == huma.TypeInteger:
