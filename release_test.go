@@ -16,7 +16,7 @@ func TestEachPartNamesTheSameRelease(t *testing.T) {
 		"deploy/helm/meterplex/Chart.yaml":  `(?m)^version: (\S+)\nappVersion: (\S+)$`,
 		"deploy/compose.yaml":               `METERPLEX_IMAGE:-meterplex:([^}]+)}`,
 		"deploy/Dockerfile":                 `-t meterplex:(\S+)`,
-		"docs/deployment.md":                `-t meterplex:(\S+)`,
+		"docs/how-to/deploy.md":             `-t meterplex:(\S+)`,
 		"sdk/go/client.go":                  `(?m)^const Version = "(.+)"$`,
 		"sdk/python/pyproject.toml":         `(?m)^version = "(.+)"$`,
 		"sdk/python/src/meterplex/_http.py": `(?m)^VERSION = "(.+)"$`,

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// HeaderTrace is the W3C Trace Context of an event's record (docs/tracing.md).
+// HeaderTrace is the W3C Trace Context of an event's record (docs/how-to/trace.md).
 const HeaderTrace = "traceparent"
 
 // traceParentSize is the length of a traceparent of version 00.

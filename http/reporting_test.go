@@ -55,7 +55,7 @@ func TestTheStatementsOfTheReportingPageRun(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	w.accept(a, event("e", map[string]any{"amount": 7}), old("u", 10))
 	w.closed(a)
-	page, err := os.ReadFile("../docs/reporting.md")
+	page, err := os.ReadFile("../docs/how-to/report-by-sql.md")
 	w.must(err)
 	blocks := strings.Split(string(page), "```sql\n")[1:]
 	for i, want := range []string{"7", "10"} {

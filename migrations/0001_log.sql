@@ -3,7 +3,7 @@
 
 -- Roles are cluster-wide. They own nothing and cannot log in: the service's login is a member of the first two and SETs ROLE. That it may is granted by
 -- infra/postgres/logins.go, at each start: how depends on the version of the server, and on the login. Reporting tools read as the third, or as its members:
--- without the right to create roles, a DBA creates it (docs/reporting.md).
+-- without the right to create roles, a DBA creates it (docs/how-to/report-by-sql.md).
 -- +goose StatementBegin
 DO $$
 DECLARE r text;
@@ -25,7 +25,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- The migrations that older binaries cannot work beside. A binary works on a database only if it knows all of them (docs/upgrades.md). A
+-- The migrations that older binaries cannot work beside. A binary works on a database only if it knows all of them (docs/how-to/upgrade.md). A
 -- migration after which older ones would be wrong, or make others wrong, adds a row for itself; one that only adds what they do not notice adds none.
 CREATE TABLE required_migrations (
   migration bigint PRIMARY KEY,

@@ -63,7 +63,7 @@ func (x *pass) checkCharges(n *frozenSnapshot, r *row, c *periodContent) {
 	}
 }
 
-// chargesHash returns the SHA-256 of a snapshot's charges, as docs/prices.md defines it.
+// chargesHash returns the SHA-256 of a snapshot's charges, as docs/reference/prices.md defines it.
 func (n *frozenSnapshot) chargesHash(cut string) (string, error) {
 	list := n.charges
 	if list == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Bounds of the values of a metadata key (docs/series.md).
+// Bounds of the values of a metadata key (docs/how-to/chart-usage.md).
 const (
 	mostGroupValues = 1000 // with groups of their own, of a tenant and a feature
 	longestValue    = 100  // in bytes

@@ -102,7 +102,7 @@ func TestTheChartRefusesUnknownValues(t *testing.T) {
 // Each role of the service runs in a Deployment of the default values, once; no container may write its file system, run as root or gain rights; the
 // grace period covers preStop and a clean stop.
 func TestTheChartsPodsAreSafe(t *testing.T) {
-	const cleanStop = 15 // seconds: docs/upgrades.md
+	const cleanStop = 15 // seconds: docs/how-to/upgrade.md
 	decoder := strictDecoder(t)
 	for _, file := range valueFiles(t) {
 		var roles []string

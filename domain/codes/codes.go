@@ -1,6 +1,6 @@
 // Package codes holds the table of error codes: of refused requests, refused events and dead letters.
 // An entry has the HTTP status, the meaning, the remedy, and whether a retry can succeed. Problems, the
-// OpenAPI document, the page /docs, docs/errors.md and the hints of the command line derive from it. The
+// OpenAPI document, the page /docs, docs/reference/errors.md and the hints of the command line derive from it. The
 // package makes no decisions: domain, commands and http choose the code of a refusal.
 package codes
 
@@ -85,7 +85,7 @@ var byName = sync.OnceValue(func() map[string]Code {
 	return entries
 })
 
-// String names the places as docs/errors.md does.
+// String names the places as docs/reference/errors.md does.
 func (p Place) String() string {
 	var names []string
 	for i, name := range []string{"request", "event", "dead letter", "item"} {

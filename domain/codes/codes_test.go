@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-var update = flag.Bool("update", false, "write docs/errors.md from the table")
+var update = flag.Bool("update", false, "write docs/reference/errors.md from the table")
 
 var snakeCase = regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 
@@ -50,9 +50,9 @@ func TestARetryIsAdvisedAlike(t *testing.T) {
 	}
 }
 
-// TestTheDocumentHoldsTheTable: docs/errors.md is written by go test ./domain/codes -update.
+// TestTheDocumentHoldsTheTable: docs/reference/errors.md is written by go test ./domain/codes -update.
 func TestTheDocumentHoldsTheTable(t *testing.T) {
-	const file = "../../docs/errors.md"
+	const file = "../../docs/reference/errors.md"
 	var b strings.Builder
 	b.WriteString(head)
 	for _, c := range codes.All() {
@@ -63,7 +63,7 @@ func TestTheDocumentHoldsTheTable(t *testing.T) {
 		must.OK(t, os.WriteFile(file, []byte(b.String()), 0o644))
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != b.String() {
-		t.Errorf("docs/errors.md differs from the table (%v): run go test ./domain/codes -update", err)
+		t.Errorf("docs/reference/errors.md differs from the table (%v): run go test ./domain/codes -update", err)
 	}
 }
 

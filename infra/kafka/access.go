@@ -22,7 +22,7 @@ func permission(err error, acl string) error {
 	if !unauthorized(err) {
 		return explained(err)
 	}
-	return fmt.Errorf("%w: the login needs the ACL %s (docs/access.md)", err, acl)
+	return fmt.Errorf("%w: the login needs the ACL %s (docs/how-to/kafka-access.md)", err, acl)
 }
 
 func unauthorized(err error) bool {

@@ -84,7 +84,7 @@ func (b *securedBroker) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// acl is one permission of docs/access.md.
+// acl is one permission of docs/how-to/kafka-access.md.
 type acl struct {
 	group     bool
 	operation kadm.ACLOperation
@@ -217,7 +217,7 @@ func TestSecuredBroker(t *testing.T) {
 	}
 }
 
-// An instance works with exactly the ACLs of docs/access.md. Without one of them, the first request that needs it is
+// An instance works with exactly the ACLs of docs/how-to/kafka-access.md. Without one of them, the first request that needs it is
 // refused with an error that names the ACL.
 func theErrorNamesTheMissingACL(t *testing.T, b *securedBroker) {
 	describe, read, write, configs := acl{false, kadm.OpDescribe}, acl{false, kadm.OpRead}, acl{false, kadm.OpWrite}, acl{false, kadm.OpDescribeConfigs}
@@ -244,7 +244,7 @@ func theErrorNamesTheMissingACL(t *testing.T, b *securedBroker) {
 			must.OK(t, pipetest.Publish(t.Context(), operator, pipetest.Make(topic, 0, 1)))
 		}
 		b.allow(c.needs[:len(c.needs)-1]...)
-		if err := b.use(c.what); err == nil || !strings.Contains(err.Error(), c.named) || !strings.Contains(err.Error(), "docs/access.md") {
+		if err := b.use(c.what); err == nil || !strings.Contains(err.Error(), c.named) || !strings.Contains(err.Error(), "docs/how-to/kafka-access.md") {
 			t.Errorf("%s without %v: %v instead of %q", c.what, c.needs[len(c.needs)-1], err, c.named)
 		}
 		b.allow(c.needs...)

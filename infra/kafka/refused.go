@@ -34,7 +34,7 @@ type explainedError struct {
 }
 
 func (e *explainedError) Error() string {
-	return fmt.Sprintf("%s: %s (docs/access.md): %v", e.reason, e.look, e.error)
+	return fmt.Sprintf("%s: %s (docs/how-to/kafka-access.md): %v", e.reason, e.look, e.error)
 }
 
 func (e *explainedError) Unwrap() error { return e.error }

@@ -45,7 +45,7 @@ func (b *securedBroker) trusting(ca *localtest.CA, own ...localtest.Certificate)
 	return c
 }
 
-// everything returns all ACLs of docs/access.md.
+// everything returns all ACLs of docs/how-to/kafka-access.md.
 func everything() []acl {
 	return []acl{{false, kadm.OpDescribe}, {false, kadm.OpRead}, {false, kadm.OpWrite}, {false, kadm.OpDescribeConfigs}, {true, kadm.OpRead}}
 }

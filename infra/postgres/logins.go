@@ -65,7 +65,7 @@ func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
 			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &there, &e.Roles)
 		})
 		if err == nil && there < 2 {
-			return fmt.Errorf("the roles %s and %s are missing: a database that is restored needs them beforehand, see docs/logins.md", WorkerRole, TenantRole)
+			return fmt.Errorf("the roles %s and %s are missing: a database that is restored needs them beforehand, see docs/how-to/database-logins.md", WorkerRole, TenantRole)
 		}
 		if err != nil || len(e.Roles) == 0 {
 			return err
@@ -243,5 +243,5 @@ func (e *MigrationNotAllowed) remedy() string {
 		return fmt.Sprintf("the login %q may not create tables in the schema %s. Run as a superuser, in the database %s:\n  GRANT USAGE, CREATE ON SCHEMA %s TO %s;",
 			e.Login, schema, e.Database, pgx.Identifier{schema}.Sanitize(), login)
 	}
-	return fmt.Sprintf("the rights that the login %q needs: docs/logins.md", e.Login)
+	return fmt.Sprintf("the rights that the login %q needs: docs/how-to/database-logins.md", e.Login)
 }

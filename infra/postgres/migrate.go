@@ -125,7 +125,7 @@ type Beyond struct {
 
 func (b *Beyond) Error() string {
 	return fmt.Sprintf("this release is too old for the database: it knows migrations up to %d, and migration %d is not for those that do not know it (%s). "+
-		"Start the release that migrated the database, or a later one; if that is impossible, what to restore: docs/upgrades.md", b.Holds, b.Needs, b.Because)
+		"Start the release that migrated the database, or a later one; if that is impossible, what to restore: docs/how-to/upgrade.md", b.Holds, b.Needs, b.Because)
 }
 
 // requiredSQL asks for the newest migration that a binary has to know.
@@ -191,7 +191,7 @@ func runsOn(ctx context.Context, db *sql.DB, provider *goose.Provider, files fs.
 	case !errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("asking who may work on the database: %w", err)
 	}
-	logger.Warn("the database was migrated by a later release, beside which this one may work: docs/upgrades.md",
+	logger.Warn("the database was migrated by a later release, beside which this one may work: docs/how-to/upgrade.md",
 		"database", now, "binary", beyond.Holds)
 	return nil
 }

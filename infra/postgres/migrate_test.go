@@ -297,7 +297,7 @@ func migrationFault(sql string) string {
 			return "does not drop first what an end in the middle leaves of its index"
 		}
 	}
-	// The owner, bound by row level security, may not see the rows: docs/logins.md.
+	// The owner, bound by row level security, may not see the rows: docs/how-to/database-logins.md.
 	changed := regexp.MustCompile(`(?m)^\s*(?:UPDATE|DELETE FROM) (?:ONLY )?(event_log|tenants|api_keys|subscriptions|subscription_history|idempotency_answers|usage_aggregates|entitlement_grants|entitlement_usage|dead_letter_events|projection_pointers|projection_generations)\b`)
 	for _, m := range changed.FindAllStringSubmatch(sql, -1) {
 		if !strings.Contains(sql, "ALTER TABLE "+m[1]+" NO FORCE ROW LEVEL SECURITY") || !strings.Contains(sql, "ALTER TABLE "+m[1]+" FORCE ROW LEVEL SECURITY") {

@@ -170,5 +170,5 @@ func Refusal(found []Danger, allowed []string) error {
 		return nil
 	}
 	return errors.New("the database is not safe to work with:\n" + strings.Join(lines, "\n") +
-		"\nMend that (docs/unsafe-settings.md; hosted servers are in it); or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
+		"\nMend that (docs/reference/unsafe-settings.md; hosted servers are in it); or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
 }

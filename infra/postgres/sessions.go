@@ -13,7 +13,7 @@ type WrongRole struct{ Role string }
 
 func (e *WrongRole) Error() string {
 	return fmt.Sprintf("a session of the database runs as the role %q instead of %s: a connection pooler dropped the startup parameter \"role\". "+
-		"Connect to the server directly, or let the pooler pass the parameter on: docs/logins.md, \"Connection poolers\"", e.Role, WorkerRole)
+		"Connect to the server directly, or let the pooler pass the parameter on: docs/how-to/database-logins.md, \"Connection poolers\"", e.Role, WorkerRole)
 }
 
 // PoolerRefused means that a connection pooler, not the server, refused a session, e.g. because of its startup parameters.
@@ -24,7 +24,7 @@ func (e *PoolerRefused) Error() string {
 }
 
 // PoolerRemedy is the remedy of a PoolerRefused.
-const PoolerRemedy = `Connect to the server directly: docs/logins.md, "Connection poolers"`
+const PoolerRemedy = `Connect to the server directly: docs/how-to/database-logins.md, "Connection poolers"`
 
 // RefusedByPooler returns the refusal of a pooler in an error of a connection, or nil. PgBouncer refuses with the state of a violated protocol, which a server has for
 // clients that are not PostgreSQL's only.

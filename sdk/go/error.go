@@ -8,7 +8,7 @@ import (
 
 // Error is what the service refuses, and what the client itself cannot do. Find it with errors.As.
 //
-// Codes of the service are in its documentation (docs/errors.md); later services may have more. Codes of the client:
+// Codes of the service are in its documentation (docs/reference/errors.md); later services may have more. Codes of the client:
 // invalid_argument, queue_full, queue_failed, closed, unavailable, unknown_outcome, answer_invalid; and, to OnError only: damaged, too_old.
 type Error struct {
 	Code    string       // stable, snake_case, e.g. quota_exceeded

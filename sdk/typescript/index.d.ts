@@ -13,7 +13,7 @@ export interface Waiting {
 export class MeterplexError extends Error {
   constructor (code: string, detail: string, more?: object)
   /**
-   * A code of the service (docs/errors.md), or of the SDK: `closed`, `invalid_argument`, `queue_full` (no space until the deadline), `queue_failed` (the
+   * A code of the service (docs/reference/errors.md), or of the SDK: `closed`, `invalid_argument`, `queue_full` (no space until the deadline), `queue_failed` (the
    * disk does not take the event), `unavailable` (no answer to a read), `unknown_outcome` (a request may have been executed: repeat it with `id`).
    */
   readonly code: string

@@ -20,10 +20,10 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// documentedACLs returns the lines of docs/access.md that grant ACLs, without "acl".
+// documentedACLs returns the lines of docs/how-to/kafka-access.md that grant ACLs, without "acl".
 func documentedACLs(t *testing.T) (lines [][]string) {
 	t.Helper()
-	f, err := os.Open("../../docs/access.md")
+	f, err := os.Open("../../docs/how-to/kafka-access.md")
 	must.OK(t, err)
 	defer f.Close()
 	for scanner := bufio.NewScanner(f); scanner.Scan(); {
@@ -32,7 +32,7 @@ func documentedACLs(t *testing.T) (lines [][]string) {
 		}
 	}
 	if len(lines) < 20 {
-		t.Fatalf("docs/access.md grants %d ACLs", len(lines))
+		t.Fatalf("docs/how-to/kafka-access.md grants %d ACLs", len(lines))
 	}
 	return lines
 }
@@ -63,7 +63,7 @@ func grantACL(w *deployment, admin *kadm.Client, line []string) (user string) {
 		}
 	}
 	if !ok || len(line)%2 == 0 {
-		w.t.Fatalf("docs/access.md: %q is not read", line)
+		w.t.Fatalf("docs/how-to/kafka-access.md: %q is not read", line)
 	}
 	created, err := admin.CreateACLs(w.t.Context(), b.Operations(operations...))
 	must.OK(w.t, err)
@@ -75,7 +75,7 @@ func grantACL(w *deployment, admin *kadm.Client, line []string) (user string) {
 	return user
 }
 
-// The service works with exactly the ACLs of docs/access.md: with one login, and with a login for each role. Usage is
+// The service works with exactly the ACLs of docs/how-to/kafka-access.md: with one login, and with a login for each role. Usage is
 // counted, from both sides; a rebuild is promoted; a consumer is rewound; events are streamed. The broker speaks TLS; the logins are SCRAM
 // users of both mechanisms, and one has a certificate. verify and doctor need no further rights, and lost rights are regained.
 func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
@@ -105,7 +105,7 @@ func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 			}
 			for _, line := range acls {
 				if user := grantACL(w, admin, line); users[user] == "" {
-					t.Fatalf("docs/access.md names the login %s: what is it for?", user)
+					t.Fatalf("docs/how-to/kafka-access.md names the login %s: what is it for?", user)
 				}
 			}
 			spans := newCollector(t)

@@ -13,9 +13,11 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-func TestSendUsagePage(t *testing.T) { runPageOfSDKs(t, "docs/send-usage.md", "1 counted") }
+func TestSendUsagePage(t *testing.T) { runPageOfSDKs(t, "docs/how-to/send-usage.md", "1 counted") }
 
-func TestAskLimitsPage(t *testing.T) { runPageOfSDKs(t, "docs/ask-limits.md", "allowed") }
+func TestAskLimitsPage(t *testing.T) {
+	runPageOfSDKs(t, "docs/how-to/check-entitlements.md", "allowed")
+}
 
 // program matches a program of a page: its language and its text.
 var program = regexp.MustCompile("(?s)```(go|js|python)\n(.*?)\n```")

@@ -116,9 +116,9 @@ func stepsOf(language string, lines []string) (steps []step) {
 // minutes of load.
 func runnableBlocks() []string {
 	return []string{
-		"docs/auditing.md $ curl", "docs/dead-letters.md $ meterplex dead-letters gr", "docs/events.md $ meterplex schemas list",
-		"docs/runbooks/kafka-data-lost.md $ meterplex", "docs/series.md $ meterplex usage series", "docs/series.md $ meterplex features put",
-		"docs/rebuilds.md $ meterplex projections verify", "docs/verify.md $ export", "docs/overview.md $ meterplex system",
+		"docs/how-to/audit.md $ curl", "docs/how-to/dead-letters.md $ meterplex dead-letters gr", "docs/reference/events.md $ meterplex schemas list",
+		"docs/runbooks/kafka-data-lost.md $ meterplex", "docs/how-to/chart-usage.md $ meterplex usage series", "docs/how-to/chart-usage.md $ meterplex features put",
+		"docs/how-to/rebuild.md $ meterplex projections verify", "docs/how-to/verify.md $ export", "docs/how-to/overview.md $ meterplex system",
 	}
 }
 
@@ -135,7 +135,9 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 			blocks = append(blocks, b)
 		}
 	}
-	define := slices.IndexFunc(blocks, func(b docBlock) bool { return strings.HasPrefix(b.name(), "docs/series.md $ meterplex features put") })
+	define := slices.IndexFunc(blocks, func(b docBlock) bool {
+		return strings.HasPrefix(b.name(), "docs/how-to/chart-usage.md $ meterplex features put")
+	})
 	runBlock(w, at, dir, blocks[define]) // keys of a new feature apply at once
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": []object{
 		{"feature": "api_calls", "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"}}}, nil, http.StatusCreated)
@@ -144,28 +146,28 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 	search, audit := auditing(w, at, x)
 	for _, b := range blocks {
 		switch b.path {
-		case "docs/series.md":
+		case "docs/how-to/chart-usage.md":
 			key := x.key
 			if strings.Contains(b.name(), "features put") {
 				key = w.operator
 			}
 			runBlock(w, at, dir, b.replaced(days), "METERPLEX_KEY="+key)
-		case "docs/verify.md":
+		case "docs/how-to/verify.md":
 			b.steps = b.steps[1:] // the settings, which the shell has
 			runBlock(w, at, dir, b, "DATABASE_URL="+w.db, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","),
 				"METERPLEX_TOPIC_PREFIX="+w.prefix)
-		case "docs/auditing.md":
+		case "docs/how-to/audit.md":
 			runBlock(w, at, dir, b.replaced(search), audit...)
 		default:
 			runBlock(w, at, dir, b)
 		}
 	}
 	if exported, err := os.ReadFile(filepath.Join(dir, "log.ndjson")); err != nil || !strings.Contains(string(exported), "series-1") {
-		t.Errorf("docs/auditing.md exports %d bytes, %v", len(exported), err)
+		t.Errorf("docs/how-to/audit.md exports %d bytes, %v", len(exported), err)
 	}
 }
 
-// auditing returns the settings of docs/auditing.md, and the replacement of its position and times. Commands that
+// auditing returns the settings of docs/how-to/audit.md, and the replacement of its position and times. Commands that
 // follow the log end at its end.
 func auditing(w *deployment, at *instance, x *tenant) (*strings.Replacer, []string) {
 	w.t.Helper()
@@ -183,7 +185,7 @@ func auditing(w *deployment, at *instance, x *tenant) (*strings.Replacer, []stri
 		[]string{"auth=Authorization: Bearer " + w.operator, "T=" + x.id, "S=" + x.subscription, "ID=" + found.Data[0].EventID}
 }
 
-// sendSeries sends the usage that docs/series.md shows, of the days before yesterday and yesterday instead of those of
+// sendSeries sends the usage that docs/how-to/chart-usage.md shows, of the days before yesterday and yesterday instead of those of
 // the document. It returns the replacement of the dates.
 func sendSeries(w *deployment, at *instance, x *tenant) *strings.Replacer {
 	w.t.Helper()

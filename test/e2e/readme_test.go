@@ -48,7 +48,7 @@ func TestReadmeTranscript(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")
-	runTranscript(w, at, t.TempDir(), transcript(t, "docs/first-steps.md", ""))
+	runTranscript(w, at, t.TempDir(), transcript(t, "docs/tutorials/first-tenant.md", ""))
 
 	steps := slices.Concat(demoKey(), transcript(t, "README.md", ""), transcript(t, "README.md", "## May this customer do it?"))
 	runTranscript(w, at, t.TempDir(), steps)
@@ -66,13 +66,15 @@ func demoKey() []step {
 	}
 }
 
-func TestImportTranscript(t *testing.T) { runDocument(t, "docs/import.md", "") }
+func TestImportTranscript(t *testing.T) { runDocument(t, "docs/how-to/import-a-file.md", "") }
 
-func TestLimitsTranscript(t *testing.T) { runDocument(t, "docs/limits.md", "", "## Reservations") }
+func TestLimitsTranscript(t *testing.T) {
+	runDocument(t, "docs/how-to/hold-amounts.md", "", "## Reservations")
+}
 
-func TestCorrectionsTranscript(t *testing.T) { runDocument(t, "docs/corrections.md", "") }
+func TestCorrectionsTranscript(t *testing.T) { runDocument(t, "docs/how-to/correct-usage.md", "") }
 
-func TestPricesTranscript(t *testing.T) { runDocument(t, "docs/prices.md", "") }
+func TestPricesTranscript(t *testing.T) { runDocument(t, "docs/reference/prices.md", "") }
 
 // runDocument runs transcripts of a document, one after the other.
 func runDocument(t *testing.T, path string, headings ...string) {
@@ -87,18 +89,18 @@ func runDocument(t *testing.T, path string, headings ...string) {
 	runTranscript(w, w.serve(""), t.TempDir(), steps)
 }
 
-// The proof of docs/auditing.md is of the period that the transcript of docs/periods.md closed.
+// The proof of docs/how-to/audit.md is of the period that the transcript of docs/how-to/close-a-period.md closed.
 func TestPeriodsTranscript(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
 	w.pipe = "postgres" // the pipe does not matter here
 	at := w.serve("")
-	steps := transcript(t, "docs/periods.md", "")
+	steps := transcript(t, "docs/how-to/close-a-period.md", "")
 	if _, err := exec.LookPath("jq"); err != nil {
-		t.Log("docs/auditing.md: the proof needs jq")
+		t.Log("docs/how-to/audit.md: the proof needs jq")
 	} else {
 		blocks := docBlocks(t)
-		at := slices.IndexFunc(blocks, func(b docBlock) bool { return strings.HasPrefix(b.name(), "docs/auditing.md $ meterplex periods") })
+		at := slices.IndexFunc(blocks, func(b docBlock) bool { return strings.HasPrefix(b.name(), "docs/how-to/audit.md $ meterplex periods") })
 		export, computed, said := blocks[at].steps[0], blocks[at].steps[1], blocks[at].steps[2]
 		equal := `test "$(` + computed.command + ` | cut -d' ' -f1)" = "$(` + said.command + `)" && echo equal`
 		steps = append(steps, export, step{command: equal, want: []string{"equal"}})

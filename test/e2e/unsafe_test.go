@@ -40,7 +40,7 @@ func TestP6_TheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 			t.Fatalf("with METERPLEX_ALLOW_UNSAFE=%q it started", allowed)
 		}
 		if !strings.Contains(err.Error(), "exit status 2") {
-			t.Errorf("the exit differs from docs/unsafe-settings.md: %v", err)
+			t.Errorf("the exit differs from docs/reference/unsafe-settings.md: %v", err)
 		}
 		for word, seen := range map[string]string{
 			"fsync":     "fsync: fsync is off; events that were answered accepted can be lost in a crash",

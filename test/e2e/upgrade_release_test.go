@@ -50,7 +50,7 @@ func doubledFold(e *events.Envelope) (usage.Key, usage.Delta, error) {
 `
 
 // Each migration pauses in its middle for as long as a database setting says. The tables are
-// altered in the order in which the service locks them (docs/upgrades.md): with the log before
+// altered in the order in which the service locks them (docs/how-to/upgrade.md): with the log before
 // its heads, each try under load ended in a deadlock, for minutes.
 const (
 	nextPause   = `SELECT pg_sleep(coalesce(nullif(current_setting('next.pause', true), ''), '0')::float8);`

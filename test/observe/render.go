@@ -68,7 +68,7 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'
 func index() string {
 	var b strings.Builder
 	b.WriteString("<!-- " + strings.TrimSpace(strings.TrimPrefix(generated, "# ")) + " -->\n# Runbooks by symptom\n")
-	b.WriteString("Each alert names its runbook. A page wakes the person on call; a ticket is read on the next working day. [alerts.md](../alerts.md) explains how to load the rules.\n")
+	b.WriteString("Each alert names its runbook. A page wakes the person on call; a ticket is read on the next working day. [Monitor](../how-to/monitor.md) explains how to load the rules.\n")
 	b.WriteString("\nTheir commands read METERPLEX_URL and METERPLEX_KEY, and METERPLEX_ADMIN_URL: the address of `/readyz` and `/metrics`, which is that of METERPLEX_ADMIN_ADDR if it is set (as the image, the chart and Compose do), else METERPLEX_URL.\n")
 	for _, g := range Groups() {
 		fmt.Fprintf(&b, "\n## %s\n| symptom | alert | severity | owner | runbook |\n|---|---|---|---|---|\n", g.Title)

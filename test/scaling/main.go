@@ -1,4 +1,4 @@
-// Command scaling computes the tables of docs/scaling.md: the hardware that a rate of events needs. It takes
+// Command scaling computes the tables of docs/explanation/scaling.md: the hardware that a rate of events needs. It takes
 // the costs from docs/benchmarks and the plan from plan.json, and simulates the queues, locks, commits and
 // failures of one cell (a database with its instances). It must not import the service's packages.
 package main
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-const document = "docs/scaling.md"
+const document = "docs/explanation/scaling.md"
 
 func main() {
 	root := flag.String("root", ".", "the repository's root")

@@ -36,10 +36,10 @@ func TestTheDocumentHasTheComputedTables(t *testing.T) {
 	old, now := strings.Split(string(text), "\n"), strings.Split(want, "\n")
 	for i := range min(len(old), len(now)) {
 		if old[i] != now[i] {
-			t.Fatalf("docs/scaling.md:%d does not follow from docs/benchmarks and test/scaling/plan.json; run: go run ./test/scaling\ngot  %s\nwant %s", i+1, old[i], now[i])
+			t.Fatalf("docs/explanation/scaling.md:%d does not follow from docs/benchmarks and test/scaling/plan.json; run: go run ./test/scaling\ngot  %s\nwant %s", i+1, old[i], now[i])
 		}
 	}
-	t.Fatal("docs/scaling.md has the wrong number of lines; run: go run ./test/scaling")
+	t.Fatal("docs/explanation/scaling.md has the wrong number of lines; run: go run ./test/scaling")
 }
 
 // Beyond these factors the simulation must not be quoted.

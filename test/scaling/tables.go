@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// table is a table of docs/scaling.md.
+// table is a table of docs/explanation/scaling.md.
 type table struct {
 	name string
 	text string
@@ -69,8 +69,8 @@ func grid(head string, rows ...[]string) string {
 }
 
 func (in *inputs) sourceText() string {
-	return fmt.Sprintf("Measured: [latest.json](benchmarks/latest.json) of %s, commit %.12s, %d cores of %s. Bytes of write-ahead log: %s.\n"+
-		"Assumed: [plan.json](../test/scaling/plan.json) of %s.\n",
+	return fmt.Sprintf("Measured: [latest.json](../benchmarks/latest.json) of %s, commit %.12s, %d cores of %s. Bytes of write-ahead log: %s.\n"+
+		"Assumed: [plan.json](../../test/scaling/plan.json) of %s.\n",
 		in.report.Date, in.report.Versions.Commit, in.report.Machine.Cores, in.report.Machine.Processor, in.walFrom, in.plan.Date)
 }
 

@@ -23,7 +23,7 @@ var requests = sync.OnceValue(func() []command {
 		{name: "tenants update", op: "changeTenant", args: "tenantId", own: removals{}, amend: removeOf, tags: tags{"externalIds": `sep:"none"`}},
 		{name: "tenants billing", op: "putBilling", args: "tenantId", own: removal{}, run: billing, tags: tags{"provider": `default:"stripe"`, "customer": `optional:""`},
 			help: "Set the customer of a tenant at the billing provider, or remove it."},
-		{name: "tenants offboard start", op: "offboardTenant", args: "tenantId", more: "What it waits for is shown by meterplex sagas show (docs/offboarding.md)."},
+		{name: "tenants offboard start", op: "offboardTenant", args: "tenantId", more: "What it waits for is shown by meterplex sagas show (docs/how-to/offboard-a-tenant.md)."},
 		{name: "tenants offboard show", op: "getOffboarding", args: "tenantId"},
 		{name: "tenants offboard cancel", op: "cancelOffboarding", args: "tenantId"},
 		{name: "tenants erasures", op: "listErasures", columns: "tenantId state requestedAt endedAt rewrittenEvents reason sagaId"},

@@ -52,7 +52,7 @@ database reads the log and the tables directly, with its own SQL and decoding. I
 
 topics reads the topics directly, from their first record to their last, and compares each record with the log. It needs KAFKA_BROKERS and DATABASE_URL.
 
-Checks without access are listed as not checked, with the missing setting. Exit code 0: every check that ran holds; 1: a check does not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing; docs/verify.md explains the proof, the cost and the next step of each line.`
+Checks without access are listed as not checked, with the missing setting. Exit code 0: every check that ran holds; 1: a check does not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing; docs/how-to/verify.md explains the proof, the cost and the next step of each line.`
 }
 
 // Run prints each check with its figures.

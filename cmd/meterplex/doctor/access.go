@@ -44,7 +44,7 @@ func databaseLogin(ctx context.Context, s *subject) (State, string, error) {
 // dangerChecks makes a check of each danger that the service refuses or warns of at its start.
 func dangerChecks() (list []check) {
 	for _, d := range postgres.Dangers() {
-		list = append(list, check{"access", "unsafe_" + d.Name, needsDatabase, "docs/unsafe-settings.md, the line of " + d.Name, func(_ context.Context, s *subject) (State, string, error) {
+		list = append(list, check{"access", "unsafe_" + d.Name, needsDatabase, "docs/reference/unsafe-settings.md, the line of " + d.Name, func(_ context.Context, s *subject) (State, string, error) {
 			return s.danger(d)
 		}})
 	}

@@ -66,7 +66,7 @@ func (s *Servers) ofDatabase(err error) error {
 	}
 	const notAllowed = "42501"
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
-		return fmt.Errorf("%w\nA login lacks a right on the database. The rights that DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/logins.md", err)
+		return fmt.Errorf("%w\nA login lacks a right on the database. The rights that DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/how-to/database-logins.md", err)
 	}
 	if pooler := postgres.RefusedByPooler(err); pooler != nil {
 		return fmt.Errorf("%w: %w", pooler, err)
@@ -109,7 +109,7 @@ func logFound(found []postgres.Danger, allowed []string, logger *slog.Logger) {
 		case slices.Contains(allowed, d.Name):
 			logger.Warn("unsafe setting allowed by METERPLEX_ALLOW_UNSAFE", "what", d.Name, "found", d.Found, "risk", d.Why)
 		case d.Warns:
-			logger.Warn("unsafe setting: see docs/unsafe-settings.md", "what", d.Name, "found", d.Found, "risk", d.Why)
+			logger.Warn("unsafe setting: see docs/reference/unsafe-settings.md", "what", d.Name, "found", d.Found, "risk", d.Why)
 		}
 	}
 }

@@ -23,7 +23,7 @@ func TestStartErrorsNameTheRemedy(t *testing.T) {
 		want string
 	}{
 		{given.ofDatabase(fmt.Errorf("reaching the database: %w", away)), "DATABASE_URL, DATABASE_MIGRATE_URL"},
-		{given.ofDatabase(fmt.Errorf("migrating: %w", &pgconn.PgError{Code: "42501"})), "docs/logins.md"},
+		{given.ofDatabase(fmt.Errorf("migrating: %w", &pgconn.PgError{Code: "42501"})), "docs/how-to/database-logins.md"},
 		{given.ofDatabase(fmt.Errorf("x: %w", &postgres.RolesNotGranted{Login: "app", Roles: []string{postgres.WorkerRole}, Major: 18, Migrates: "app"})),
 			"Run as a superuser:\n  GRANT meterplex_worker TO \"app\" WITH SET TRUE;"},
 		{advised(fmt.Errorf("start: %w", folder.ErrInUse), "x"), "METERPLEX_DATA_DIR"},

@@ -24,7 +24,7 @@ import (
 	"github.com/meterplex/meterplex/verify"
 )
 
-const usage = `meterplex-verify checks a running service from outside. It only reads. docs/verify.md explains each line.
+const usage = `meterplex-verify checks a running service from outside. It only reads. docs/how-to/verify.md explains each line.
 
 The environment says what it can reach, as for the service itself:
   DATABASE_URL                  a login that is a member of meterplex_worker; METERPLEX_TOPIC_PREFIX

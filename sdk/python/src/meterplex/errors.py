@@ -10,7 +10,7 @@ from ._codes import REMEDIES
 class MeterplexError(Exception):
     """A call that failed.
 
-    code is that of the service (https://github.com/meterplex/meterplex/blob/main/docs/errors.md), or one of the client:
+    code is that of the service (https://github.com/meterplex/meterplex/blob/main/docs/reference/errors.md), or one of the client:
     "invalid_argument", "closed", "queue_full", "queue_failed", "unavailable", "unknown_outcome", "callback_failed".
     """
 
