@@ -105,19 +105,3 @@ func (f *DeadLetterFilter) Empty() bool {
 	return f.Status == "" && f.Stage == "" && f.TenantID == nil && f.Reason == "" && f.Fingerprint == "" && f.Feature == "" &&
 		f.Consumer == "" && f.Topic == "" && len(f.IDs) == 0 && f.From == nil && f.To == nil
 }
-
-// ParkedRecord is the payload of RecordParked: a record that a consumer could not
-// read. If the record names the log event that it carries, the consumer read that
-// event from the log, and the dead letter is closed at once. A record that names no
-// event belongs to the platform.
-type ParkedRecord struct {
-	Topic          string `json:"topic"`
-	KafkaPartition int16  `json:"kafkaPartition"`
-	KafkaOffset    int64  `json:"kafkaOffset"` // -1 if the broker returns no offset
-	Code           string `json:"code"`
-	Reason         string `json:"reason"`
-	SourcePosition int64  `json:"sourcePosition,omitempty"` // of the event in the record
-	Bytes          int    `json:"bytes,omitempty"`          // size of the value
-	Key            []byte `json:"key,omitempty"`            // base64, may be truncated
-	Value          []byte `json:"value,omitempty"`          // base64, may be truncated
-}

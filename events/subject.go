@@ -12,7 +12,7 @@ import (
 // frozen: they are never reused and never renamed.
 type Subject int16
 
-// The subjects, in the order of their numbers.
+// The subjects, in the order of their numbers. 18 names none, and stays free.
 const (
 	UsageRecorded   Subject = 1 // a producer's usage event was accepted
 	UsageValidated  Subject = 2 // the validator accepted the event
@@ -32,7 +32,6 @@ const (
 	DeadLetterClosed  Subject = 15 // a dead letter needs no further work (RESOLVED or DISCARDED)
 	RetryRefused      Subject = 16 // a requested retry was not possible; holds the reason
 	BulkRequested     Subject = 17 // a retry or discard of many dead letters was requested
-	RecordParked      Subject = 18 // a record of a topic could not be read
 	UsageRetracted    Subject = 19 // a retraction of recorded usage was accepted
 	RefusalsSeen      Subject = 20 // usage that ingest refused, coalesced by tenant and second
 
@@ -119,7 +118,6 @@ var registry = [...]SubjectInfo{
 	{DeadLetterClosed, "meterplex.dead_letters.dead_letter.closed", 1, TopicUsageDeadLetter, "cold", "a retry succeeds, or a dead letter is discarded", reflect.TypeFor[Closed]()},
 	{RetryRefused, "meterplex.dead_letters.dead_letter.retry_refused", 1, TopicUsageDeadLetter, "warm", "the command router cannot execute a retry", reflect.TypeFor[Refused]()},
 	{BulkRequested, "meterplex.dead_letters.bulk.requested", 1, TopicCommands, "warm", "POST /dead-letters/bulk requests a retry or discard of many dead letters", reflect.TypeFor[Bulk]()},
-	{RecordParked, "meterplex.dead_letters.record.parked", 1, TopicUsageDeadLetter, "cold", "a consumer cannot read a record of its topic", reflect.TypeFor[ParkedRecord]()},
 	{UsageRetracted, "meterplex.usage.event.retracted", 1, TopicUsageRaw, "cold", "the service accepts a retraction of recorded usage", reflect.TypeFor[Retraction]()},
 	{RefusalsSeen, "meterplex.usage.event.refusals_seen", 1, TopicUsageDuplicates, "warm", "POST /usage/events refuses usage; one event for each tenant and second", reflect.TypeFor[Refusals]()},
 	{TenantCreated, "meterplex.catalogue.tenant.created", 1, TopicCatalogue, "cold", "POST /tenants creates a tenant", reflect.TypeFor[Tenant]()},

@@ -153,7 +153,6 @@ func (w *erasureWorld) failures() {
 	tenant := uuid.MustParse(w.a.id)
 	usage := json.RawMessage(`{"amount":1,"eventId":"text","feature":"api_calls","metadata":{"region":"zebra-eu"},"timestamp":"2026-05-01T00:00:00Z","type":"usage"}`)
 	for subject, payload := range map[events.Subject]any{
-		events.RecordParked: events.ParkedRecord{Topic: "usage.raw", KafkaOffset: 3, Code: "record_undecodable", Reason: "at zebra", SourcePosition: 1, Bytes: 5, Value: []byte("zebra")},
 		events.PublishFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.catalogue.tenant.created.v1", Topic: "meterplex.catalogue", KafkaOffset: -1,
 			Stage: events.StagePublishing, Code: "publish_refused", Reason: "r", Payload: json.RawMessage(`{"id":"` + w.a.id + `","name":"Zebra Ltd","externalIds":["crm-zebra"]}`)},
 		events.AggregationFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw", KafkaOffset: -1,

@@ -39,7 +39,7 @@ DECLARE
   member text;
   kept text[] := '{}';
 BEGIN
-  IF subject NOT IN (0, 1, 4, 6, 7, 8, 9, 10, 11, 18, 19, 20, 30, 31) THEN
+  IF subject NOT IN (0, 1, 4, 6, 7, 8, 9, 10, 11, 19, 20, 30, 31) THEN
     RETURN body;
   END IF;
   IF json_typeof(readable) = 'array' AND subject IN (1, 20) THEN
@@ -55,9 +55,9 @@ BEGIN
   END IF;
   FOR name, member IN SELECT e.key, e.value::text FROM json_each(readable) e LOOP
     member := CASE
-      WHEN name = 'metadata' OR subject = 7 AND name IN ('payload', 'pointer') OR subject = 18 AND name IN ('key', 'value')
+      WHEN name = 'metadata' OR subject = 7 AND name IN ('payload', 'pointer')
         OR subject IN (30, 31) AND name = 'externalIds' OR subject = 0 AND name NOT IN ('eventId', 'feature') THEN NULL
-      WHEN subject IN (7, 10, 11, 18) AND name = 'reason' OR subject IN (30, 31) AND name = 'name' THEN '"erased"'
+      WHEN subject IN (7, 10, 11) AND name = 'reason' OR subject IN (30, 31) AND name = 'name' THEN '"erased"'
       WHEN subject = 4 AND name IN ('firstHash', 'conflictHash') THEN '"' || repeat('0', 64) || '"'
       WHEN subject = 4 AND name = 'payload' OR subject = 6 AND name = 'usage' THEN erased_body(8::smallint, member)
       WHEN subject IN (10, 11) AND name = 'payload' THEN erased_copy(readable ->> 'sourceSubject', member)

@@ -39,7 +39,7 @@ func (f *letterStates) of(id, tenant uuid.UUID) *letter {
 
 func (f *letterStates) add(x *pass, r *row, s *content, err error) {
 	id := s.DeadLetterID
-	if id == uuid.Nil || r.subject == conflicted || r.subject == refused || r.subject == parkedRecord {
+	if id == uuid.Nil || r.subject == conflicted || r.subject == refused {
 		id = r.id
 	}
 	switch r.subject {
@@ -104,8 +104,6 @@ func (l *letter) fold(subject int16, s *content) {
 		l.stage = stageValidation
 	case conflicted, refused:
 		l.stage = stageIngestion
-	case parkedRecord:
-		l.stage = stagePublishing
 	case publishFailed, aggregationFailed:
 		l.stage = s.Stage
 	case letterRetried:

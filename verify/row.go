@@ -30,7 +30,6 @@ const (
 	reaggregated      = 12
 	letterRetried     = 14
 	letterClosed      = 15
-	parkedRecord      = 18
 	retracted         = 19
 	refusalsSeen      = 20
 

@@ -1,14 +1,11 @@
 package prometheus
 
 import (
-	"encoding/json"
-
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 )
 
-// countRefusals counts the dead letters that are not failures of a fold: refusals, and records that could
-// not be decoded. The dead letter handler is the first to see the latter.
+// countRefusals counts the dead letters that are no failures: refusals.
 func (m *Metrics) countRefusals(c *projections.Consumer, applied []events.Envelope) {
 	if c.Topic != events.TopicUsageDeadLetter {
 		return
@@ -21,18 +18,6 @@ func (m *Metrics) countRefusals(c *projections.Consumer, applied []events.Envelo
 			m.deadLetter.WithLabelValues(events.TopicUsageRaw.Name(), events.StageIngestion).Inc()
 		case events.UsageRefused:
 			m.deadLetter.WithLabelValues(events.TopicUsageCommands.Name(), events.StageIngestion).Inc()
-		case events.RecordParked:
-			m.deadLetter.WithLabelValues(parkedOn(&applied[i]), events.StagePublishing).Inc()
 		}
 	}
-}
-
-// parkedOn returns the topic of a record that could not be decoded.
-func parkedOn(e *events.Envelope) string {
-	var parked events.ParkedRecord
-	_ = json.Unmarshal(e.Payload, &parked) // on failure, the fold reports it
-	if topic, known := events.TopicOf(parked.Topic); known {
-		return topic.Name()
-	}
-	return e.Subject.Topic().Name()
 }

@@ -110,8 +110,7 @@ func TestDeadLettersOfEachStageAreCounted(t *testing.T) {
 	registry := prom.NewRegistry()
 	m := New(registry, unread, nil)
 	applied := []events.Envelope{{Subject: events.UsageRejected}, {Subject: events.UsageRejected}, {Subject: events.UsageConflicted},
-		{Subject: events.UsageRefused}, {Subject: events.DeadLetterClosed},
-		{Subject: events.RecordParked, Payload: []byte(`{"topic":"meterplex.commands","kafkaPartition":3}`)}, {Subject: events.RecordParked}}
+		{Subject: events.UsageRefused}, {Subject: events.DeadLetterClosed}}
 	m.Observe(&projections.Consumer{Name: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter}, projections.Batch{Applied: applied})
 	m.Observe(&projections.Consumer{Name: events.GroupEntitlements}, projections.Batch{Applied: applied})
 	m.Observe(&projections.Consumer{Name: events.GroupAggregator, Topic: events.TopicUsageValidated},
@@ -119,7 +118,7 @@ func TestDeadLettersOfEachStageAreCounted(t *testing.T) {
 	m.Relay().Withheld(events.TopicUsageRaw)
 	got := series(t, registry, "meterplex_events_dlq_total")
 	want := map[string]float64{"VALIDATION usage.raw ": 2, "INGESTION usage.raw ": 1, "INGESTION usage.commands ": 1,
-		"AGGREGATION usage.validated ": 1, "PUBLISHING usage.raw ": 1, "PUBLISHING meterplex.commands ": 1, "PUBLISHING usage.dead-letter ": 1}
+		"AGGREGATION usage.validated ": 1, "PUBLISHING usage.raw ": 1}
 	for labels, n := range want {
 		if got[labels] != n {
 			t.Errorf("%q is %v: %s", labels, got[labels], fmt.Sprint(got))

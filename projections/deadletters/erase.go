@@ -33,8 +33,7 @@ erased AS (
     details = regexp_replace(d.details::text, '("(first|conflict)Hash":")[0-9a-f]{64}"', '\1' || repeat('0', 64) || '"', 'g')::json,
     payload = CASE
       WHEN d.details ->> 'conflictHash' <> '' THEN erased_body({usage.event.admitted}::smallint, d.payload::text)::json
-      WHEN d.details ->> 'sourceSubject' <> '' THEN erased_copy(d.details ->> 'sourceSubject', d.payload::text)::json
-      WHEN d.stage <> '` + events.StageIngestion + `' THEN erased_body({dead_letters.record.parked}::smallint, d.payload::text)::json END
+      WHEN d.details ->> 'sourceSubject' <> '' THEN erased_copy(d.details ->> 'sourceSubject', d.payload::text)::json END
   FROM batch b WHERE d.generation = b.generation AND d.id = b.id)
 SELECT id FROM batch ORDER BY id DESC`)
 

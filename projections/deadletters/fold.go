@@ -79,7 +79,7 @@ func letterOf(e *events.Envelope) (uuid.UUID, error) {
 		DeadLetterID uuid.UUID `json:"deadLetterId"`
 	}
 	switch e.Subject {
-	case events.UsageConflicted, events.UsageRefused, events.RecordParked:
+	case events.UsageConflicted, events.UsageRefused:
 		return e.EventID, nil
 	}
 	if err := json.Unmarshal(e.Payload, &on); err != nil {
@@ -102,8 +102,6 @@ func FoldV1(d *Row, id uuid.UUID, e *events.Envelope) (*Row, error) {
 		return foldConflicted(failedAgain(d, id, e), e)
 	case events.UsageRefused:
 		return foldRefused(failedAgain(d, id, e), e)
-	case events.RecordParked:
-		return foldParked(failedAgain(d, id, e), e)
 	case events.PublishFailed, events.AggregationFailed:
 		return foldFailed(failedAgain(d, id, e), e)
 	}

@@ -22,7 +22,7 @@ func readingArchived(pending []*events.Pending) *LockedRead {
 	var payloads []string
 	for _, p := range pending {
 		switch p.Subject {
-		case events.PublishFailed, events.AggregationFailed, events.RecordParked, events.RefusalsSeen:
+		case events.PublishFailed, events.AggregationFailed, events.RefusalsSeen:
 			copies, tenants, subjects, payloads = append(copies, p), append(tenants, p.TenantID), append(subjects, int16(p.Subject)), append(payloads, string(p.Payload))
 		}
 	}

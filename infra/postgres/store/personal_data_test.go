@@ -125,7 +125,6 @@ func TestP6_BodiesAreErased(t *testing.T) {
 			`{"code":"c","reason":"erased","eventId":"\\u0000\ud83d","bytes":3}`},
 		{events.RefusalsSeen, `{"count":2,"samples":[{"eventId":"a","payload":"ann\u0000"},{"code":"c"}]}`, `{"count":2,"samples":[{"eventId":"a"},{"code":"c"}]}`},
 		{events.RefusalsSeen, `{"samples":["ann"]}`, `{"samples":[null]}`},
-		{events.RecordParked, `{"topic":"t","reason":"ann","key":"YW5u","value":"YW5u","bytes":3}`, `{"topic":"t","reason":"erased","bytes":3}`},
 		{events.PublishFailed, `{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"r","payload":{"amount":1e200000,"metadata":{"a":"\ud83d"}}}`,
 			`{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"erased","payload":{"amount":1e200000}}`},
 		{events.PublishFailed, `{"sourceSubject":"meterplex.catalogue.tenant.created.v1","payload":{"name":"Ann","class":"small"}}`,
