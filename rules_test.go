@@ -67,7 +67,7 @@ var layers = map[string]layer{
 	"internal/logtest":    {ours: []string{"infra", "projections/consume"}},
 	"internal/stripetest": {},
 	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"internal/projectionstest": {ours: []string{"internal/must", "commands", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra",
+	"internal/projectionstest": {ours: []string{"internal/must", "commands", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra",
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
 
@@ -75,8 +75,9 @@ var layers = map[string]layer{
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
-	"infra/postgres":          {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
-	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/relay/cursors"}, anyOther: true},
+	"infra/postgres":                 {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
+	"infra/postgres/eventlog":        {ours: []string{"commands", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/postgres/eventlog/newest", "infra/relay/cursors"}, anyOther: true},
+	"infra/postgres/eventlog/newest": {ours: []string{"events"}}, // in memory: it reads no database
 	"infra/postgres/store": {ours: []string{"commands", "domain", "domain/seats", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
@@ -113,7 +114,7 @@ var layers = map[string]layer{
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
-		"infra/postgres/eventlog", "infra/postgres/store", "projections", "projections/query",
+		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "events"}},

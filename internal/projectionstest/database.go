@@ -20,6 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
@@ -38,7 +39,7 @@ type Database struct {
 	EventLog *eventlog.Log
 	Store    *store.Store
 	// recent holds the newest events if a consumer is reading the log.
-	recent  *eventlog.Recent
+	recent  *newest.Recent
 	reading bool
 	// payloads compares the payloads that are written and applied with their schemas.
 	Payloads localtest.Payloads
@@ -54,7 +55,7 @@ func NewDatabase(t testing.TB) *Database {
 	w.Must(err)
 	t.Cleanup(w.Pool.Close)
 	w.Payloads = localtest.CheckPayloads(t)
-	w.recent = eventlog.NewRecent()
+	w.recent = newest.NewRecent()
 	w.EventLog, err = eventlog.New(t.Context(), w.Pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.Payloads.Written, Recent: w.recent})
 	w.Must(err)
 	t.Cleanup(w.EventLog.Close)
@@ -134,7 +135,7 @@ func (w *Database) remember(positions []events.Position) {
 		list, err := w.EventLog.Read(context.Background(), partition, s.first-1, s.last, 1000)
 		w.Must(err)
 		list = slices.DeleteFunc(list, func(e events.Envelope) bool { return e.Position.Number%7 == 0 })
-		eventlog.Newest{Recent: w.recent}.Put(Separate(list))
+		newest.Events{Recent: w.recent}.Put(Separate(list))
 	}
 }
 
@@ -204,7 +205,7 @@ func (w *Database) Runner(c projections.Consumer) (*consume.Runner, *Tally) {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
 	writeTotalsOften(&c)
-	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Observe: w.Payloads.Observer(seen), Newest: eventlog.Newest{Recent: w.recent}}
+	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Observe: w.Payloads.Observer(seen), Newest: newest.Events{Recent: w.recent}}
 	if c.Topic == 0 && len(c.Subjects) > 0 {
 		r.Recent, w.reading = w.recent.Reader(0, c.Subjects), true
 	}

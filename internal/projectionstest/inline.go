@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
@@ -21,8 +22,8 @@ import (
 type Inline struct {
 	*Database
 	Inlined   *eventlog.Log
-	recent    *eventlog.Recent
-	readers   map[events.Topic]*eventlog.RecentReader
+	recent    *newest.Recent
+	readers   map[events.Topic]*newest.Reader
 	validator *consume.Runner
 	Seen      *Tally
 }
@@ -36,7 +37,7 @@ func NewInline(w *Database) *Inline {
 // NewInlineAt is newInlineLog, with a pool of its own for the submissions.
 func NewInlineAt(w *Database, pool *pgxpool.Pool) *Inline {
 	w.Helper()
-	l := &Inline{Database: w, recent: eventlog.NewRecent(), readers: map[events.Topic]*eventlog.RecentReader{}}
+	l := &Inline{Database: w, recent: newest.NewRecent(), readers: map[events.Topic]*newest.Reader{}}
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		l.readers[topic] = l.recent.Reader(topic, nil)
 	}
@@ -56,14 +57,14 @@ func NewInlineAt(w *Database, pool *pgxpool.Pool) *Inline {
 
 // Tell makes a consumer one of this process: it has the events that the process commits in memory.
 func (l *Inline) Tell(r *consume.Runner) {
-	r.Newest = eventlog.Newest{Recent: l.recent}
+	r.Newest = newest.Events{Recent: l.recent}
 	if reader, reads := l.readers[r.Consumer.Topic]; reads {
 		r.Recent = reader
 	}
 }
 
 // Committed makes events those of this process.
-func (l *Inline) Committed(list []*events.Envelope) { eventlog.Newest{Recent: l.recent}.Put(list) }
+func (l *Inline) Committed(list []*events.Envelope) { newest.Events{Recent: l.recent}.Put(list) }
 
 // Ready brings the validator of this process to the end of a partition, by the pipe.
 func (l *Inline) Ready(partition int16) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -41,13 +42,13 @@ func (s *sim) startNode(i int) {
 
 // memory holds the newest events of a process, for its relay and its consumers.
 type memory struct {
-	tail    *eventlog.Tail
-	recent  *eventlog.Recent
-	readers map[events.Topic]*eventlog.RecentReader
+	tail    *newest.Tail
+	recent  *newest.Recent
+	readers map[events.Topic]*newest.Reader
 }
 
 func newMemory() *memory {
-	m := &memory{eventlog.NewTail(), eventlog.NewRecent(), map[events.Topic]*eventlog.RecentReader{}}
+	m := &memory{newest.NewTail(), newest.NewRecent(), map[events.Topic]*newest.Reader{}}
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		m.readers[topic] = m.recent.Reader(topic, nil)
 	}
@@ -69,19 +70,19 @@ func (s *sim) newConsumer(p *proc, c projections.Consumer, l *eventlog.Log, m *m
 		Appended: func([]int16, bool) {},
 	}}
 	if m != nil {
-		of.runner.Recent, of.runner.Newest = simReader{m.readers[c.Topic], s}, eventlog.Newest{Tail: m.tail, Recent: m.recent}
+		of.runner.Recent, of.runner.Newest = simReader{m.readers[c.Topic], s}, newest.Events{Tail: m.tail, Recent: m.recent}
 	}
 	return of
 }
 
 // simReader counts the stretches that are read from memory.
 type simReader struct {
-	*eventlog.RecentReader
+	*newest.Reader
 	s *sim
 }
 
 func (r simReader) Stretch(list []events.Envelope, at events.Stretch, epoch int32, limit int) ([]events.Envelope, bool) {
-	list, held := r.RecentReader.Stretch(list, at, epoch, limit)
+	list, held := r.Reader.Stretch(list, at, epoch, limit)
 	if held {
 		r.s.count("read from memory")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -287,13 +288,13 @@ func never() bool { return false }
 func (s *sim) startRelay(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startRelay(name) }
-	s.relayOn(p, s.logOf(p), eventlog.NewTail())
+	s.relayOn(p, s.logOf(p), newest.NewTail())
 }
 
 // simTail counts the batches that a relay takes from the tail of its process.
 type simTail struct {
 	s *sim
-	*eventlog.Tail
+	*newest.Tail
 }
 
 func (t simTail) Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope {
@@ -305,7 +306,7 @@ func (t simTail) Take(partition int16, fence, after, upTo int64, room int) []*ev
 }
 
 // relayOn runs a relay in a process.
-func (s *sim) relayOn(p *proc, l *eventlog.Log, tail *eventlog.Tail) {
+func (s *sim) relayOn(p *proc, l *eventlog.Log, tail *newest.Tail) {
 	looked := 0
 	steps := (&relay.Relay{
 		Pool: simPool{p}, Log: l, Tail: simTail{s, tail}, Appender: l, Publisher: simPublisher{p, &looked}, Instance: fmt.Sprint(p.name, "/", p.life),

@@ -9,7 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
@@ -40,13 +40,13 @@ func (n *Node) consumers() []projections.Consumer {
 }
 
 // recentFor returns the memory of the newest events for the consumers of this instance, nil without one, and their readers by name.
-func (n *Node) recentFor() (recent *eventlog.Recent, reading map[string]*eventlog.RecentReader) {
+func (n *Node) recentFor() (recent *newest.Recent, reading map[string]*newest.Reader) {
 	for _, c := range n.consumers() {
 		if !n.has(c.Role) || c.Topic == 0 && !c.Hot {
 			continue
 		}
 		if recent == nil {
-			recent, reading = eventlog.NewRecent(), map[string]*eventlog.RecentReader{}
+			recent, reading = newest.NewRecent(), map[string]*newest.Reader{}
 		}
 		reading[c.Name] = recent.Reader(c.Topic, c.Subjects)
 	}
@@ -69,7 +69,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		r.Recent = reader
 	}
 	if n.tail != nil || n.recent != nil {
-		r.Newest = eventlog.Newest{Tail: n.tail, Recent: n.recent}
+		r.Newest = newest.Events{Tail: n.tail, Recent: n.recent}
 	}
 	n.traceConsumer(r)
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)

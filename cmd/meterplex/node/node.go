@@ -27,6 +27,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/prometheus"
 	"github.com/meterplex/meterplex/infra/relay"
@@ -62,9 +63,9 @@ type Node struct {
 	moves     *projections.Moves
 	lags      *consume.Lags // of the consumers of this instance
 	rewinds   *rewinds
-	tail      *eventlog.Tail                    // to the relay; nil without the role
-	recent    *eventlog.Recent                  // to the consumers of this instance; nil without one
-	reading   map[string]*eventlog.RecentReader // by consumer
+	tail      *newest.Tail              // to the relay; nil without the role
+	recent    *newest.Recent            // to the consumers of this instance; nil without one
+	reading   map[string]*newest.Reader // by consumer
 	histories *validate.Histories
 	registry  *prom.Registry
 	metrics   *prometheus.Metrics
@@ -99,7 +100,7 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 		n.stripe = stripe.New(cfg.StripeKey, cfg.StripeURL, logger)
 	}
 	if n.has("relay") {
-		n.tail = eventlog.NewTail()
+		n.tail = newest.NewTail()
 	}
 	n.recent, n.reading = n.recentFor()
 	for _, warning := range cfg.TLSWarnings(time.Now()) {

@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -72,7 +73,7 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
 			tenant := uuid.Must(uuid.NewV7())
 			woken := make(chan string, 10)
-			recent := NewRecent()
+			recent := newest.NewRecent()
 			reader := recent.Reader(events.TopicUsageRaw, nil)
 			l, pool := openLogAt(t, proxied, func(c *Config) {
 				c.Histories = &grants{limits: map[uuid.UUID]int64{tenant: 10}}

@@ -13,7 +13,7 @@ import (
 // reports whether the consumers of topics are told of all. They are told of no member that was found in the log: its row is gone.
 func (g *group) handOver() (all bool) {
 	tail, recent := g.log.cfg.Tail, g.log.cfg.Recent
-	if !tail.followed() && !recent.read() {
+	if !tail.Followed() && !recent.HasReaders() {
 		return false
 	}
 	told := 0

@@ -13,14 +13,17 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
+const fence = 7 // of the lease of a relay
+
 // The events that consumers of this process and the relay get from memory are those that the log has, in its order, once each, and stay so
 // when the submitter uses its memory again.
 func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
-	recent, tail := NewRecent(), NewTail()
+	recent, tail := newest.NewRecent(), newest.NewTail()
 	var all []events.Subject
 	for _, s := range events.Subjects() {
 		all = append(all, s.Subject)
@@ -39,7 +42,7 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 		}
 	}
 	appended := appendBoth(t, l, pool, tenant, added)
-	Newest{Tail: tail, Recent: recent}.Put(held(appended...))
+	newest.Events{Tail: tail, Recent: recent}.Put(pointers(appended))
 	stored, err := l.Read(t.Context(), p, head, 1<<40, 10_000)
 	if err != nil || len(stored) < 10+len(added) {
 		t.Fatalf("the log has %d events, want at least %d: %v", len(stored), 10+len(added), err)
@@ -67,7 +70,7 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 }
 
 // follow follows the partition of a tenant from the head of the log on, and returns the head.
-func follow(t *testing.T, l *Log, tail *Tail, tenant uuid.UUID) (partition int16, head int64) {
+func follow(t *testing.T, l *Log, tail *newest.Tail, tenant uuid.UUID) (partition int16, head int64) {
 	t.Helper()
 	var epoch int32
 	partition = events.PartitionOf(tenant)
@@ -102,7 +105,7 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 
 func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	c, proxied := localtest.NewCutter(t, localtest.Migrated(t, postgres.Migrate))
-	tail, recent := NewTail(), NewRecent()
+	tail, recent := newest.NewTail(), newest.NewRecent()
 	reader := recent.Reader(0, []events.Subject{events.UsageRecorded})
 	l, pool := openLogAt(t, proxied, func(c *Config) { c.Tail, c.Recent = tail, recent })
 	tenant := uuid.Must(uuid.NewV7())

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 )
 
 // Config says how the log is written.
@@ -39,9 +40,9 @@ type Config struct {
 	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
 	// Tail, if set, holds the events of committed submissions for the relay of this process.
-	Tail *Tail
+	Tail *newest.Tail
 	// Recent, if set, holds the events of committed submissions for the consumers of this process.
-	Recent *Recent
+	Recent *newest.Recent
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
 	// Histories decides quota requests. Without it the log accepts no such request.

@@ -1,4 +1,4 @@
-package eventlog
+package newest
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 type recentTest struct {
 	*testing.T
 	*Recent
-	verdicts, letters *RecentReader
+	verdicts, letters *Reader
 }
 
 func newRecentTest(t *testing.T) recentTest {
@@ -24,12 +24,12 @@ func (x recentTest) put(subject events.Subject, numbers ...int64) {
 	for _, n := range numbers {
 		e := eventAt(n, epochOf7, 100)
 		e.Subject = subject
-		Newest{Recent: x.Recent}.Put(held(e))
+		Events{Recent: x.Recent}.Put(held(e))
 	}
 }
 
 // reads expects the events of a stretch; nil: it has to be read from the database.
-func (x recentTest) reads(r *RecentReader, after, upTo int64, limit int, want []int64) {
+func (x recentTest) reads(r *Reader, after, upTo int64, limit int, want []int64) {
 	x.Helper()
 	before := []events.Envelope{{}}
 	list, ok := r.Stretch(before, events.Stretch{Partition: followed, After: after, UpTo: upTo}, epochOf7, limit)
@@ -103,7 +103,7 @@ func TestP4_EventsOfAnEarlierEpochAreNotRead(t *testing.T) {
 	if list, ok := x.verdicts.Stretch(nil, stretch, epochOf7+1, 10); ok || list != nil {
 		t.Errorf("the next epoch reads %d events of the last one", len(list))
 	}
-	Newest{Recent: x.Recent}.Put(later)
+	Events{Recent: x.Recent}.Put(later)
 	x.put(events.UsageValidated, 1, 2)
 	if list, ok := x.verdicts.Stretch(nil, stretch, epochOf7+1, 10); ok || list != nil {
 		t.Errorf("the next epoch reads %d events of the last one", len(list))
@@ -124,7 +124,7 @@ func TestARecentIsBounded(t *testing.T) {
 		if n%3 == 0 {
 			e.Position.Partition++ // with a gap of two after each
 		}
-		Newest{Recent: x.Recent}.Put(held(e))
+		Events{Recent: x.Recent}.Put(held(e))
 		if x.Recent.bytes > maxRecent {
 			t.Fatalf("%d bytes after event %d, want at most %d", x.Recent.bytes, n, maxRecent)
 		}
@@ -141,7 +141,7 @@ func TestARecentIsBounded(t *testing.T) {
 type topicTest struct {
 	*testing.T
 	*Recent
-	raw   *RecentReader
+	raw   *Reader
 	epoch int32
 }
 
@@ -155,7 +155,7 @@ func (x *topicTest) offer(n int64, want bool) {
 	x.Helper()
 	e := eventAt(n, x.epoch, 100)
 	e.Subject, e.Previous = events.UsageRecorded, max(n-2, 0)
-	if got := (Newest{Recent: x.Recent}).Put(held(e)) == 1; got != want {
+	if got := (Events{Recent: x.Recent}).Put(held(e)) == 1; got != want {
 		x.Errorf("told of the event at %d: %t, want %t", n, got, want)
 	}
 }
@@ -231,7 +231,7 @@ func TestP2_OtherTopicsMakeNoGap(t *testing.T) {
 	e := eventAt(4, epochOf7, 100)
 	e.Subject = events.UsageValidated
 	x.offer(3, true)
-	if (Newest{Recent: x.Recent}).Put(held(e)) != 0 {
+	if (Events{Recent: x.Recent}).Put(held(e)) != 0 {
 		t.Error("a consumer is told of an event of another topic")
 	}
 	x.offer(5, true)

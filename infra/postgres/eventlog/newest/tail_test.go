@@ -1,4 +1,4 @@
-package eventlog
+package newest
 
 import (
 	"fmt"
@@ -126,7 +126,7 @@ func TestATailWithoutALeaseMakesNoEvents(t *testing.T) {
 	for _, tail := range []*Tail{nil, NewTail(), x.Tail} {
 		e := eventAt(12, epochOf7, 100)
 		tail.Offer(e.Place(), func() *events.Envelope { t.Error("an event was made that no relay takes"); return &e })
-		if tail.followed() {
+		if tail.Followed() {
 			t.Error("a tail without a lease is followed")
 		}
 	}

@@ -1,4 +1,4 @@
-package eventlog
+package newest
 
 import (
 	"slices"
@@ -37,8 +37,6 @@ const (
 	maxTail = 16 << 20
 	// maxTailPart bounds the memory of one partition, which may be unable to publish.
 	maxTailPart = maxTail / 4
-	// heldEvent is the memory of an event without its payload.
-	heldEvent = 500
 )
 
 // NewTail returns a tail without events.
@@ -58,13 +56,13 @@ func (t *Tail) Follow(partition int16, fence int64, epoch int32, head int64) {
 	t.following.Store(slices.ContainsFunc(t.parts[:], func(p tailPart) bool { return p.fence != 0 }))
 }
 
-// followed reports whether a partition is followed: without a relay, events use no memory.
-func (t *Tail) followed() bool { return t != nil && t.following.Load() }
+// Followed reports whether a partition is followed: without a relay, events use no memory.
+func (t *Tail) Followed() bool { return t != nil && t.following.Load() }
 
 // Offer holds a committed event if its partition is followed and there is room. The event is made only if it
 // is held, before Offer returns. Events may be offered in another order than that of the log.
 func (t *Tail) Offer(at events.Place, event func() *events.Envelope) {
-	if !t.followed() {
+	if !t.Followed() {
 		return
 	}
 	t.mu.Lock()
@@ -90,30 +88,8 @@ func (t *Tail) Offer(at events.Place, event func() *events.Envelope) {
 	t.bytes += memoryOf(e)
 }
 
-// memoryOf is the memory of an event, in bytes.
-func memoryOf(e *events.Envelope) int { return heldEvent + len(e.Payload) }
-
 // Put offers committed events.
-func (t *Tail) Put(list []*events.Envelope) { Newest{Tail: t}.Put(list) }
-
-// Newest are the caches of the newest committed events of a process, of which each may be nil.
-type Newest struct {
-	Tail   *Tail
-	Recent *Recent
-}
-
-// Put offers committed events to the caches, and returns of how many a consumer of their topic is told. Each has memory of its own: a part of a
-// larger list would keep all of it.
-func (n Newest) Put(list []*events.Envelope) (told int) {
-	for _, e := range list {
-		event := func() *events.Envelope { return e }
-		n.Tail.Offer(e.Place(), event)
-		if n.Recent.Offer(e.Place(), e.Subject.Topic(), e.Subject, event) {
-			told++
-		}
-	}
-	return told
-}
+func (t *Tail) Put(list []*events.Envelope) { Events{Tail: t}.Put(list) }
 
 // Take removes and returns the events of the stretch (after, upTo] under a lease, up to the first that is missing,
 // and up to about room bytes of payloads. The tail never returns an event up to the last of them again. If it returns

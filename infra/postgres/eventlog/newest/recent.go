@@ -1,4 +1,4 @@
-package eventlog
+package newest
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 // database. It is a cache that may miss any event, and a missing one is noticed: positions are dense, and each event names the one before it
 // on its topic. Then the stretch is read from the database. A nil Recent holds no events.
 type Recent struct {
-	readers []*RecentReader // complete before the first event
+	readers []*Reader // complete before the first event
 
 	mu    sync.Mutex
 	parts [events.Partitions]recentPart
@@ -32,8 +32,8 @@ type recentPart struct {
 // end is the position of the last entry.
 func (p *recentPart) end() int64 { return p.first + int64(len(p.queue)) - 1 }
 
-// RecentReader is a consumer that reads a Recent: of a topic, or of some subjects of the log.
-type RecentReader struct {
+// Reader is a consumer that reads a Recent: of a topic, or of some subjects of the log.
+type Reader struct {
 	of    *Recent
 	topic events.Topic // 0: a consumer of the log
 	wants []events.Subject
@@ -64,8 +64,8 @@ const (
 func NewRecent() *Recent { return &Recent{filled: make(chan struct{}, 1)} }
 
 // Reader adds a reader of the events of a topic, or of some subjects of the log if topic is 0. All readers are added before the first event.
-func (r *Recent) Reader(topic events.Topic, wants []events.Subject) *RecentReader {
-	reader := &RecentReader{of: r, topic: topic, wants: wants, ready: make(chan struct{}, 1)}
+func (r *Recent) Reader(topic events.Topic, wants []events.Subject) *Reader {
+	reader := &Reader{of: r, topic: topic, wants: wants, ready: make(chan struct{}, 1)}
 	r.readers = append(r.readers, reader)
 	return reader
 }
@@ -73,14 +73,14 @@ func (r *Recent) Reader(topic events.Topic, wants []events.Subject) *RecentReade
 // Filled hints that half of the memory is used: a reader that waits should read now.
 func (r *Recent) Filled() <-chan struct{} { return r.filled }
 
-// read reports whether there is a reader: without one, events use no memory.
-func (r *Recent) read() bool { return r != nil && len(r.readers) > 0 }
+// HasReaders reports whether there is a reader: without one, events use no memory.
+func (r *Recent) HasReaders() bool { return r != nil && len(r.readers) > 0 }
 
 // Offer holds a committed event, if a reader wants it; its position, in any case. The event is made only if it is
 // held, before Offer returns. Events may be offered in another order than that of the log. It reports whether a consumer of the event's topic is told
 // of it here.
 func (r *Recent) Offer(at events.Place, topic events.Topic, subject events.Subject, event func() *events.Envelope) (told bool) {
-	if !r.read() {
+	if !r.HasReaders() {
 		return false
 	}
 	r.mu.Lock()
@@ -105,7 +105,7 @@ func (r *Recent) Offer(at events.Place, topic events.Topic, subject events.Subje
 		r.grow(p, recentEntry)
 	}
 	p.queue[i] = &r.passed
-	if slices.ContainsFunc(r.readers, func(reader *RecentReader) bool { return reader.needs(at.Position, topic, subject) }) {
+	if slices.ContainsFunc(r.readers, func(reader *Reader) bool { return reader.needs(at.Position, topic, subject) }) {
 		p.queue[i] = event()
 		r.grow(p, memoryOf(p.queue[i]))
 		for _, reader := range r.readers {
@@ -131,7 +131,7 @@ func (r *Recent) begin(partition int16, epoch int32) {
 }
 
 // needs reports whether the consumer of a reader has to read an event.
-func (r *RecentReader) needs(p events.Position, topic events.Topic, subject events.Subject) bool {
+func (r *Reader) needs(p events.Position, topic events.Topic, subject events.Subject) bool {
 	if r.topic == 0 {
 		return slices.Contains(r.wants, subject)
 	}
@@ -142,7 +142,7 @@ func (r *RecentReader) needs(p events.Position, topic events.Topic, subject even
 func (l *recentPlace) leave() { l.follows, l.upTo, l.newest = false, 0, 0 }
 
 // tell notes a new event of the reader's topic, and reports whether it follows those that the consumer has reached or is told of.
-func (r *RecentReader) tell(p *recentPart, at events.Place) bool {
+func (r *Reader) tell(p *recentPart, at events.Place) bool {
 	l := &r.at[at.Position.Partition]
 	if !l.follows || at.Position.Number <= l.after {
 		return false
@@ -155,7 +155,7 @@ func (r *RecentReader) tell(p *recentPart, at events.Place) bool {
 }
 
 // extend finds the end of the events that follow without a gap, and hints if there are some.
-func (r *RecentReader) extend(p *recentPart, l *recentPlace) {
+func (r *Reader) extend(p *recentPart, l *recentPlace) {
 	for n := max(l.upTo+1, p.first); n <= min(l.newest, p.end()); n++ {
 		e := p.queue[n-p.first]
 		if e == nil || e == &r.of.passed || e.Subject.Topic() != r.topic {
@@ -175,10 +175,10 @@ func (r *RecentReader) extend(p *recentPart, l *recentPlace) {
 }
 
 // Ready hints that Ahead has positions.
-func (r *RecentReader) Ready() <-chan struct{} { return r.ready }
+func (r *Reader) Ready() <-chan struct{} { return r.ready }
 
 // Ahead returns, for each partition with new events of the reader's topic, the position up to which they are held.
-func (r *RecentReader) Ahead() (ahead []events.Position) {
+func (r *Reader) Ahead() (ahead []events.Position) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	for p := range r.at {
@@ -190,7 +190,7 @@ func (r *RecentReader) Ahead() (ahead []events.Position) {
 }
 
 // Reached notes the checkpoint of the consumer in a partition, whose head has this epoch. The consumer follows the partition from then on.
-func (r *RecentReader) Reached(to events.Position, epoch int32) {
+func (r *Reader) Reached(to events.Position, epoch int32) {
 	of := r.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -209,7 +209,7 @@ func (r *RecentReader) Reached(to events.Position, epoch int32) {
 }
 
 // Passed reports whether the consumer has reached a record's position in its epoch, as far as this process knows.
-func (r *RecentReader) Passed(at events.Place) bool {
+func (r *Reader) Passed(at events.Place) bool {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	l := &r.at[at.Position.Partition]
@@ -217,14 +217,14 @@ func (r *RecentReader) Passed(at events.Place) bool {
 }
 
 // Leave ends the hints of a partition until the consumer reaches a position there.
-func (r *RecentReader) Leave(partition int16) {
+func (r *Reader) Leave(partition int16) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	r.at[partition].leave()
 }
 
 // Follows returns those of some partitions that the consumer follows.
-func (r *RecentReader) Follows(partitions []int16) (followed []int16) {
+func (r *Reader) Follows(partitions []int16) (followed []int16) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	for _, p := range partitions {
@@ -276,7 +276,7 @@ func (r *Recent) drop(p *recentPart, n int) {
 // Stretch appends the events of a stretch that the reader wants to a list, at most limit of them, and reports whether
 // all of the stretch up to that limit is held; if not, the list stays as it is. The caller has read the epoch with the head of the
 // partition, in the server's present life, and the stretch ends at that head or before it. That of a consumer of a topic ends at one of its events.
-func (r *RecentReader) Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool) {
+func (r *Reader) Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool) {
 	of := r.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -295,7 +295,7 @@ func (r *RecentReader) Stretch(list []events.Envelope, s events.Stretch, epoch i
 }
 
 // dense reads a stretch of the log, in which every position is held.
-func (r *RecentReader) dense(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
+func (r *Reader) dense(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
 	from := s.After + 1 - p.first
 	if from < 0 || from >= int64(len(p.queue)) {
 		return list, false
@@ -320,7 +320,7 @@ func (r *RecentReader) dense(list []events.Envelope, p *recentPart, s events.Str
 }
 
 // chain reads a stretch of a topic, in which each event follows the one before it.
-func (r *RecentReader) chain(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
+func (r *Reader) chain(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
 	was, last := len(list), s.After
 	for n := max(s.After+1, p.first); n <= min(s.UpTo, p.end()) && len(list)-was < limit; n++ {
 		e := p.queue[n-p.first]
