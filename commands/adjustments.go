@@ -43,22 +43,22 @@ func (in *DecideAdjustments) check() error {
 	if refusal := domain.CheckReason(in.Reason); refusal != nil {
 		return refusal
 	}
-	if err := oneOf(in.Decision, "decision_invalid", "/decision", DecisionApprove, DecisionWaive); err != nil {
+	if err := OneOf(in.Decision, "decision_invalid", "/decision", DecisionApprove, DecisionWaive); err != nil {
 		return err
 	}
 	switch {
 	case in.Scope != nil && len(in.IDs) > 0:
-		return refuse("decision_invalid", "/ids", "send either ids or a scope (tenantId, periodKey, upTo), not both")
+		return domain.Refuse("decision_invalid", "/ids", "send either ids or a scope (tenantId, periodKey, upTo), not both")
 	case in.Scope == nil && len(in.IDs) == 0:
-		return refuse("decision_invalid", "", "name the adjustments by ids, or by tenantId, periodKey and upTo")
+		return domain.Refuse("decision_invalid", "", "name the adjustments by ids, or by tenantId, periodKey and upTo")
 	case len(in.IDs) > MaxDecided:
-		return refuse("decision_invalid", "/ids", "ids has %d entries: at most %d are possible; use a scope", len(in.IDs), MaxDecided)
+		return domain.Refuse("decision_invalid", "/ids", "ids has %d entries: at most %d are possible; use a scope", len(in.IDs), MaxDecided)
 	case in.Scope == nil:
 		return nil
 	case in.Scope.Kind != "" && !slices.Contains(events.AdjustmentKinds(), in.Scope.Kind):
-		return refuse("decision_invalid", "/kind", "kind must be one of %q", events.AdjustmentKinds())
+		return domain.Refuse("decision_invalid", "/kind", "kind must be one of %q", events.AdjustmentKinds())
 	case in.Scope.UpTo.Partition != events.PartitionOf(in.TenantID) || in.Scope.UpTo.Number < 1:
-		return refuse("decision_invalid", "/upTo", "upTo must be a position of the tenant's log: that of the last adjustment that you have seen")
+		return domain.Refuse("decision_invalid", "/upTo", "upTo must be a position of the tenant's log: that of the last adjustment that you have seen")
 	}
 	if refusal := domain.CheckUsagePeriod(in.Scope.PeriodKey); refusal != nil {
 		return refusal
@@ -89,14 +89,14 @@ func (c *Periods) Decide(ctx context.Context, req Request, in DecideAdjustments)
 		for _, id := range in.IDs {
 			switch tenant, known := tenants[id]; {
 			case !known:
-				return DecidedAdjustments{}, refuse("adjustment_not_found", "", "no such adjustment: %s", id)
+				return DecidedAdjustments{}, domain.Refuse("adjustment_not_found", "", "no such adjustment: %s", id)
 			case tenant != in.TenantID:
-				return DecidedAdjustments{}, refuse("decision_invalid", "/ids", "the adjustments of one decision must belong to one tenant")
+				return DecidedAdjustments{}, domain.Refuse("decision_invalid", "/ids", "the adjustments of one decision must belong to one tenant")
 			}
 		}
 	}
-	decided, err := change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (DecidedAdjustments, error) {
-		if _, err := loadTenant(tx, in.TenantID); err != nil {
+	decided, err := Change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (DecidedAdjustments, error) {
+		if _, err := LoadTenant(tx, in.TenantID); err != nil {
 			return DecidedAdjustments{}, err
 		}
 		if in.Scope != nil {
@@ -134,7 +134,7 @@ func (c *Periods) decideScope(tx PeriodTx, req *Request, in *DecideAdjustments) 
 	history := periods[in.TenantID]
 	last := history.Last(in.Scope.PeriodKey)
 	if last.State() == domain.StateOpen {
-		return DecidedAdjustments{}, refuse("period_not_closed", "", "the period %s is open: it has no pending adjustments", in.Scope.PeriodKey)
+		return DecidedAdjustments{}, domain.Refuse("period_not_closed", "", "the period %s is open: it has no pending adjustments", in.Scope.PeriodKey)
 	}
 	said := events.DecidedAdjustments{Scope: in.Scope}
 	if said.Count, said.Amount, err = tx.PendingAdjustments(in.TenantID, last.Snapshot, *in.Scope); err != nil {
@@ -151,16 +151,16 @@ func (c *Periods) decide(tx PeriodTx, req *Request, in *DecideAdjustments, said 
 		return answer, nil
 	}
 	said.Decision, said.Reason = in.state(), in.Reason
-	p, err := req.event(c.NewID(), c.now(), in.TenantID, events.AdjustmentDecided, said)
+	p, err := req.Event(c.NewID(), c.now(), in.TenantID, events.AdjustmentDecided, said)
 	if err != nil {
 		return answer, err
 	}
 	changed.State, changed.Reason = said.Decision, in.Reason
 	p.Decided = &changed
-	at, err := appendOne(tx, p)
+	at, err := AppendOne(tx, p)
 	answer.Position = &at
 	if err != nil || changed.State != events.AdjustmentApproved {
 		return answer, err
 	}
-	return answer, startPushes(tx, c.NewID, of, at)
+	return answer, StartPushes(tx, c.NewID, of, at)
 }

@@ -23,8 +23,8 @@ type CatalogueAt struct {
 	Position int64
 }
 
-// orNil returns nil for the zero value.
-func (a *Admission) orNil() *Admission {
+// OrNil returns nil for the zero value.
+func (a *Admission) OrNil() *Admission {
 	if *a == (Admission{}) {
 		return nil
 	}

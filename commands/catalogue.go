@@ -79,11 +79,11 @@ func (c *Catalogue) now() time.Time { return c.Now().UTC().Truncate(time.Microse
 
 // record appends a change as an event of the tenant.
 func (c *Catalogue) record(tx Tx, req *Request, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
-	return appendEvent(tx, req, c.NewID(), c.now(), tenant, subject, payload)
+	return AppendEvent(tx, req, c.NewID(), c.now(), tenant, subject, payload)
 }
 
 // changing runs a change of the catalogue of a tenant, or of the platform.
-func (c *Catalogue) changing(ctx context.Context, tenant uuid.UUID) transaction[CatalogueTx] {
+func (c *Catalogue) changing(ctx context.Context, tenant uuid.UUID) Transaction[CatalogueTx] {
 	return func(decide func(CatalogueTx) error) error { return c.Store.ChangeCatalogue(ctx, tenant, decide) }
 }
 
@@ -97,7 +97,7 @@ type put[T any] struct {
 // its event, nil if nothing changes; or it refuses the change.
 func define[T any](ctx context.Context, c *Catalogue, req Request, subject events.Subject, load func(CatalogueTx) (*T, error),
 	next func(tx CatalogueTx, old *T) (value T, payload any, err error)) (T, bool, error) {
-	done, err := change(c.changing(ctx, events.Platform), req, func(tx CatalogueTx) (put[T], error) {
+	done, err := Change(c.changing(ctx, events.Platform), req, func(tx CatalogueTx) (put[T], error) {
 		old, err := load(tx)
 		if err != nil {
 			return put[T]{}, err

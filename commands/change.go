@@ -11,15 +11,15 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// transaction runs decide in one transaction of a store. An error of decide rolls back.
-type transaction[T any] func(decide func(T) error) error
+// Transaction runs decide in one transaction of a store. An error of decide rolls back.
+type Transaction[T any] func(decide func(T) error) error
 
-// change runs decide once for each Idempotency-Key, unless the state is not that of the
+// Change runs decide once for each Idempotency-Key, unless the state is not that of the
 // request's condition. A repetition returns the first answer, whatever the state is now; a
 // different request with the same key is refused.
-func change[T Answers, R any](in transaction[T], req Request, decide func(T) (R, error)) (result R, err error) {
+func Change[T Answers, R any](in Transaction[T], req Request, decide func(T) (R, error)) (result R, err error) {
 	err = in(func(tx T) error {
-		repeated, err := repeat(tx, req.key(), &req.Idempotency, &result)
+		repeated, err := Repeat(tx, req.Key(), &req.Idempotency, &result)
 		if repeated || err != nil {
 			return err
 		}
@@ -29,14 +29,14 @@ func change[T Answers, R any](in transaction[T], req Request, decide func(T) (R,
 		if result, err = decide(tx); err != nil {
 			return err
 		}
-		return save(tx, req.key(), &req.Idempotency, result)
+		return Save(tx, req.Key(), &req.Idempotency, result)
 	})
 	return result, err
 }
 
-// repeat decodes the first answer under a key. It reports false without one, and
+// Repeat decodes the first answer under a key. It reports false without one, and
 // refuses an answer to another request, and one that is no longer kept.
-func repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeated bool, err error) {
+func Repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeated bool, err error) {
 	if sent.Key == "" {
 		return false, nil
 	}
@@ -45,10 +45,10 @@ func repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeat
 		return false, err
 	}
 	if first.RequestHash != sent.RequestHash {
-		return false, refuse("idempotency_key_reused", "", "this Idempotency-Key was first used with another request; use a new one")
+		return false, domain.Refuse("idempotency_key_reused", "", "this Idempotency-Key was first used with another request; use a new one")
 	}
 	if first.Body == nil {
-		return false, refuse("idempotency_answer_expired", "",
+		return false, domain.Refuse("idempotency_answer_expired", "",
 			"the request with this Idempotency-Key took effect, and its answer is no longer kept; list the resources to find its result, or repeat it under a new key")
 	}
 	var answer R // not *result, which may hold the members of an attempt that was rolled back
@@ -59,8 +59,8 @@ func repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeat
 	return true, nil
 }
 
-// save stores an answer under a key, unless the caller sent no Idempotency-Key.
-func save(tx Answers, key string, sent *Idempotency, result any) error {
+// Save stores an answer under a key, unless the caller sent no Idempotency-Key.
+func Save(tx Answers, key string, sent *Idempotency, result any) error {
 	if sent.Key == "" {
 		return nil
 	}
@@ -71,26 +71,27 @@ func save(tx Answers, key string, sent *Idempotency, result any) error {
 	return tx.SaveAnswer(key, Answer{sent.RequestHash, body})
 }
 
-// appendEvent appends an event that the request causes, and returns its position.
-func appendEvent(tx Tx, req *Request, id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
-	p, err := req.event(id, at, tenant, subject, payload)
+// AppendEvent appends an event that the request causes, and returns its position.
+func AppendEvent(tx Tx, req *Request, id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
+	p, err := req.Event(id, at, tenant, subject, payload)
 	if err != nil {
 		return events.Position{}, err
 	}
-	return appendOne(tx, p)
+	return AppendOne(tx, p)
 }
 
-func appendOne(tx Tx, p events.Pending) (events.Position, error) {
-	positions, err := appendAll(tx, p)
+// AppendOne appends one event, as AppendAll does.
+func AppendOne(tx Tx, p events.Pending) (events.Position, error) {
+	positions, err := AppendAll(tx, p)
 	if err != nil {
 		return events.Position{}, err
 	}
 	return positions[0], nil
 }
 
-// appendAll appends events. It sets the data residency of tenants' events, but not of
+// AppendAll appends events. It sets the data residency of tenants' events, but not of
 // platform events, to the tenant's residency in the transaction that appends them.
-func appendAll(tx Tx, list ...events.Pending) ([]events.Position, error) {
+func AppendAll(tx Tx, list ...events.Pending) ([]events.Position, error) {
 	var last *domain.Tenant
 	for i := range list {
 		p := &list[i]
@@ -99,7 +100,7 @@ func appendAll(tx Tx, list ...events.Pending) ([]events.Position, error) {
 		}
 		if last == nil || last.ID != p.TenantID {
 			var err error
-			if last, err = loadTenant(tx, p.TenantID); err != nil {
+			if last, err = LoadTenant(tx, p.TenantID); err != nil {
 				return nil, err
 			}
 		}

@@ -23,7 +23,7 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 		Secret int `json:"-"`
 	}
 	got, key := answer{1, 2}, Idempotency{Key: "k", RequestHash: [32]byte{1}}
-	repeated, err := repeat(storedAnswer{answer: Answer{key.RequestHash, []byte(`{"Shown":7}`)}}, "k", &key, &got)
+	repeated, err := Repeat(storedAnswer{answer: Answer{key.RequestHash, []byte(`{"Shown":7}`)}}, "k", &key, &got)
 	if err != nil || !repeated || got != (answer{7, 0}) {
 		t.Fatalf("%+v, %v, %v", got, repeated, err)
 	}
@@ -32,7 +32,7 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 func TestEventsHaveTheResidencyOfTheirTenant(t *testing.T) {
 	m := newMemory()
 	var got string
-	if _, err := appendAll(m, events.Pending{TenantID: activeTenant}, events.Pending{TenantID: events.Platform}, events.Pending{TenantID: suspendedTenant}, events.Pending{TenantID: activeTenant}); err != nil {
+	if _, err := AppendAll(m, events.Pending{TenantID: activeTenant}, events.Pending{TenantID: events.Platform}, events.Pending{TenantID: suspendedTenant}, events.Pending{TenantID: activeTenant}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range m.appended {
@@ -41,6 +41,6 @@ func TestEventsHaveTheResidencyOfTheirTenant(t *testing.T) {
 	if got != "eu-central-1  us-east-1 eu-central-1 " {
 		t.Errorf("the events have the residencies %q", got)
 	}
-	_, err := appendAll(m, events.Pending{TenantID: uuid.New()})
+	_, err := AppendAll(m, events.Pending{TenantID: uuid.New()})
 	refusedWith(t, err, "tenant_not_found", "")
 }

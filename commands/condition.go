@@ -74,7 +74,7 @@ func (c *Condition) check(tx Versions) error {
 }
 
 func changedTo(tag, message string) *domain.Error {
-	refusal := refuse("state_changed", "", "%s", message)
+	refusal := domain.Refuse("state_changed", "", "%s", message)
 	refusal.Current = &domain.Current{ETag: tag}
 	return refusal
 }

@@ -42,7 +42,7 @@ type DeadLetterTx interface {
 
 func (d *DeadLetters) now() time.Time { return d.Now().UTC().Truncate(time.Microsecond) }
 
-func (d *DeadLetters) changeOf(ctx context.Context, tenant uuid.UUID) transaction[DeadLetterTx] {
+func (d *DeadLetters) changeOf(ctx context.Context, tenant uuid.UUID) Transaction[DeadLetterTx] {
 	return func(decide func(DeadLetterTx) error) error { return d.Store.ChangeDeadLetters(ctx, tenant, decide) }
 }
 
@@ -59,13 +59,13 @@ func deadLetter(tx DeadLetterTx, id, tenant uuid.UUID) (*domain.DeadLetter, erro
 }
 
 func noDeadLetter() *domain.Error {
-	return refuse("dead_letter_not_found", "", "no such dead letter")
+	return domain.Refuse("dead_letter_not_found", "", "no such dead letter")
 }
 
 // request makes the event of a request about a dead letter. Its dedupe key is the
 // same for all requests that ask for the same.
 func (d *DeadLetters) request(req *Request, l *domain.DeadLetter, cause uuid.UUID, subject events.Subject, key string, payload any) (events.Pending, error) {
-	p, err := req.event(d.NewID(), d.now(), l.TenantID, subject, payload)
+	p, err := req.Event(d.NewID(), d.now(), l.TenantID, subject, payload)
 	p.DedupeKey, p.CausationID = key, cause
 	return p, err
 }

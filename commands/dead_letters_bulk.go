@@ -93,9 +93,9 @@ func halfDone(err error) error {
 func checkBulk(wanted *BulkRequest) *domain.Error {
 	switch {
 	case wanted.Action != events.BulkRetry && wanted.Action != events.BulkDiscard:
-		return refuse("action_invalid", "/action", "action must be one of %s, %s", events.BulkRetry, events.BulkDiscard)
+		return domain.Refuse("action_invalid", "/action", "action must be one of %s, %s", events.BulkRetry, events.BulkDiscard)
 	case wanted.Filter.Empty():
-		return refuse("filter_empty", "/filter", "the filter is empty and would match every dead letter; set at least one member")
+		return domain.Refuse("filter_empty", "/filter", "the filter is empty and would match every dead letter; set at least one member")
 	case wanted.Reason != "" || wanted.Action == events.BulkDiscard && !wanted.DryRun:
 		return reasonFault(wanted.Reason)
 	}
@@ -105,12 +105,12 @@ func checkBulk(wanted *BulkRequest) *domain.Error {
 // refuses returns the reason against a bulk of the dead letters that its filter matches, nil if there is none.
 func (wanted *BulkRequest) refuses(refs []domain.DeadLetterRef) *domain.Error {
 	if n := len(refs); wanted.Expected != nil && n != *wanted.Expected {
-		refusal := refuse("state_changed", "/expectedMatched", "the filter matches %s dead letters, not %d; no dead letter was changed", matchedText(n), *wanted.Expected)
+		refusal := domain.Refuse("state_changed", "/expectedMatched", "the filter matches %s dead letters, not %d; no dead letter was changed", matchedText(n), *wanted.Expected)
 		refusal.Current = &domain.Current{Matched: &n}
 		return refusal
 	}
 	if len(refs) > MaxBulk {
-		return refuse("bulk_too_large", "/filter", "the filter finds more than %d dead letters; narrow it, by tenantId, fingerprint or from and to", MaxBulk)
+		return domain.Refuse("bulk_too_large", "/filter", "the filter finds more than %d dead letters; narrow it, by tenantId, fingerprint or from and to", MaxBulk)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ type bulk struct {
 
 // begun is the key of the answer that is stored while a bulk is in progress. It cannot
 // collide, because no caller's key contains a line feed.
-func (b *bulk) begun() string { return b.req.key() + "\nbegun" }
+func (b *bulk) begun() string { return b.req.Key() + "\nbegun" }
 
 // begunBulk is the answer that is stored while a bulk is in progress. Selected holds its dead letters by their tenants: a bulk that continues
 // after an interruption changes the same ones, also if its filter no longer matches those that it changed before.
@@ -190,11 +190,11 @@ func refsOf(selected map[uuid.UUID]letterIDs) (refs []domain.DeadLetterRef) {
 func (b *bulk) begin(ctx context.Context, found []domain.DeadLetterRef) (answered bool, refs []domain.DeadLetterRef, err error) {
 	err = b.Store.ChangeDeadLetters(ctx, events.Platform, func(tx DeadLetterTx) (err error) {
 		refs = found
-		if answered, err = repeat(tx, b.req.key(), &b.req.Idempotency, &b.result); answered || err != nil {
+		if answered, err = Repeat(tx, b.req.Key(), &b.req.Idempotency, &b.result); answered || err != nil {
 			return err
 		}
 		var before begunBulk
-		if begun, err := repeat(tx, b.begun(), &b.req.Idempotency, &before); begun || err != nil {
+		if begun, err := Repeat(tx, b.begun(), &b.req.Idempotency, &before); begun || err != nil {
 			b.result, refs = before.BulkResult, refsOf(before.Selected)
 			return err
 		}
@@ -202,18 +202,18 @@ func (b *bulk) begin(ctx context.Context, found []domain.DeadLetterRef) (answere
 			return refusal
 		}
 		b.result.BulkID = b.NewID()
-		if _, err := appendEvent(tx, &Request{By: b.req.By}, b.result.BulkID, b.now(), events.Platform, events.BulkRequested,
+		if _, err := AppendEvent(tx, &Request{By: b.req.By}, b.result.BulkID, b.now(), events.Platform, events.BulkRequested,
 			events.Bulk{Action: b.wanted.Action, Filter: b.wanted.Filter, Reason: b.wanted.Reason, Matched: b.result.Matched}); err != nil {
 			return err
 		}
-		return save(tx, b.begun(), &b.req.Idempotency, begunBulk{b.result, selected(refs)})
+		return Save(tx, b.begun(), &b.req.Idempotency, begunBulk{b.result, selected(refs)})
 	})
 	return answered, refs, err
 }
 
 // finish stores the answer, unless another call with the same key stored one first.
 func (b *bulk) finish(ctx context.Context) (BulkResult, error) {
-	result, err := change(b.changeOf(ctx, events.Platform), b.req, func(DeadLetterTx) (BulkResult, error) { return b.result, nil })
+	result, err := Change(b.changeOf(ctx, events.Platform), b.req, func(DeadLetterTx) (BulkResult, error) { return b.result, nil })
 	return result, halfDone(err)
 }
 
@@ -289,11 +289,11 @@ func (b *bulk) decidePartition(ctx context.Context, refs []domain.DeadLetterRef)
 			}
 			pending, voided = append(pending, p), append(voided, of...)
 		}
-		at, err := appendAll(tx, pending...)
+		at, err := AppendAll(tx, pending...)
 		if err != nil || len(voided) == 0 {
 			return err
 		}
-		return startPushes(tx, b.NewID, voided, at[0])
+		return StartPushes(tx, b.NewID, voided, at[0])
 	})
 	return done, refused, err
 }
@@ -313,7 +313,7 @@ func (b *bulk) judge(l *domain.DeadLetter) *domain.Error {
 	case b.wanted.Action == events.BulkDiscard:
 		return l.Discardable()
 	case l.Waiting && l.Status == events.StatusFailed:
-		return refuse("retry_requested", "", "a bulk asked for a retry before, which is still to be executed")
+		return domain.Refuse("retry_requested", "", "a bulk asked for a retry before, which is still to be executed")
 	}
 	return l.Retryable()
 }

@@ -22,7 +22,7 @@ func (d *DeadLetters) Discard(ctx context.Context, req Request, id, tenant uuid.
 	if refusal := reasonFault(reason); refusal != nil {
 		return Discarded{}, refusal
 	}
-	return change(d.changeOf(ctx, tenant), req, func(tx DeadLetterTx) (Discarded, error) {
+	return Change(d.changeOf(ctx, tenant), req, func(tx DeadLetterTx) (Discarded, error) {
 		letter, err := deadLetter(tx, id, tenant)
 		if err != nil {
 			return Discarded{}, err
@@ -38,11 +38,11 @@ func (d *DeadLetters) Discard(ctx context.Context, req Request, id, tenant uuid.
 		if err != nil {
 			return Discarded{}, err
 		}
-		position, err := appendOne(tx, closed)
+		position, err := AppendOne(tx, closed)
 		if err != nil {
 			return Discarded{}, err
 		}
-		return Discarded{id, events.StatusDiscarded, position}, startPushes(tx, d.NewID, voided, position)
+		return Discarded{id, events.StatusDiscarded, position}, StartPushes(tx, d.NewID, voided, position)
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 
 // RequestRetry records the request to retry a tenant's dead letter.
 func (d *DeadLetters) RequestRetry(ctx context.Context, req Request, id, tenant uuid.UUID, reason string) (events.Position, error) {
-	return change(d.changeOf(ctx, tenant), req, func(tx DeadLetterTx) (events.Position, error) {
+	return Change(d.changeOf(ctx, tenant), req, func(tx DeadLetterTx) (events.Position, error) {
 		letter, err := deadLetter(tx, id, tenant)
 		if err != nil {
 			return events.Position{}, err
@@ -25,7 +25,7 @@ func (d *DeadLetters) RequestRetry(ctx context.Context, req Request, id, tenant 
 		if refusal := letter.Retryable(); refusal != nil {
 			return events.Position{}, refusal
 		}
-		return appendEvent(tx, &req, d.NewID(), d.now(), tenant, events.RetryRequested,
+		return AppendEvent(tx, &req, d.NewID(), d.now(), tenant, events.RetryRequested,
 			events.Retry{DeadLetterID: id, Attempt: letter.Attempts + 1, Reason: reason})
 	})
 }
@@ -153,7 +153,7 @@ func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *d
 	switch {
 	case l == nil:
 	case retry.Attempt != 0 && retry.Attempt <= l.Attempts:
-		refusal = refuse("dead_letter_not_retryable", "", "retry %d was made for another request", retry.Attempt)
+		refusal = domain.Refuse("dead_letter_not_retryable", "", "retry %d was made for another request", retry.Attempt)
 	default:
 		refusal = l.Retryable()
 	}

@@ -77,13 +77,13 @@ func (c *Erasures) Start(ctx context.Context, req Request, tenant uuid.UUID, rea
 		return domain.Erasure{}, refusal
 	}
 	in := func(decide func(ErasureTx) error) error { return c.Store.ChangeErasure(ctx, tenant, decide) }
-	e, err := change(in, req, func(tx ErasureTx) (domain.Erasure, error) {
-		t, err := loadTenant(tx, tenant)
+	e, err := Change(in, req, func(tx ErasureTx) (domain.Erasure, error) {
+		t, err := LoadTenant(tx, tenant)
 		if err != nil {
 			return domain.Erasure{}, err
 		}
 		if t.Status != domain.TenantArchived {
-			return domain.Erasure{}, refuse("tenant_not_archived", "", "the tenant is %s; offboard it first: POST /tenants/{tenantId}/offboard", t.Status)
+			return domain.Erasure{}, domain.Refuse("tenant_not_archived", "", "the tenant is %s; offboard it first: POST /tenants/{tenantId}/offboard", t.Status)
 		}
 		if e, err := tx.Erasure(tenant); err != nil {
 			return domain.Erasure{}, err
@@ -103,7 +103,7 @@ func (c *Erasures) begin(tx ErasureTx, req *Request, tenant uuid.UUID, reason st
 	if err != nil {
 		return domain.Erasure{}, err
 	}
-	actor := req.By.actor()
+	actor := req.By.ActsAs()
 	e := domain.Erasure{ID: c.NewID(), TenantID: tenant, State: domain.ErasureRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now}
 	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaErasure, TenantID: tenant, Key: e.ID.String(), FirstStep: stepTenant, Deadline: domain.ErasureDeadline})
 	if err != nil {
@@ -119,12 +119,12 @@ func (c *Erasures) begin(tx ErasureTx, req *Request, tenant uuid.UUID, reason st
 }
 
 func (c *Erasures) step(tx ErasureTx, req *Request, e *domain.Erasure, step events.ErasureStep) (events.Position, error) {
-	p, err := req.event(c.NewID(), c.Now().UTC().Truncate(time.Microsecond), e.TenantID, events.ErasureStepped, step)
+	p, err := req.Event(c.NewID(), c.Now().UTC().Truncate(time.Microsecond), e.TenantID, events.ErasureStepped, step)
 	if err != nil {
 		return events.Position{}, err
 	}
 	p.DedupeKey = events.KeyErasure(e.ID, step.Step)
-	return appendOne(tx, p)
+	return AppendOne(tx, p)
 }
 
 // run runs a step: one transaction. Steps of batches run until nothing is left. A step whose result was lost finds its effects, and repeats none.
@@ -190,13 +190,13 @@ func (c *Erasures) change(ctx context.Context, s *domain.Saga, decide func(Erasu
 
 // eraseTenant erases the data about the tenant in the catalogue. Readers of the catalogue see that as a change of the tenant.
 func (c *Erasures) eraseTenant(tx ErasureTx, e *domain.Erasure) error {
-	t, err := loadTenant(tx, e.TenantID)
+	t, err := LoadTenant(tx, e.TenantID)
 	if err != nil || t.ErasedAt != nil {
 		return err
 	}
 	t.Name, t.ExternalIDs, t.Metadata, t.ErasedAt = events.ErasedName, nil, nil, &e.RequestedAt
-	req := serviceRequest()
-	if _, err := appendTenant(tx, &req, c.NewID(), c.Now().UTC().Truncate(time.Microsecond), events.TenantChanged, t); err != nil {
+	req := ServiceRequest()
+	if _, err := AppendTenant(tx, &req, c.NewID(), c.Now().UTC().Truncate(time.Microsecond), events.TenantChanged, t); err != nil {
 		return err
 	}
 	_, err = tx.SaveExternalIDs(t.ID, nil)
@@ -212,7 +212,7 @@ func (c *Erasures) end(tx ErasureTx, e *domain.Erasure) error {
 	if err := tx.SaveErasure(*e); err != nil {
 		return err
 	}
-	req := serviceRequest()
+	req := ServiceRequest()
 	_, err = c.step(tx, &req, e, events.ErasureStep{ErasureID: e.ID, Step: events.ErasureEnded, Rewritten: e.Rewritten})
 	return err
 }

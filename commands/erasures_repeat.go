@@ -32,11 +32,9 @@ type ErasureFiles interface {
 // RepeatErasures begins erasures again that the database does not know, such as after the restore of an older backup, and saves those that have no file.
 type RepeatErasures struct {
 	Erasures *Erasures // with Files
-	Tenants  interface {
-		Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
-	}
-	Reader ErasureReader
-	Every  time.Duration // 0: a minute
+	Tenants  TenantReader
+	Reader   ErasureReader
+	Every    time.Duration // 0: a minute
 
 	told map[uuid.UUID]time.Time // when a tenant that cannot be erased was logged
 }
@@ -82,7 +80,7 @@ func (r *RepeatErasures) repeat(ctx context.Context, f ErasureFile) error {
 		return err
 	}
 	if t.Status == domain.TenantArchived {
-		_, err := r.Erasures.Start(ctx, serviceRequest(), f.TenantID, f.Reason)
+		_, err := r.Erasures.Start(ctx, ServiceRequest(), f.TenantID, f.Reason)
 		if err == nil {
 			r.Erasures.Logger.WarnContext(ctx, "an erasure of personal data is repeated: the database did not know it, e.g. because an older backup was restored", "tenant", f.TenantID)
 		}

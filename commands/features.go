@@ -25,7 +25,7 @@ func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Featur
 			switch {
 			case old == nil:
 			case old.Type != f.Type:
-				return f, nil, refuse("feature_type_fixed", "/type", "the feature is %s and stays so; define another one", old.Type)
+				return f, nil, domain.Refuse("feature_type_fixed", "/type", "the feature is %s and stays so; define another one", old.Type)
 			case same(f, *old):
 				return f, nil, nil
 			case !slices.Equal(old.GroupBy, f.GroupBy):
@@ -41,22 +41,22 @@ func (c *Catalogue) PutFeature(ctx context.Context, req Request, f domain.Featur
 
 func checkFeature(f *domain.Feature) error {
 	if !domain.IsLookupKey(f.LookupKey) {
-		return refuse("lookup_key_invalid", "/lookupKey", "a lookup key matches %s", domain.LookupKeyForm)
+		return domain.Refuse("lookup_key_invalid", "/lookupKey", "a lookup key matches %s", domain.LookupKeyForm)
 	}
 	if err := checkName(f.Name); err != nil {
 		return err
 	}
 	if !isText(f.Unit, maxUnit) {
-		return refuse("unit_invalid", "/unit", "unit must be at most %d characters of text without control characters", maxUnit)
+		return domain.Refuse("unit_invalid", "/unit", "unit must be at most %d characters of text without control characters", maxUnit)
 	}
-	if err := oneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered); err != nil {
+	if err := OneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered); err != nil {
 		return err
 	}
 	if f.BillingEvent != "" && !billingEventForm.MatchString(f.BillingEvent) {
-		return refuse("billing_event_invalid", "/billingEvent", "billingEvent must be 1 to %d printable ASCII characters without space", maxBillingEvent)
+		return domain.Refuse("billing_event_invalid", "/billingEvent", "billingEvent must be 1 to %d printable ASCII characters without space", maxBillingEvent)
 	}
 	if f.BillingEvent != "" && f.Type == domain.FeatureBoolean {
-		return refuse("billing_event_invalid", "/billingEvent", "a BOOLEAN feature has no usage to bill")
+		return domain.Refuse("billing_event_invalid", "/billingEvent", "a BOOLEAN feature has no usage to bill")
 	}
 	return checkGroupBy(f)
 }
@@ -72,18 +72,18 @@ var groupKeyForm = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$`)
 func checkGroupBy(f *domain.Feature) error {
 	const code = "group_by_invalid"
 	if len(f.GroupBy) > domain.MaxGroupKeys {
-		return refuse(code, "/groupBy", "groupBy has %d keys: at most %d are possible", len(f.GroupBy), domain.MaxGroupKeys)
+		return domain.Refuse(code, "/groupBy", "groupBy has %d keys: at most %d are possible", len(f.GroupBy), domain.MaxGroupKeys)
 	}
 	if len(f.GroupBy) > 0 && f.Type == domain.FeatureBoolean {
-		return refuse(code, "/groupBy", "a BOOLEAN feature has no usage to group")
+		return domain.Refuse(code, "/groupBy", "a BOOLEAN feature has no usage to group")
 	}
 	for i, key := range f.GroupBy {
 		at := "/groupBy/" + strconv.Itoa(i)
 		if !groupKeyForm.MatchString(key) {
-			return refuse(code, at, "a metadata key to group by matches %s", groupKeyForm)
+			return domain.Refuse(code, at, "a metadata key to group by matches %s", groupKeyForm)
 		}
 		if slices.Contains(f.GroupBy[:i], key) {
-			return refuse(code, at, "the metadata key %s is listed twice", key)
+			return domain.Refuse(code, at, "the metadata key %s is listed twice", key)
 		}
 	}
 	return nil

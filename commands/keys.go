@@ -57,15 +57,15 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 	return c.issue(ctx, req, tenant, func(tx CatalogueTx) (CreatedKey, error) {
 		// Checked here and not earlier, so that a late repetition gets the first answer.
 		if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
-			return CreatedKey{}, refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
+			return CreatedKey{}, domain.Refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")
 		}
 		if tenant != events.Platform {
-			t, err := changeable(tx, tenant)
+			t, err := Changeable(tx, tenant)
 			if err != nil {
 				return CreatedKey{}, err
 			}
 			if in.Mode != "" && in.Mode != t.Mode {
-				return CreatedKey{}, refuse("mode_invalid", "/mode", "mode %s is not that of the tenant, which is a %s tenant: leave mode out, or create a %s tenant for such keys", in.Mode, t.Mode, in.Mode)
+				return CreatedKey{}, domain.Refuse("mode_invalid", "/mode", "mode %s is not that of the tenant, which is a %s tenant: leave mode out, or create a %s tenant for such keys", in.Mode, t.Mode, in.Mode)
 			}
 			in.Mode = t.Mode
 		}
@@ -76,7 +76,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, req Request, tenant uuid.UUID
 
 // issue runs decide to make a key. A repetition has no secret, because the service does not store it.
 func (c *Catalogue) issue(ctx context.Context, req Request, tenant uuid.UUID, decide func(CatalogueTx) (CreatedKey, error)) (CreatedKey, error) {
-	k, err := change(c.changing(ctx, tenant), req, decide)
+	k, err := Change(c.changing(ctx, tenant), req, decide)
 	k.Repeated = err == nil && k.Secret == ""
 	return k, err
 }
@@ -89,16 +89,16 @@ func checkKey(tenant uuid.UUID, in *CreateKey) error {
 	if tenant == events.Platform {
 		allowed, in.Mode = OperatorScopes(), "op"
 	} else if in.Mode != "" {
-		if err := oneOf(in.Mode, "mode_invalid", "/mode", domain.ModeLive, domain.ModeTest); err != nil {
+		if err := OneOf(in.Mode, "mode_invalid", "/mode", domain.ModeLive, domain.ModeTest); err != nil {
 			return err
 		}
 	}
 	if len(in.Scopes) == 0 {
-		return refuse("scopes_invalid", "/scopes", "a key needs at least one scope of %v", allowed)
+		return domain.Refuse("scopes_invalid", "/scopes", "a key needs at least one scope of %v", allowed)
 	}
 	for i, s := range in.Scopes {
 		if !slices.Contains(allowed, s) || slices.Contains(in.Scopes[:i], s) {
-			return refuse("scopes_invalid", "/scopes", "scopes must be different ones of %v", allowed)
+			return domain.Refuse("scopes_invalid", "/scopes", "scopes must be different ones of %v", allowed)
 		}
 	}
 	return nil
@@ -116,7 +116,7 @@ func (c *Catalogue) newKey(tenant uuid.UUID, in CreateKey) CreatedKey {
 
 // recordKey records the event of a new key, and saves the hash of its secret, which no event holds.
 func (c *Catalogue) recordKey(tx CatalogueTx, req *Request, subject events.Subject, k *CreatedKey, payload any) error {
-	if _, err := appendEvent(tx, req, c.NewID(), k.CreatedAt, k.TenantID, subject, payload); err != nil {
+	if _, err := AppendEvent(tx, req, c.NewID(), k.CreatedAt, k.TenantID, subject, payload); err != nil {
 		return err
 	}
 	hash := HashSecret(k.Secret)
@@ -126,18 +126,18 @@ func (c *Catalogue) recordKey(tx CatalogueTx, req *Request, subject events.Subje
 // RotateKey makes a key with the properties of an old one, which ends after overlap.
 func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey, error) {
 	if overlap < 0 || overlap > MaxOverlap {
-		return CreatedKey{}, refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
+		return CreatedKey{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
 	}
 	return c.issue(ctx, req, tenant, func(tx CatalogueTx) (CreatedKey, error) {
 		old, err := c.loadKey(tx, tenant, keyID)
 		if err != nil {
 			return CreatedKey{}, err
 		}
-		if err := refuseOffboarding(tx, tenant); err != nil {
+		if err := RefuseOffboarding(tx, tenant); err != nil {
 			return CreatedKey{}, err
 		}
 		if !old.Usable(c.now()) {
-			return CreatedKey{}, refuse("key_not_usable", "", "the key is revoked or expired; create a new one")
+			return CreatedKey{}, domain.Refuse("key_not_usable", "", "the key is revoked or expired; create a new one")
 		}
 		k := c.newKey(tenant, CreateKey{Name: old.Name, Scopes: old.Scopes, Mode: old.Mode, ExpiresAt: old.ExpiresAt})
 		old.End(k.CreatedAt, overlap)
@@ -145,23 +145,23 @@ func (c *Catalogue) RotateKey(ctx context.Context, req Request, tenant, keyID uu
 	})
 }
 
-// revoke ends a key at once.
-func (c *Catalogue) revoke(tx CatalogueTx, req *Request, k *domain.APIKey) error {
+// EndKey ends a key at once.
+func (c *Catalogue) EndKey(tx CatalogueTx, req *Request, k *domain.APIKey) error {
 	now := c.now()
 	k.End(now, 0)
-	_, err := appendEvent(tx, req, c.NewID(), now, k.TenantID, events.APIKeyRevoked, k.APIKey)
+	_, err := AppendEvent(tx, req, c.NewID(), now, k.TenantID, events.APIKeyRevoked, k.APIKey)
 	return err
 }
 
 // RevokeKey ends a key now, on all instances within a second. A repetition changes
 // nothing.
 func (c *Catalogue) RevokeKey(ctx context.Context, req Request, tenant, keyID uuid.UUID) error {
-	_, err := change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (none struct{}, err error) {
+	_, err := Change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (none struct{}, err error) {
 		k, err := c.loadKey(tx, tenant, keyID)
 		if err != nil || k.Ended {
 			return none, err
 		}
-		return none, c.revoke(tx, &req, k)
+		return none, c.EndKey(tx, &req, k)
 	})
 	return err
 }
@@ -169,7 +169,7 @@ func (c *Catalogue) RevokeKey(ctx context.Context, req Request, tenant, keyID uu
 func (c *Catalogue) loadKey(tx CatalogueTx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
 	k, err := tx.Key(keyID)
 	if err == nil && (k == nil || k.TenantID != tenant) {
-		err = refuse("key_not_found", "", "no such key")
+		err = domain.Refuse("key_not_found", "", "no such key")
 	}
 	return k, err
 }

@@ -33,12 +33,6 @@ type OffboardingStore interface {
 	Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error)
 }
 
-// Offboardings finds offboardings in a transaction.
-type Offboardings interface {
-	// Offboarding returns the tenant's last offboarding.
-	Offboarding(tenant uuid.UUID) (*domain.Offboarding, error)
-}
-
 // OffboardingTx is the transaction of a step of an offboarding.
 type OffboardingTx interface {
 	CatalogueTx
@@ -73,36 +67,9 @@ type OffboardingReader interface {
 	LastOffboarding(ctx context.Context, tenant uuid.UUID) (*domain.Offboarding, error)
 }
 
-// refuseOffboarding refuses a change of a tenant that is being offboarded, or is archived.
-func refuseOffboarding(tx Offboardings, tenant uuid.UUID) error {
-	if tenant == events.Platform {
-		return nil
-	}
-	o, err := tx.Offboarding(tenant)
-	if err != nil {
-		return err
-	}
-	if refusal := o.Blocks(); refusal != nil {
-		return refusal
-	}
-	return nil
-}
-
-// changeable loads a tenant that is not being offboarded.
-func changeable(tx interface {
-	Tenants
-	Offboardings
-}, tenant uuid.UUID) (*domain.Tenant, error) {
-	t, err := loadTenant(tx, tenant)
-	if err == nil {
-		err = refuseOffboarding(tx, tenant)
-	}
-	return t, err
-}
-
 func (c *Offboarding) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-func (c *Offboarding) changeOf(ctx context.Context, tenant uuid.UUID) transaction[OffboardingTx] {
+func (c *Offboarding) changeOf(ctx context.Context, tenant uuid.UUID) Transaction[OffboardingTx] {
 	return func(decide func(OffboardingTx) error) error { return c.Store.ChangeOffboarding(ctx, tenant, decide) }
 }
 
@@ -117,15 +84,15 @@ func (c *Offboarding) Start(ctx context.Context, req Request, tenant uuid.UUID, 
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Offboarding{}, refusal
 	}
-	o, err := change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {
-		if _, err := changeable(tx, tenant); err != nil {
+	o, err := Change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {
+		if _, err := Changeable(tx, tenant); err != nil {
 			return domain.Offboarding{}, err
 		}
 		now, err := tx.DatabaseTime()
 		if err != nil {
 			return domain.Offboarding{}, err
 		}
-		actor := req.By.actor()
+		actor := req.By.ActsAs()
 		o := domain.Offboarding{ID: c.NewID(), TenantID: tenant, State: domain.OffboardingRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now}
 		saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaOffboarding, TenantID: tenant, Key: o.ID.String(), FirstStep: stepSuspend, Deadline: domain.OffboardingDeadline})
 		if err != nil {
@@ -145,15 +112,15 @@ func (c *Offboarding) Cancel(ctx context.Context, req Request, tenant uuid.UUID,
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Offboarding{}, refusal
 	}
-	o, err := change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {
-		if _, err := loadTenant(tx, tenant); err != nil {
+	o, err := Change(c.changeOf(ctx, tenant), req, func(tx OffboardingTx) (domain.Offboarding, error) {
+		if _, err := LoadTenant(tx, tenant); err != nil {
 			return domain.Offboarding{}, err
 		}
 		o, err := tx.Offboarding(tenant)
 		if err != nil || o == nil {
-			return domain.Offboarding{}, orRefuse(err, "offboarding_not_found", "", "the tenant was never offboarded")
+			return domain.Offboarding{}, OrRefuse(err, "offboarding_not_found", "", "the tenant was never offboarded")
 		}
-		actor := req.By.actor()
+		actor := req.By.ActsAs()
 		by := actor.Type + "/" + actor.ID
 		requested, refusal := o.Cancel(reason, by)
 		if refusal != nil {
@@ -191,12 +158,12 @@ func (c *Offboarding) step(tx OffboardingTx, req *Request, o *domain.Offboarding
 }
 
 func (c *Offboarding) stepUnder(tx OffboardingTx, req *Request, o *domain.Offboarding, key, step, outcome, detail string) error {
-	p, err := req.event(c.NewID(), c.now(), o.TenantID, events.OffboardingStepped, events.OffboardingStep{OffboardingID: o.ID, Step: step, Outcome: outcome, Detail: detail})
+	p, err := req.Event(c.NewID(), c.now(), o.TenantID, events.OffboardingStepped, events.OffboardingStep{OffboardingID: o.ID, Step: step, Outcome: outcome, Detail: detail})
 	if err != nil {
 		return err
 	}
 	p.DedupeKey = key
-	if _, err := appendOne(tx, p); err != nil {
+	if _, err := AppendOne(tx, p); err != nil {
 		return err
 	}
 	if step != events.OffboardingCancelled { // the step from which it was cancelled stays known

@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +62,7 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 			result = domain.SagaFails("the offboarding " + s.Key + " does not exist")
 		case o.State == domain.OffboardingArchived: // an earlier run archived it, and its result was lost; its dead letters are not retried
 			missing, err := c.missingUsage(tx, o)
-			result = closedDespite(waivedOf(missing, s))
+			result = domain.SagaDoneWithout(s.Waived(missing)...)
 			return err
 		case o.State == domain.OffboardingCancelled:
 			result = domain.SagaReverted(o.CancelReason)
@@ -106,7 +105,7 @@ func (c *Offboarding) reach(tx OffboardingTx, o *domain.Offboarding, step, next,
 	if o.Reached(step) {
 		return domain.SagaNext(next), nil
 	}
-	req := serviceRequest()
+	req := ServiceRequest()
 	return domain.SagaNext(next), c.step(tx, &req, o, step, events.OffboardingDone, detail)
 }
 
@@ -126,13 +125,13 @@ func (c *Offboarding) suspend(tx OffboardingTx, o *domain.Offboarding) (domain.S
 }
 
 func (c *Offboarding) setStatus(tx OffboardingTx, tenant uuid.UUID, status string) error {
-	t, err := loadTenant(tx, tenant)
+	t, err := LoadTenant(tx, tenant)
 	if err != nil || t.Status == status {
 		return err
 	}
 	t.Status = status
-	req := serviceRequest()
-	_, err = appendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t)
+	req := ServiceRequest()
+	_, err = AppendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t)
 	return err
 }
 
@@ -143,7 +142,7 @@ func (c *Offboarding) endReservations(ctx context.Context, s *domain.Saga) error
 		return err
 	}
 	for _, h := range held {
-		by := serviceRequest().By
+		by := ServiceRequest().By
 		by.TenantID, by.Residency = h.TenantID, h.Residency
 		if _, err := c.Quotas.Release(ctx, by, h.Feature, h.ReservationID); err != nil && !errors.As(err, new(*domain.Error)) {
 			return err
@@ -159,11 +158,6 @@ func (c *Offboarding) missingUsage(tx OffboardingTx, o *domain.Offboarding) ([]s
 		return nil, err
 	}
 	return tx.MissingUsage(o.TenantID, last)
-}
-
-// waivedOf returns the conditions that are missing and that an operator waived.
-func waivedOf(missing []string, s *domain.Saga) []string {
-	return slices.DeleteFunc(slices.Clone(missing), func(condition string) bool { return !slices.Contains(s.Despite, condition) })
 }
 
 // drain waits until no reservation is held, and all usage recorded until then counts. No more is recorded: each append finds the tenant suspended. Usage that is parked
@@ -182,7 +176,7 @@ func (c *Offboarding) drain(tx OffboardingTx, o *domain.Offboarding, s *domain.S
 		}
 	}
 	missing, err := tx.MissingUsage(o.TenantID, o.DrainedTo)
-	if missing = less(missing, s.Despite); err != nil || len(missing) > 0 {
+	if missing = s.Unwaived(missing); err != nil || len(missing) > 0 {
 		return domain.SagaWait(offboardingWait, missing...), err
 	}
 	return c.reach(tx, o, events.OffboardingDrained, stepClosePeriod, "")
@@ -206,12 +200,12 @@ func (c *Offboarding) closePeriods(tx OffboardingTx, o *domain.Offboarding, s *d
 	if err != nil {
 		return domain.SagaResult{}, err
 	}
-	req, now := serviceRequest(), c.now()
+	req, now := ServiceRequest(), c.now()
 	req.By.CorrelationID = c.NewID() // the trace of the closes and their pushes
 	for _, key := range open {
 		snapshot, early := history.ClosableAtEnd(key, now)
 		in := ClosePeriod{TenantID: o.TenantID, PeriodKey: key, Reason: o.Reason, Early: early, Despite: append([]string{}, s.Despite...)}
-		if err := c.Periods.beginClose(tx, &req, in, snapshot, now); err != nil {
+		if err := c.Periods.BeginClose(tx, &req, in, snapshot, now); err != nil {
 			return domain.SagaResult{}, err
 		}
 		if early {
@@ -272,7 +266,7 @@ func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, e *exporte
 	if err != nil {
 		return domain.SagaResult{}, err
 	}
-	step, req := events.OffboardingExported, serviceRequest()
+	step, req := events.OffboardingExported, ServiceRequest()
 	o.Exports, o.Manifest = o.Exports+1, text
 	key := events.KeyOffboarding(o.ID, step)
 	if o.Exports > 1 {
@@ -285,7 +279,7 @@ func (c *Offboarding) export(tx OffboardingTx, o *domain.Offboarding, e *exporte
 // not in the manifest, the earlier steps run once more. Usage that is parked or is being retried may open a period at any moment: it is awaited.
 func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	missing, err := c.missingUsage(tx, o)
-	if open := less(missing, s.Despite); err != nil || len(open) > 0 {
+	if open := s.Unwaived(missing); err != nil || len(open) > 0 {
 		return domain.SagaWait(offboardingWait, open...), err
 	}
 	if ready, err := c.archivable(tx, o); err != nil || !ready {
@@ -298,12 +292,12 @@ func (c *Offboarding) archive(tx OffboardingTx, o *domain.Offboarding, s *domain
 	if len(missing) > 0 { // all are waived
 		outcome = events.OffboardingPartial
 	}
-	return closedDespite(missing), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, outcome, strings.Join(missing, ", "))
+	return domain.SagaDoneWithout(missing...), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, outcome, strings.Join(missing, ", "))
 }
 
 // endTenant cancels the subscription, revokes the keys, ends the webhooks and archives the tenant.
 func (c *Offboarding) endTenant(tx OffboardingTx, o *domain.Offboarding) error {
-	req := serviceRequest()
+	req := ServiceRequest()
 	catalogue := &Catalogue{Now: c.Now, NewID: c.NewID}
 	s, err := tx.InForce(o.TenantID)
 	if err != nil {
@@ -311,7 +305,7 @@ func (c *Offboarding) endTenant(tx OffboardingTx, o *domain.Offboarding) error {
 	}
 	if s != nil {
 		s.Status = domain.SubscriptionCancelled
-		if err := catalogue.save(tx, &req, s, events.SubscriptionChanged); err != nil {
+		if err := catalogue.SaveSubscription(tx, &req, s, events.SubscriptionChanged); err != nil {
 			return err
 		}
 	}
@@ -320,11 +314,11 @@ func (c *Offboarding) endTenant(tx OffboardingTx, o *domain.Offboarding) error {
 		return err
 	}
 	for i := range keys {
-		if err := catalogue.revoke(tx, &req, &keys[i]); err != nil {
+		if err := catalogue.EndKey(tx, &req, &keys[i]); err != nil {
 			return err
 		}
 	}
-	if err := (&Webhooks{Now: c.Now, NewID: c.NewID}).endAll(tx, &req, o.TenantID, domain.WebhookArchived); err != nil {
+	if err := (&Webhooks{Now: c.Now, NewID: c.NewID}).EndAll(tx, &req, o.TenantID, domain.WebhookArchived); err != nil {
 		return err
 	}
 	return c.setStatus(tx, o.TenantID, domain.TenantArchived)
@@ -352,7 +346,7 @@ func (c *Offboarding) end(tx OffboardingTx, o *domain.Offboarding, state, step, 
 		return err
 	}
 	o.End(state, step, now)
-	req := serviceRequest()
+	req := ServiceRequest()
 	return c.step(tx, &req, o, step, outcome, detail)
 }
 
@@ -367,9 +361,9 @@ func (c *Offboarding) revert(tx OffboardingTx, o *domain.Offboarding) (domain.Sa
 	if len(closing) > 0 {
 		return domain.SagaWait(offboardingWait, named("close of ", closing)...), nil
 	}
-	req, keys := serviceRequest(), []string{}
+	req, keys := ServiceRequest(), []string{}
 	for _, r := range reopen {
-		if _, err := c.Periods.reopen(tx, &req, o.TenantID, r.PeriodKey, r.Snapshot, "the offboarding was cancelled: "+o.CancelReason); err != nil {
+		if _, err := c.Periods.ReopenSnapshot(tx, &req, o.TenantID, r.PeriodKey, r.Snapshot, "the offboarding was cancelled: "+o.CancelReason); err != nil {
 			return domain.SagaResult{}, err
 		}
 		keys = append(keys, r.PeriodKey)

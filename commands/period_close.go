@@ -49,18 +49,6 @@ func (c *Periods) CloseKind() SagaKind {
 	return SagaKind{Name: domain.SagaPeriodClose, Steps: []string{stepWait, stepFreeze}, Despite: domain.Waivable(), Run: c.runClose}
 }
 
-// serviceRequest is the request of a saga.
-func serviceRequest() Request {
-	return Request{By: Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}}
-}
-
-// followUp is the request of a saga whose events continue the trace of another event.
-func followUp(of events.TracedEvent) Request {
-	req := serviceRequest()
-	req.By.CorrelationID, req.Cause = of.Trace, of.EventID
-	return req
-}
-
 // closingOf returns the close that a saga runs.
 func closingOf(s *domain.Saga) (domain.Closing, error) {
 	periodKey, number, _ := strings.Cut(s.Key, "/")
@@ -82,7 +70,7 @@ func (c *Periods) runClose(ctx context.Context, s *domain.Saga) (domain.SagaResu
 		if err != nil {
 			return domain.SagaResult{}, err
 		}
-		if missing = less(missing, s.Despite); len(missing) > 0 {
+		if missing = s.Unwaived(missing); len(missing) > 0 {
 			return domain.SagaWait(closeWait, missing...), nil
 		}
 	}
@@ -108,15 +96,10 @@ func (c *Periods) runFreeze(ctx context.Context, of domain.Closing, s *domain.Sa
 		return domain.SagaResult{}, err
 	}
 	err = c.Store.FreezePeriod(ctx, s.TenantID, func(tx FreezeTx) (err error) {
-		result, err = c.freeze(tx, of, s, followUp(requested), &figures)
+		result, err = c.freeze(tx, of, s, FollowUp(requested), &figures)
 		return err
 	})
 	return result, err
-}
-
-// less returns the conditions that are missing and not waived.
-func less(missing, waived []string) []string {
-	return slices.DeleteFunc(slices.Clone(missing), func(condition string) bool { return slices.Contains(waived, condition) })
 }
 
 // freeze compares the figures of the log with those of the rows, and stores them. The figures of the log were computed without a lock: a
@@ -129,14 +112,14 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, req Req
 	history := periods[of.TenantID]
 	if last := history.Last(of.PeriodKey); last == nil || last.Snapshot != of.Snapshot || last.Change != domain.PeriodCloseRequested {
 		despite, err := tx.FrozenDespite(of) // an earlier run froze the figures, and its result was lost
-		return closedDespite(despite), err
+		return domain.SagaDoneWithout(despite...), err
 	}
 	cut := history.Cut(of.PeriodKey, of.Snapshot)
 	missing, err := tx.Missing(of, cut)
 	if err != nil {
 		return domain.SagaResult{}, err
 	}
-	if open := less(missing, s.Despite); len(open) > 0 {
+	if open := s.Unwaived(missing); len(open) > 0 {
 		return domain.SagaResult{Step: stepWait, Wait: closeWait, Missing: open}, nil
 	}
 	rows, err := tx.FiguresOfRows(of, figures.Late)
@@ -150,15 +133,7 @@ func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, req Req
 		return domain.SagaDrifts(driftWait, difference), nil
 	}
 	despite := slices.DeleteFunc(slices.Clone(s.Despite), func(condition string) bool { return !slices.Contains(missing, condition) })
-	return closedDespite(despite), c.store(tx, of, cut, req, figures, despite)
-}
-
-// closedDespite ends the saga of a close: without conditions that were waived it is partial.
-func closedDespite(waived []string) domain.SagaResult {
-	if len(waived) > 0 {
-		return domain.SagaDoneWithout(waived...)
-	}
-	return domain.SagaDone()
+	return domain.SagaDoneWithout(despite...), c.store(tx, of, cut, req, figures, despite)
 }
 
 // store appends the figures and the close, and saves the snapshot.
@@ -176,19 +151,19 @@ func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, req Request, 
 		FiguresHash: figures.FiguresHash(of.TenantID, of.PeriodKey, of.Snapshot, at), Lines: len(figures.Lines), Despite: despite, ChargesHash: chargesHash, Charges: len(figures.Charges)}
 	var list []events.Pending
 	for _, part := range figures.Parts(of.PeriodKey, of.Snapshot) {
-		p, err := req.event(c.NewID(), now, of.TenantID, events.PeriodFrozen, part)
+		p, err := req.Event(c.NewID(), now, of.TenantID, events.PeriodFrozen, part)
 		if err != nil {
 			return err
 		}
 		p.DedupeKey = events.KeyPeriod(of.PeriodKey, of.Snapshot, "frozen/"+strconv.Itoa(part.Part))
 		list = append(list, p)
 	}
-	p, err := req.event(c.NewID(), now, of.TenantID, events.PeriodClosed, closed)
+	p, err := req.Event(c.NewID(), now, of.TenantID, events.PeriodClosed, closed)
 	if err != nil {
 		return err
 	}
 	p.DedupeKey = events.KeyPeriod(of.PeriodKey, of.Snapshot, "closed")
-	positions, err := appendAll(tx, append(list, p)...)
+	positions, err := AppendAll(tx, append(list, p)...)
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,12 @@ func readReconciliation(key string) (r reconciliation, err error) {
 	return r, nil
 }
 
+// ReconcileFlip starts the reconciliation of the closed periods of a tenant, or of all if it is Nil, after a flip to a rebuild's generation, or back.
+func ReconcileFlip(tx SagaStarter, id, tenant uuid.UUID, flip int, rebuild uuid.UUID) error {
+	_, err := startReconcile(tx, id, tenant, reconciliation{flip: flip, rebuild: rebuild})
+	return err
+}
+
 // startReconcile starts the reconciliation of the closed periods of a tenant, or of all if it is Nil.
 func startReconcile(tx SagaStarter, id, tenant uuid.UUID, r reconciliation) (started bool, err error) {
 	_, started, err = tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaReconcile, TenantID: tenant, Key: r.key(), FirstStep: stepReconcile})
@@ -86,7 +92,7 @@ func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, of reconciliation) erro
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	req, now := serviceRequest(), c.now()
+	req, now := ServiceRequest(), c.now()
 	var rebuild *uuid.UUID
 	if of.rebuild != uuid.Nil {
 		rebuild = &of.rebuild
@@ -95,7 +101,7 @@ func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, of reconciliation) erro
 	for i := range lines {
 		l := &lines[i]
 		id := c.NewID()
-		p, err := req.event(id, now, tenant, events.AdjustmentProposed, events.ProposedAdjustment{AdjustmentID: id, PeriodKey: l.PeriodKey, Snapshot: l.Snapshot,
+		p, err := req.Event(id, now, tenant, events.AdjustmentProposed, events.ProposedAdjustment{AdjustmentID: id, PeriodKey: l.PeriodKey, Snapshot: l.Snapshot,
 			Feature: l.Feature, SubscriptionID: l.SubscriptionID, Kind: events.RebuiltFigure, Amount: l.Amount.String(), EventCount: l.EventCount, Flip: of.flip, RebuildID: rebuild})
 		if err != nil {
 			return err
@@ -105,6 +111,6 @@ func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, of reconciliation) erro
 			Kind: events.RebuiltFigure, Amount: l.Amount, EventCount: l.EventCount, RebuildID: rebuild}
 		list = append(list, p)
 	}
-	_, err = appendAll(tx, list...)
+	_, err = AppendAll(tx, list...)
 	return err
 }

@@ -37,7 +37,7 @@ func (s *Schedule) look(ctx context.Context) (failed error) {
 			return errors.Join(failed, err)
 		}
 		for _, d := range due {
-			req := serviceRequest()
+			req := ServiceRequest()
 			req.By.CorrelationID = s.Periods.NewID() // the trace of the close and its pushes
 			_, err := s.Periods.Close(ctx, req, ClosePeriod{TenantID: d.TenantID, PeriodKey: d.PeriodKey, Scheduled: true, Seen: d.Snapshot,
 				Reason: "closeAfterHours of the tenant"})

@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -95,7 +96,7 @@ type storedClose struct {
 
 func (c *Periods) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-func (c *Periods) changeOf(ctx context.Context, tenant uuid.UUID) transaction[PeriodTx] {
+func (c *Periods) changeOf(ctx context.Context, tenant uuid.UUID) Transaction[PeriodTx] {
 	return func(decide func(PeriodTx) error) error { return c.Store.ChangePeriods(ctx, tenant, decide) }
 }
 
@@ -107,14 +108,14 @@ func (c *Periods) Close(ctx context.Context, req Request, in ClosePeriod) (Reque
 	}
 	for i, condition := range in.Despite {
 		if !slices.Contains(domain.Waivable(), condition) {
-			return RequestedClose{}, refuse("despite_invalid", "/despite/"+strconv.Itoa(i), "a close can be despite %q", domain.Waivable())
+			return RequestedClose{}, domain.Refuse("despite_invalid", "/despite/"+strconv.Itoa(i), "a close can be despite %q", domain.Waivable())
 		}
 	}
 	in.Despite = slices.Compact(slices.Sorted(slices.Values(in.Despite)))
 	if in.Despite == nil {
 		in.Despite = []string{}
 	}
-	answer, err := change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (storedClose, error) {
+	answer, err := Change(c.changeOf(ctx, in.TenantID), req, func(tx PeriodTx) (storedClose, error) {
 		closed, err := c.requestClose(tx, &req, in)
 		return storedClose{closed, closed.Known}, err
 	})
@@ -127,7 +128,7 @@ func (c *Periods) Close(ctx context.Context, req Request, in ClosePeriod) (Reque
 }
 
 func (c *Periods) requestClose(tx PeriodTx, req *Request, in ClosePeriod) (RequestedClose, error) {
-	tenant, err := loadTenant(tx, in.TenantID)
+	tenant, err := LoadTenant(tx, in.TenantID)
 	if err != nil {
 		return RequestedClose{}, err
 	}
@@ -166,8 +167,8 @@ func (c *Periods) startClose(tx PeriodTx, in ClosePeriod, snapshot int) (*domain
 	return saga, err
 }
 
-// beginClose closes an open period of a tenant that ends.
-func (c *Periods) beginClose(tx PeriodTx, req *Request, in ClosePeriod, snapshot int, now time.Time) error {
+// BeginClose closes an open period of a tenant that ends.
+func (c *Periods) BeginClose(tx PeriodTx, req *Request, in ClosePeriod, snapshot int, now time.Time) error {
 	if _, err := c.cut(tx, req, in, snapshot, now); err != nil {
 		return err
 	}
@@ -189,13 +190,13 @@ func (c *Periods) firstCut(tx PeriodTx, req *Request, in ClosePeriod, snapshot i
 
 // cut appends the request to close a period, whose position is the cut.
 func (c *Periods) cut(tx PeriodTx, req *Request, in ClosePeriod, snapshot int, now time.Time) (events.Position, error) {
-	p, err := req.event(c.NewID(), now, in.TenantID, events.PeriodCloseRequested, events.CloseRequested{
+	p, err := req.Event(c.NewID(), now, in.TenantID, events.PeriodCloseRequested, events.CloseRequested{
 		PeriodKey: in.PeriodKey, Snapshot: snapshot, Early: in.Early, Despite: in.Despite, Reason: in.Reason, Scheduled: in.Scheduled})
 	if err != nil {
 		return events.Position{}, err
 	}
 	p.DedupeKey = events.KeyPeriod(in.PeriodKey, snapshot, "close")
-	at, err := appendOne(tx, p)
+	at, err := AppendOne(tx, p)
 	if err != nil {
 		return events.Position{}, err
 	}
@@ -218,8 +219,8 @@ func (c *Periods) Reopen(ctx context.Context, req Request, tenant uuid.UUID, per
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return ReopenedPeriod{}, refusal
 	}
-	return change(c.changeOf(ctx, tenant), req, func(tx PeriodTx) (ReopenedPeriod, error) {
-		if _, err := changeable(tx, tenant); err != nil {
+	return Change(c.changeOf(ctx, tenant), req, func(tx PeriodTx) (ReopenedPeriod, error) {
+		if _, err := Changeable(tx, tenant); err != nil {
 			return ReopenedPeriod{}, err
 		}
 		if refusal := domain.CheckPeriodKey(periodKey); refusal != nil && periodKey != domain.PeriodLifetime {
@@ -234,13 +235,13 @@ func (c *Periods) Reopen(ctx context.Context, req Request, tenant uuid.UUID, per
 		if refusal != nil {
 			return ReopenedPeriod{}, refusal
 		}
-		return c.reopen(tx, &req, tenant, periodKey, snapshot, reason)
+		return c.ReopenSnapshot(tx, &req, tenant, periodKey, snapshot, reason)
 	})
 }
 
-// reopen appends the reopening of a snapshot, which voids its pending adjustments.
-func (c *Periods) reopen(tx PeriodTx, req *Request, tenant uuid.UUID, periodKey string, snapshot int, reason string) (ReopenedPeriod, error) {
-	all := events.AdjustmentScope{PeriodKey: periodKey, UpTo: events.Position{Number: wholeLog}}
+// ReopenSnapshot appends the reopening of a snapshot, which voids its pending adjustments.
+func (c *Periods) ReopenSnapshot(tx PeriodTx, req *Request, tenant uuid.UUID, periodKey string, snapshot int, reason string) (ReopenedPeriod, error) {
+	all := events.AdjustmentScope{PeriodKey: periodKey, UpTo: events.Position{Number: math.MaxInt64}}
 	answer := ReopenedPeriod{TenantID: tenant, PeriodKey: periodKey, State: domain.StateOpen, Snapshot: snapshot}
 	var err error
 	if answer.Voided, _, err = tx.PendingAdjustments(tenant, snapshot, all); err != nil {
@@ -250,13 +251,13 @@ func (c *Periods) reopen(tx PeriodTx, req *Request, tenant uuid.UUID, periodKey 
 		return answer, err
 	}
 	now := c.now()
-	p, err := req.event(c.NewID(), now, tenant, events.PeriodReopened, events.ReopenedPeriod{PeriodKey: periodKey, Snapshot: snapshot, Reason: reason, Voided: answer.Voided})
+	p, err := req.Event(c.NewID(), now, tenant, events.PeriodReopened, events.ReopenedPeriod{PeriodKey: periodKey, Snapshot: snapshot, Reason: reason, Voided: answer.Voided})
 	if err != nil {
 		return answer, err
 	}
 	p.DedupeKey = events.KeyPeriod(periodKey, snapshot, "reopen")
 	p.Decided = &events.AdjustmentChange{State: events.AdjustmentVoid, Reason: "the period was reopened", Scope: &all, Snapshot: snapshot}
-	if answer.Position, err = appendOne(tx, p); err != nil {
+	if answer.Position, err = AppendOne(tx, p); err != nil {
 		return answer, err
 	}
 	return answer, tx.SavePeriodChange(tenant, domain.PeriodChange{Position: answer.Position.Number, PeriodKey: periodKey, Snapshot: snapshot, Change: domain.PeriodReopened}, now)

@@ -19,13 +19,13 @@ const (
 // PutPlan defines or changes a plan. Existing subscriptions keep their snapshots.
 func (c *Catalogue) PutPlan(ctx context.Context, req Request, p domain.Plan) (domain.Plan, bool, error) {
 	if !domain.IsKey(p.Key) {
-		return p, false, refuse("plan_key_invalid", "/key", "a plan's key matches %s", domain.KeyForm)
+		return p, false, domain.Refuse("plan_key_invalid", "/key", "a plan's key matches %s", domain.KeyForm)
 	}
 	if err := checkName(p.Name); err != nil {
 		return p, false, err
 	}
 	if len(p.Entitlements) > maxEntitlements {
-		return p, false, refuse("entitlements_invalid", "/entitlements", "a plan holds at most %d entitlements", maxEntitlements)
+		return p, false, domain.Refuse("entitlements_invalid", "/entitlements", "a plan holds at most %d entitlements", maxEntitlements)
 	}
 	return define(ctx, c, req, events.PlanDefined, func(tx CatalogueTx) (*domain.Plan, error) { return tx.Plan(p.Key) },
 		func(tx CatalogueTx, _ *domain.Plan) (domain.Plan, any, error) {
@@ -44,7 +44,7 @@ func checkEntitlements(tx CatalogueTx, list []domain.Entitlement) error {
 			return err
 		}
 		if f == nil || slices.Contains(seen, e.Feature) {
-			return refuse("entitlements_invalid", at+"/feature", "each entitlement names a feature that is defined, once")
+			return domain.Refuse("entitlements_invalid", at+"/feature", "each entitlement names a feature that is defined, once")
 		}
 		seen = append(seen, e.Feature)
 		if err := checkEntitlement(e, f, at); err != nil {
@@ -61,17 +61,17 @@ func checkEntitlements(tx CatalogueTx, list []domain.Entitlement) error {
 func checkPriceOf(tx CatalogueTx, e *domain.Entitlement, f *domain.Feature, at string) error {
 	switch {
 	case e.Price == "" && e.ChargeTrial:
-		return refuse("charge_trial_invalid", at+"/chargeTrial", "chargeTrial needs a price")
+		return domain.Refuse("charge_trial_invalid", at+"/chargeTrial", "chargeTrial needs a price")
 	case e.Price == "":
 		return nil
 	case !domain.IsKey(e.Price):
-		return refuse("price_invalid", at+"/price", "the key of a price matches %s", domain.KeyForm)
+		return domain.Refuse("price_invalid", at+"/price", "the key of a price matches %s", domain.KeyForm)
 	case f.Type == domain.FeatureBoolean:
-		return refuse("price_invalid", at+"/price", "a BOOLEAN feature counts no amount: it has no price")
+		return domain.Refuse("price_invalid", at+"/price", "a BOOLEAN feature counts no amount: it has no price")
 	}
 	known, err := tx.Price(e.Price)
 	if err == nil && known == nil {
-		err = refuse("price_not_found", at+"/price", "no such price; define it with PUT /prices/{key}")
+		err = domain.Refuse("price_not_found", at+"/price", "no such price; define it with PUT /prices/{key}")
 	}
 	return err
 }
@@ -80,10 +80,10 @@ func checkPriceOf(tx CatalogueTx, e *domain.Entitlement, f *domain.Feature, at s
 // feature they have no meaning: they are stored as sent, without defaults.
 func checkEntitlement(e *domain.Entitlement, f *domain.Feature, at string) error {
 	if f.Type == domain.FeatureBoolean && e.Limit != nil {
-		return refuse("entitlements_invalid", at+"/limit", "a BOOLEAN feature is granted or not: its limit is null, or left out")
+		return domain.Refuse("entitlements_invalid", at+"/limit", "a BOOLEAN feature is granted or not: its limit is null, or left out")
 	}
 	if e.Limit != nil && (*e.Limit < 0 || *e.Limit > maxLimit) {
-		return refuse("limit_invalid", at+"/limit", "limit must be null or 0 to %d", int64(maxLimit))
+		return domain.Refuse("limit_invalid", at+"/limit", "limit must be null or 0 to %d", int64(maxLimit))
 	}
 	whole := *e
 	byDefault(&whole.LimitBehavior, domain.LimitSoft)
@@ -92,16 +92,16 @@ func checkEntitlement(e *domain.Entitlement, f *domain.Feature, at string) error
 	if f.Type != domain.FeatureBoolean {
 		*e = whole
 	}
-	if err := oneOf(whole.LimitBehavior, "entitlements_invalid", at+"/limitBehavior", domain.LimitHard, domain.LimitSoft); err != nil {
+	if err := OneOf(whole.LimitBehavior, "entitlements_invalid", at+"/limitBehavior", domain.LimitHard, domain.LimitSoft); err != nil {
 		return err
 	}
-	if err := oneOf(whole.ResetPeriod, "entitlements_invalid", at+"/resetPeriod", domain.ResetMonthly, domain.ResetAnnually, domain.ResetNever); err != nil {
+	if err := OneOf(whole.ResetPeriod, "entitlements_invalid", at+"/resetPeriod", domain.ResetMonthly, domain.ResetAnnually, domain.ResetNever); err != nil {
 		return err
 	}
 	if whole.OnIngest == domain.OnIngestEnforce && (f.Type != domain.FeatureQuota || whole.LimitBehavior != domain.LimitHard || whole.Limit == nil) {
-		return refuse("entitlements_invalid", at+"/onIngest", "enforce needs a QUOTA feature with a limit and limitBehavior HARD; record counts usage above a limit, too")
+		return domain.Refuse("entitlements_invalid", at+"/onIngest", "enforce needs a QUOTA feature with a limit and limitBehavior HARD; record counts usage above a limit, too")
 	}
-	return oneOf(whole.OnIngest, "entitlements_invalid", at+"/onIngest", domain.OnIngestRecord, domain.OnIngestEnforce)
+	return OneOf(whole.OnIngest, "entitlements_invalid", at+"/onIngest", domain.OnIngestRecord, domain.OnIngestEnforce)
 }
 
 func byDefault(field *string, value string) {

@@ -28,29 +28,29 @@ func (c *Catalogue) PutPrice(ctx context.Context, req Request, p domain.Price) (
 // CheckPrice refuses a price that has a member which its model does not use: it would be ignored.
 func CheckPrice(p *domain.Price) error {
 	if !domain.IsKey(p.Key) {
-		return refuse("price_key_invalid", "/key", "a price's key matches %s", domain.KeyForm)
+		return domain.Refuse("price_key_invalid", "/key", "a price's key matches %s", domain.KeyForm)
 	}
 	if err := checkName(p.Name); err != nil {
 		return err
 	}
 	if !domain.IsCurrency(p.Currency) {
-		return refuse("currency_invalid", "/currency", "%q is no currency of ISO 4217 in upper case, e.g. EUR", p.Currency)
+		return domain.Refuse("currency_invalid", "/currency", "%q is no currency of ISO 4217 in upper case, e.g. EUR", p.Currency)
 	}
-	if err := oneOf(p.Model, "model_invalid", "/model", domain.PriceFlat, domain.PricePerUnit, domain.PricePackage, domain.PriceGraduated, domain.PriceVolume); err != nil {
+	if err := OneOf(p.Model, "model_invalid", "/model", domain.PriceFlat, domain.PricePerUnit, domain.PricePackage, domain.PriceGraduated, domain.PriceVolume); err != nil {
 		return err
 	}
 	tiered := p.Model == domain.PriceGraduated || p.Model == domain.PriceVolume
 	switch {
 	case tiered && p.MicroUnits != nil:
-		return refuse("micro_units_invalid", "/microUnits", "a %s price has microUnits in its tiers only", p.Model)
+		return domain.Refuse("micro_units_invalid", "/microUnits", "a %s price has microUnits in its tiers only", p.Model)
 	case !tiered && p.MicroUnits == nil:
-		return refuse("micro_units_invalid", "/microUnits", "a %s price needs microUnits", p.Model)
+		return domain.Refuse("micro_units_invalid", "/microUnits", "a %s price needs microUnits", p.Model)
 	case !tiered && len(p.Tiers) > 0:
-		return refuse("tiers_invalid", "/tiers", "a %s price has no tiers", p.Model)
+		return domain.Refuse("tiers_invalid", "/tiers", "a %s price has no tiers", p.Model)
 	case p.Model != domain.PricePackage && p.PackageSize != 0:
-		return refuse("package_size_invalid", "/packageSize", "a %s price has no packages", p.Model)
+		return domain.Refuse("package_size_invalid", "/packageSize", "a %s price has no packages", p.Model)
 	case p.Model == domain.PricePackage && (p.PackageSize < 1 || p.PackageSize > maxLimit):
-		return refuse("package_size_invalid", "/packageSize", "a package has 1 to %d units", int64(maxLimit))
+		return domain.Refuse("package_size_invalid", "/packageSize", "a package has 1 to %d units", int64(maxLimit))
 	}
 	if tiered {
 		return checkTiers(p.Tiers)
@@ -60,7 +60,7 @@ func CheckPrice(p *domain.Price) error {
 
 func checkMicroUnits(n int64, at string) error {
 	if n < 0 || n > domain.MaxMicroUnits {
-		return refuse("micro_units_invalid", at, "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
+		return domain.Refuse("micro_units_invalid", at, "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
 	}
 	return nil
 }
@@ -68,20 +68,20 @@ func checkMicroUnits(n int64, at string) error {
 // checkTiers requires that the bounds rise and that only the last tier has none, so that each unit lies in one tier.
 func checkTiers(tiers []events.PriceTier) error {
 	if len(tiers) == 0 || len(tiers) > domain.MaxPriceTiers {
-		return refuse("tiers_invalid", "/tiers", "the price needs 1 to %d tiers", domain.MaxPriceTiers)
+		return domain.Refuse("tiers_invalid", "/tiers", "the price needs 1 to %d tiers", domain.MaxPriceTiers)
 	}
 	below := int64(0)
 	for i := range tiers {
 		t, at, last := &tiers[i], "/tiers/"+strconv.Itoa(i), i == len(tiers)-1
 		switch {
 		case last && t.UpTo != nil:
-			return refuse("up_to_invalid", at+"/upTo", "the last tier holds all further units: its upTo is null")
+			return domain.Refuse("up_to_invalid", at+"/upTo", "the last tier holds all further units: its upTo is null")
 		case !last && t.UpTo == nil:
-			return refuse("up_to_invalid", at+"/upTo", "only the last tier has no upTo")
+			return domain.Refuse("up_to_invalid", at+"/upTo", "only the last tier has no upTo")
 		case !last && (*t.UpTo <= below || *t.UpTo > maxLimit):
-			return refuse("up_to_invalid", at+"/upTo", "upTo is above that of the tier before, and at most %d", int64(maxLimit))
+			return domain.Refuse("up_to_invalid", at+"/upTo", "upTo is above that of the tier before, and at most %d", int64(maxLimit))
 		case t.FlatMicroUnits < 0 || t.FlatMicroUnits > domain.MaxMicroUnits:
-			return refuse("flat_micro_units_invalid", at+"/flatMicroUnits", "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
+			return domain.Refuse("flat_micro_units_invalid", at+"/flatMicroUnits", "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
 		}
 		if err := checkMicroUnits(t.MicroUnits, at+"/microUnits"); err != nil {
 			return err

@@ -126,7 +126,7 @@ func (c *Pushes) resolve(ctx context.Context, list []domain.Push, counted bool) 
 // recordComparison saves a comparison; a difference is an event.
 func (c *Pushes) recordComparison(ctx context.Context, w domain.PushWindow, total, delivered *big.Int) error {
 	difference := new(big.Int).Sub(total, delivered)
-	req := serviceRequest()
+	req := ServiceRequest()
 	if difference.Sign() != 0 {
 		c.Logger.ErrorContext(ctx, "the provider's total differs from the delivered amounts", "customer", w.Customer, "event", w.Event, "month", w.Month,
 			"total", total, "delivered", delivered, "difference", difference)
@@ -135,7 +135,7 @@ func (c *Pushes) recordComparison(ctx context.Context, w domain.PushWindow, tota
 		if err := tx.SaveComparison(w, total, delivered); err != nil || difference.Sign() == 0 {
 			return err
 		}
-		_, err := appendEvent(tx, &req, c.NewID(), c.now(), w.TenantID, events.PushCompared, events.ComparedPushes{Provider: w.Provider, Customer: w.Customer,
+		_, err := AppendEvent(tx, &req, c.NewID(), c.now(), w.TenantID, events.PushCompared, events.ComparedPushes{Provider: w.Provider, Customer: w.Customer,
 			Feature: w.Feature, PeriodKey: w.Month, Total: total.String(), Delivered: delivered.String(), Difference: difference.String()})
 		return err
 	})

@@ -54,7 +54,7 @@ type pushStarter interface {
 
 // startPush starts the saga that pushes what is due of a closed period, if the tenant has billing. The number makes its key unique; 0: the snapshot does.
 func startPush(tx pushStarter, newID func() uuid.UUID, of domain.Closing, origin string, number int64) error {
-	t, err := loadTenant(tx, of.TenantID)
+	t, err := LoadTenant(tx, of.TenantID)
 	if err != nil || t.Billing == nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (c *Pushes) runPush(ctx context.Context, s *domain.Saga) (domain.SagaResult
 	}
 	billed := false
 	err = c.Store.ChangePushes(ctx, of.TenantID, func(tx PushTx) error {
-		t, err := loadTenant(tx, of.TenantID)
+		t, err := LoadTenant(tx, of.TenantID)
 		if billed = err == nil && t.Billing != nil; !billed {
 			return err
 		}
@@ -227,7 +227,7 @@ func (c *Pushes) conclude(ctx context.Context, of *domain.Push, resolution strin
 	if err != nil {
 		return err
 	}
-	req := followUp(closed)
+	req := FollowUp(closed)
 	return c.Store.ChangePushes(ctx, of.TenantID, func(tx PushTx) error {
 		p, now, err := tx.Push(of.ID)
 		if err != nil || p == nil {
@@ -243,8 +243,8 @@ func (c *Pushes) conclude(ctx context.Context, of *domain.Push, resolution strin
 
 func failureOf(p *domain.Push) string { return "failed/" + strconv.Itoa(p.Failures) }
 
-// startPushes starts the sagas of the snapshots whose adjustments a decision at a position approved.
-func startPushes(tx pushStarter, newID func() uuid.UUID, of []domain.Closing, at events.Position) error {
+// StartPushes starts the sagas of the snapshots whose adjustments a decision at a position approved.
+func StartPushes(tx pushStarter, newID func() uuid.UUID, of []domain.Closing, at events.Position) error {
 	for _, c := range of {
 		if err := startPush(tx, newID, c, pushOfAdjustment, at.Number); err != nil {
 			return err

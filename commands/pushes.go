@@ -103,7 +103,7 @@ func (c *Pushes) wake() {
 	}
 }
 
-func (c *Pushes) changeOf(ctx context.Context, tenant uuid.UUID) transaction[PushTx] {
+func (c *Pushes) changeOf(ctx context.Context, tenant uuid.UUID) Transaction[PushTx] {
 	return func(decide func(PushTx) error) error { return c.Store.ChangePushes(ctx, tenant, decide) }
 }
 
@@ -114,26 +114,26 @@ var customerForm = regexp.MustCompile(`^[!-~]{1,255}$`)
 // of them exists, and so are stored pushes that were never sent. A credit stays with the customer that was charged.
 func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, to *events.Billing) (domain.Tenant, error) {
 	if to != nil {
-		if err := oneOf(to.Provider, "provider_invalid", "/provider", events.ProviderStripe); err != nil {
+		if err := OneOf(to.Provider, "provider_invalid", "/provider", events.ProviderStripe); err != nil {
 			return domain.Tenant{}, err
 		}
 		if !customerForm.MatchString(to.Customer) {
-			return domain.Tenant{}, refuse("customer_invalid", "/customer", "customer must be 1 to 255 printable ASCII characters without space, e.g. cus_NffrFeUfNV2Hib")
+			return domain.Tenant{}, domain.Refuse("customer_invalid", "/customer", "customer must be 1 to 255 printable ASCII characters without space, e.g. cus_NffrFeUfNV2Hib")
 		}
 	}
-	changed, err := change(c.changeOf(ctx, tenant), req, func(tx PushTx) (domain.Tenant, error) {
-		t, err := changeable(tx, tenant)
+	changed, err := Change(c.changeOf(ctx, tenant), req, func(tx PushTx) (domain.Tenant, error) {
+		t, err := Changeable(tx, tenant)
 		if err != nil {
 			return domain.Tenant{}, err
 		}
 		if to != nil && t.Mode == domain.ModeTest {
-			return domain.Tenant{}, refuseTest("", "it gets no billing customer, and nothing of it is pushed")
+			return domain.Tenant{}, RefuseTest("", "it gets no billing customer, and nothing of it is pushed")
 		}
 		before := *t
 		if t.Billing = to; t.SameBilling(&before) {
 			return before, nil
 		}
-		at, err := appendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t)
+		at, err := AppendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t)
 		if err != nil || to == nil {
 			return *t, err
 		}
@@ -160,7 +160,7 @@ func (c *Pushes) SetBilling(ctx context.Context, req Request, tenant uuid.UUID, 
 // Retry lets a push be sent again at once. The table keeps the last reason and actor.
 func (c *Pushes) Retry(ctx context.Context, req Request, id uuid.UUID, reason string) (domain.Push, error) {
 	return c.operate(ctx, req, id, reason, "retried", func(tx PushTx, p *domain.Push, actor string, now time.Time) error {
-		t, err := loadTenant(tx, p.TenantID)
+		t, err := LoadTenant(tx, p.TenantID)
 		if err != nil {
 			return err
 		}
@@ -231,14 +231,14 @@ func (c *Pushes) operate(ctx context.Context, req Request, id uuid.UUID, reason,
 	}
 	known, err := c.Store.UpdatePush(ctx, id, func(*domain.Push, time.Time) bool { return false })
 	if err != nil || known == nil {
-		return domain.Push{}, orRefuse(err, "push_not_found", "", "no such push")
+		return domain.Push{}, OrRefuse(err, "push_not_found", "", "no such push")
 	}
-	actor := req.By.actor()
+	actor := req.By.ActsAs()
 	by, done := actor.Type+"/"+actor.ID, false
-	push, err := change(c.changeOf(ctx, known.TenantID), req, func(tx PushTx) (domain.Push, error) {
+	push, err := Change(c.changeOf(ctx, known.TenantID), req, func(tx PushTx) (domain.Push, error) {
 		p, now, err := tx.Push(id)
 		if err != nil || p == nil {
-			return domain.Push{}, orRefuse(err, "push_not_found", "", "no such push")
+			return domain.Push{}, OrRefuse(err, "push_not_found", "", "no such push")
 		}
 		before := *p
 		if err := decide(tx, p, by, now); err != nil {
@@ -275,20 +275,20 @@ func (c *Pushes) savePush(tx PushTx, req *Request, before, p *domain.Push, resol
 }
 
 func (c *Pushes) recordPush(tx PushTx, req *Request, p *domain.Push, subject events.Subject, end string, payload any) error {
-	e, err := req.event(c.NewID(), c.now(), p.TenantID, subject, payload)
+	e, err := req.Event(c.NewID(), c.now(), p.TenantID, subject, payload)
 	if err != nil {
 		return err
 	}
 	e.DedupeKey = events.KeyPush(p.ID, end)
-	_, err = appendOne(tx, e)
+	_, err = AppendOne(tx, e)
 	return err
 }
 
 // Reconcile requests a comparison of the provider's totals with the delivered amounts.
 func (c *Pushes) Reconcile(ctx context.Context, req Request) (domain.Saga, error) {
-	saga, err := change(c.changeOf(ctx, events.Platform), req, func(tx PushTx) (domain.Saga, error) {
+	saga, err := Change(c.changeOf(ctx, events.Platform), req, func(tx PushTx) (domain.Saga, error) {
 		if billed, err := tx.Billed(); err != nil || !billed {
-			return domain.Saga{}, orRefuse(err, "billing_not_configured", "", "no tenant has billing, and no amount was pushed; set it: PUT /tenants/{tenantId}/billing")
+			return domain.Saga{}, OrRefuse(err, "billing_not_configured", "", "no tenant has billing, and no amount was pushed; set it: PUT /tenants/{tenantId}/billing")
 		}
 		id := c.NewID()
 		s, _, err := tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaBillingCompare, Key: "request/" + id.String(), FirstStep: stepCompare, Deadline: compareDeadline})

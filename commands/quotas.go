@@ -56,7 +56,7 @@ func (c *Quotas) Admit(by Caller) error { return c.Log.Admit(by.TenantID) }
 func (c *Quotas) Consume(ctx context.Context, by Caller, list []domain.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {
 	submitted := make([]Submitted, len(list))
 	now := c.Now()
-	by.Actor = by.actor()
+	by.Actor = by.ActsAs()
 	for i := range list {
 		c.submit(&submitted[i], &by, &list[i], now)
 	}
@@ -86,7 +86,7 @@ type granted struct {
 
 // request submits quota requests that are granted together, and returns their events.
 func (c *Quotas) request(ctx context.Context, by *Caller, submitted []Submitted, at func(i int) string) ([]granted, error) {
-	submitted[0].Quota.Together, submitted[0].Admission = len(submitted), by.Admission.orNil()
+	submitted[0].Quota.Together, submitted[0].Admission = len(submitted), by.Admission.OrNil()
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
 		return nil, err
@@ -134,9 +134,9 @@ func refusalOf(s *Submitted, p *Placement) *domain.Error {
 		return p.Refusal
 	case Conflict:
 		if s.Subject == events.ReservationHeld {
-			return refuse("reservation_conflict", "/reservationId", "reservationId was first used for another feature or amount, at %s; that reservation stays. Use a reservationId of its own for another request", p.Position)
+			return domain.Refuse("reservation_conflict", "/reservationId", "reservationId was first used for another feature or amount, at %s; that reservation stays. Use a reservationId of its own for another request", p.Position)
 		}
-		return refuse("payload_conflict", "/eventId", "eventId was first used with another payload, at %s; the first one stays. Use an eventId of its own for another request", p.Position)
+		return domain.Refuse("payload_conflict", "/eventId", "eventId was first used with another payload, at %s; the first one stays. Use an eventId of its own for another request", p.Position)
 	}
 	return nil
 }

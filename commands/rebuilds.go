@@ -85,7 +85,7 @@ type StartRebuild struct {
 // maxWorkers is the number of partitions.
 const maxWorkers = 32
 
-func (c *Rebuilds) changeOf(ctx context.Context, projection string) transaction[RebuildTx] {
+func (c *Rebuilds) changeOf(ctx context.Context, projection string) Transaction[RebuildTx] {
 	return func(decide func(RebuildTx) error) error { return c.Store.ChangeRebuilds(ctx, projection, decide) }
 }
 
@@ -97,10 +97,10 @@ func (c *Rebuilds) Start(ctx context.Context, req Request, in StartRebuild) (dom
 	if err != nil {
 		return domain.Rebuild{}, err
 	}
-	return change(c.changeOf(ctx, r.Projection), req, func(tx RebuildTx) (domain.Rebuild, error) {
+	return Change(c.changeOf(ctx, r.Projection), req, func(tx RebuildTx) (domain.Rebuild, error) {
 		if in.TenantID != uuid.Nil {
 			if t, err := tx.Tenant(in.TenantID); err != nil || t == nil {
-				return r, orRefuse(err, "tenant_not_found", "/tenantId", "no such tenant")
+				return r, OrRefuse(err, "tenant_not_found", "/tenantId", "no such tenant")
 			}
 		}
 		open, err := tx.Rebuilds(r.Projection)
@@ -109,7 +109,7 @@ func (c *Rebuilds) Start(ctx context.Context, req Request, in StartRebuild) (dom
 		}
 		for i := range open {
 			if open[i].Purpose == r.Purpose && open[i].Overlaps(&r) {
-				return r, refuse("rebuild_in_progress", "", "rebuild %s of %s is %s and has figures in common with this one; promote or abandon it first", open[i].ID, r.Projection, open[i].State)
+				return r, domain.Refuse("rebuild_in_progress", "", "rebuild %s of %s is %s and has figures in common with this one; promote or abandon it first", open[i].ID, r.Projection, open[i].State)
 			}
 		}
 		if in.Verify { // compare the live rows with their own fold version: differences from another version are no drift
@@ -127,7 +127,7 @@ func (c *Rebuilds) Start(ctx context.Context, req Request, in StartRebuild) (dom
 		if r.TenantID != uuid.Nil {
 			said.TenantID = &r.TenantID
 		}
-		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.RebuildRequested, said)
+		_, err = AppendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.RebuildRequested, said)
 		return r, err
 	})
 }
@@ -136,19 +136,19 @@ func (c *Rebuilds) Start(ctx context.Context, req Request, in StartRebuild) (dom
 func (c *Rebuilds) planned(in StartRebuild) (domain.Rebuild, error) {
 	p := c.projection(in.Projection)
 	if p == nil {
-		return domain.Rebuild{}, refuse("projection_not_found", "", "there is no projection %.64q", in.Projection)
+		return domain.Rebuild{}, domain.Refuse("projection_not_found", "", "there is no projection %.64q", in.Projection)
 	}
 	if refusal := domain.CheckReason(in.Reason); refusal != nil {
 		return domain.Rebuild{}, refusal
 	}
 	if in.PeriodKey != "" && !p.ByPeriod {
-		return domain.Rebuild{}, refuse("scope_invalid", "/periodKey", "%s cannot be rebuilt for one period", p.Name)
+		return domain.Rebuild{}, domain.Refuse("scope_invalid", "/periodKey", "%s cannot be rebuilt for one period", p.Name)
 	}
 	if refusal := domain.CheckUsagePeriod(in.PeriodKey); in.PeriodKey != "" && refusal != nil {
 		return domain.Rebuild{}, refusal
 	}
 	if in.Workers < 0 || in.Workers > maxWorkers {
-		return domain.Rebuild{}, refuse("workers_invalid", "/workers", "workers must be 1 to %d", maxWorkers)
+		return domain.Rebuild{}, domain.Refuse("workers_invalid", "/workers", "workers must be 1 to %d", maxWorkers)
 	}
 	if in.Workers == 0 {
 		in.Workers = max(1, min(runtime.GOMAXPROCS(0)/2, maxWorkers))
@@ -209,7 +209,7 @@ func changedSince(now *domain.Current) *domain.Error {
 	if now.Closed != nil && *now.Closed > 0 {
 		sum += fmt.Sprintf(", %d of closed periods", *now.Closed)
 	}
-	refusal := refuse("state_changed", "", "the difference is not the one that was shown: now %d keys differ%s", *now.Keys, sum)
+	refusal := domain.Refuse("state_changed", "", "the difference is not the one that was shown: now %d keys differ%s", *now.Keys, sum)
 	refusal.Current = now
 	return refusal
 }
@@ -286,7 +286,7 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 	_, err := c.apply(ctx, req, id, "the live rows were compared with the log",
 		func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
 			if r.State != domain.RebuildReady {
-				return 0, refuse("rebuild_not_ready", "", "the rebuild is %s", r.State) // another worker finished it first, or it was abandoned
+				return 0, domain.Refuse("rebuild_not_ready", "", "the rebuild is %s", r.State) // another worker finished it first, or it was abandoned
 			}
 			if err := stillOf(tx, r); err != nil {
 				return 0, err
@@ -294,7 +294,7 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 			r.Differs = &differs
 			repair := r.Repair && differs > 0
 			said := events.Verified{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Differs: differs, Repaired: repair}
-			if _, err := appendEvent(tx, &req, c.NewID(), c.now(), events.Platform, events.ProjectionVerified, said); err != nil {
+			if _, err := AppendEvent(tx, &req, c.NewID(), c.now(), events.Platform, events.ProjectionVerified, said); err != nil {
 				return 0, err
 			}
 			if !repair {
@@ -310,7 +310,7 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 func stillOf(tx RebuildTx, r *domain.Rebuild) error {
 	version, err := liveFold(tx, r)
 	if err == nil && version != r.FoldVersion {
-		err = refuse("scope_changed", "", "the live generation was folded by %s when the verify began and by %s now; verify again", r.FoldVersion, version)
+		err = domain.Refuse("scope_changed", "", "the live generation was folded by %s when the verify began and by %s now; verify again", r.FoldVersion, version)
 	}
 	return err
 }
@@ -345,9 +345,9 @@ func (c *Rebuilds) decide(ctx context.Context, req Request, id uuid.UUID, reason
 func (c *Rebuilds) apply(ctx context.Context, req Request, id uuid.UUID, reason string, do decision) (domain.Rebuild, error) {
 	known, err := c.Store.Rebuild(ctx, id)
 	if err != nil || known == nil {
-		return domain.Rebuild{}, orRefuse(err, "rebuild_not_found", "", "no such rebuild")
+		return domain.Rebuild{}, OrRefuse(err, "rebuild_not_found", "", "no such rebuild")
 	}
-	return change(c.changeOf(ctx, known.Projection), req, func(tx RebuildTx) (domain.Rebuild, error) {
+	return Change(c.changeOf(ctx, known.Projection), req, func(tx RebuildTx) (domain.Rebuild, error) {
 		r, err := tx.Rebuild(id)
 		if err != nil {
 			return domain.Rebuild{}, err
@@ -357,7 +357,7 @@ func (c *Rebuilds) apply(ctx context.Context, req Request, id uuid.UUID, reason 
 			return *r, err
 		}
 		if flips := subject == events.RebuildPromoted || subject == events.RebuildRolledBack; flips && c.byPeriod(r.Projection) {
-			if _, err := startReconcile(tx, c.NewID(), r.TenantID, reconciliation{flip: r.Flip, rebuild: r.ID}); err != nil {
+			if err := ReconcileFlip(tx, c.NewID(), r.TenantID, r.Flip, r.ID); err != nil {
 				return *r, err
 			}
 		}
@@ -366,7 +366,7 @@ func (c *Rebuilds) apply(ctx context.Context, req Request, id uuid.UUID, reason 
 		if err := tx.SaveRebuild(*r); err != nil {
 			return *r, err
 		}
-		_, err = appendEvent(tx, &req, c.NewID(), now, events.Platform, subject,
+		_, err = AppendEvent(tx, &req, c.NewID(), now, events.Platform, subject,
 			events.RebuildStep{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Flip: r.Flip, Reason: reason})
 		return *r, err
 	})

@@ -114,7 +114,7 @@ func (a *Accounts) reconcile(ctx context.Context, req Request, tenant uuid.UUID,
 		return result, false, err
 	}
 	in := func(decide func(AccountTx) error) error { return a.Store.ChangeAccounts(ctx, tenant, decide) }
-	result, err = change(in, req, func(tx AccountTx) (Reconciliation, error) {
+	result, err = Change(in, req, func(tx AccountTx) (Reconciliation, error) {
 		result := Reconciliation{TenantID: tenant}
 		epoch, err := tx.Epoch(tenant)
 		if err != nil {
@@ -214,7 +214,7 @@ func (a *Accounts) repairs(req Request, of *domain.Tenant, rows, sums map[domain
 			}
 			id := a.NewID()
 			repairs = append(repairs, events.Pending{EventID: id, Subject: events.AccountReconciled, TenantID: of.ID, DedupeKey: events.KeyEvent(id),
-				CorrelationID: req.By.CorrelationID, Actor: req.By.actor(), OccurredAt: now, Payload: payload, Residency: of.DataResidency, Account: change})
+				CorrelationID: req.By.CorrelationID, Actor: req.By.ActsAs(), OccurredAt: now, Payload: payload, Residency: of.DataResidency, Account: change})
 		}
 	}
 	return repairs

@@ -102,7 +102,7 @@ type Replays struct {
 func (c *Replays) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
 // changeOf returns the transaction of a change; cursors as in ReplayStore.
-func (c *Replays) changeOf(ctx context.Context, cursors bool) transaction[ReplayTx] {
+func (c *Replays) changeOf(ctx context.Context, cursors bool) Transaction[ReplayTx] {
 	return func(decide func(ReplayTx) error) error { return c.Store.ChangeReplays(ctx, cursors, decide) }
 }
 
@@ -133,10 +133,10 @@ func (c *Replays) Range(ctx context.Context, req Request, in ReplayRange) (Repla
 	if in.TenantID != uuid.Nil {
 		r.TenantID = &in.TenantID
 	}
-	return change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+	return Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		if r.TenantID != nil {
 			if t, err := tx.Tenant(in.TenantID); err != nil || t == nil {
-				return r, orRefuse(err, "tenant_not_found", "/tenantId", "no such tenant")
+				return r, OrRefuse(err, "tenant_not_found", "/tenantId", "no such tenant")
 			}
 		}
 		var err error
@@ -151,7 +151,7 @@ func (c *Replays) Range(ctx context.Context, req Request, in ReplayRange) (Repla
 		for _, u := range r.Units {
 			said.Stretches = append(said.Stretches, events.ReplayStep{Partition: u.Partition, From: u.First, To: u.UpTo})
 		}
-		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
+		_, err = AppendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
 		return r, err
 	})
 }
@@ -160,19 +160,19 @@ func (in *ReplayRange) check() *domain.Error {
 	topic, known := events.TopicOf(in.Topic)
 	switch {
 	case !known || topic.Outside():
-		return refuse("topic_invalid", "/topic", "there is no topic %.64q that the log is published to", in.Topic)
+		return domain.Refuse("topic_invalid", "/topic", "there is no topic %.64q that the log is published to", in.Topic)
 	case (in.From == nil) != (in.To == nil):
-		return refuse("range_invalid", "/from", "from and to go together")
+		return domain.Refuse("range_invalid", "/from", "from and to go together")
 	case in.From == nil && in.FromTime.IsZero():
-		return refuse("range_invalid", "/from", "give the range: from and to, or fromTime and toTime")
+		return domain.Refuse("range_invalid", "/from", "give the range: from and to, or fromTime and toTime")
 	case in.From != nil && (!in.FromTime.IsZero() || !in.ToTime.IsZero()):
-		return refuse("range_invalid", "/fromTime", "a range is of positions or of times, not of both")
+		return domain.Refuse("range_invalid", "/fromTime", "a range is of positions or of times, not of both")
 	case in.From != nil && (in.From.Partition != in.To.Partition || in.From.Number < 1 || in.To.Number < in.From.Number):
-		return refuse("range_invalid", "/to", "from and to are of one partition, and to is not before from")
+		return domain.Refuse("range_invalid", "/to", "from and to are of one partition, and to is not before from")
 	case in.From == nil && !in.ToTime.IsZero() && !in.ToTime.After(in.FromTime):
-		return refuse("range_invalid", "/toTime", "toTime is after fromTime")
+		return domain.Refuse("range_invalid", "/toTime", "toTime is after fromTime")
 	case in.From != nil && in.TenantID != uuid.Nil && events.PartitionOf(in.TenantID) != in.From.Partition:
-		return refuse("range_invalid", "/tenantId", "the tenant lives in partition %d", events.PartitionOf(in.TenantID))
+		return domain.Refuse("range_invalid", "/tenantId", "the tenant lives in partition %d", events.PartitionOf(in.TenantID))
 	}
 	return domain.CheckReason(in.Reason)
 }
@@ -193,7 +193,7 @@ func (in *ReplayRange) units(tx ReplayTx) ([]ReplayUnit, error) {
 	if in.From != nil {
 		published := cursors[in.From.Partition].Position
 		if in.From.Number > published {
-			return nil, refuse("range_invalid", "/from", "%s is not published yet: the relay is at %d", in.From, published)
+			return nil, domain.Refuse("range_invalid", "/from", "%s is not published yet: the relay is at %d", in.From, published)
 		}
 		return []ReplayUnit{{Partition: in.From.Partition, First: in.From.Number, Cursor: in.From.Number - 1, UpTo: min(in.To.Number, published)}}, nil
 	}

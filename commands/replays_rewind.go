@@ -48,11 +48,11 @@ func (c *Replays) Rewind(ctx context.Context, req Request, in Rewind) (Replay, e
 // check validates the target; at is its time, if it is a time.
 func (in *Rewind) check() (at time.Time, refusal *domain.Error) {
 	if in.Consumer != "" && consumedTopic(in.Consumer) == 0 {
-		return at, refuse("consumer_not_found", "/consumer", "no consumer %.64q reads a topic", in.Consumer)
+		return at, domain.Refuse("consumer_not_found", "/consumer", "no consumer %.64q reads a topic", in.Consumer)
 	}
 	if len(in.Positions) > 0 {
 		if in.To != "" {
-			return at, refuse("to_invalid", "/to", "a rewind goes to a place or to positions, not to both")
+			return at, domain.Refuse("to_invalid", "/to", "a rewind goes to a place or to positions, not to both")
 		}
 		in.To = rewindToPositions
 		return at, checkPositions(in.Positions)
@@ -65,7 +65,7 @@ func (in *Rewind) check() (at time.Time, refusal *domain.Error) {
 	}
 	at, fault := domain.ParseTime(in.To)
 	if fault != nil {
-		return at, refuse("to_invalid", "/to", "to is consumers (the relay's only), start, or a time such as 2026-05-01T00:00:00Z; else give positions")
+		return at, domain.Refuse("to_invalid", "/to", "to is consumers (the relay's only), start, or a time such as 2026-05-01T00:00:00Z; else give positions")
 	}
 	return at, nil
 }
@@ -74,7 +74,7 @@ func checkPositions(positions []events.Position) *domain.Error {
 	var seen [events.Partitions]bool
 	for _, p := range positions {
 		if p.Number < 1 || seen[p.Partition] {
-			return refuse("positions_invalid", "/positions", "positions begin at 1, and each partition has one at most")
+			return domain.Refuse("positions_invalid", "/positions", "positions begin at 1, and each partition has one at most")
 		}
 		seen[p.Partition] = true
 	}
@@ -94,7 +94,7 @@ func consumedTopic(group string) events.Topic {
 func (c *Replays) rewindRelay(ctx context.Context, req Request, in Rewind, at time.Time) (Replay, error) {
 	r := c.begin(events.ReplayRelay, in.Reason)
 	r.Target, r.State, r.EndedAt = in.To, ReplayDone, &r.CreatedAt
-	return change(c.changeOf(ctx, true), req, func(tx ReplayTx) (Replay, error) {
+	return Change(c.changeOf(ctx, true), req, func(tx ReplayTx) (Replay, error) {
 		steps, err := in.relaySteps(tx, at)
 		if err != nil {
 			return r, err
@@ -111,7 +111,7 @@ func (c *Replays) rewindRelay(ctx context.Context, req Request, in Rewind, at ti
 			return r, err
 		}
 		said := events.Rewind{ReplayID: r.ID, Kind: r.Kind, Steps: steps, Reason: r.Reason}
-		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.Rewound, said)
+		_, err = AppendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.Rewound, said)
 		return r, err
 	})
 }
@@ -134,7 +134,7 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 		}
 		for _, p := range in.Positions {
 			if p.Number-1 > cursors[p.Partition].Position {
-				return nil, refuse("rewind_forward", "/positions", "%s is ahead of the relay, which is at %d: the records between would not be published", p, cursors[p.Partition].Position)
+				return nil, domain.Refuse("rewind_forward", "/positions", "%s is ahead of the relay, which is at %d: the records between would not be published", p, cursors[p.Partition].Position)
 			}
 			to[p.Partition] = p.Number - 1
 		}
@@ -157,7 +157,7 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 func (c *Replays) rewindConsumer(ctx context.Context, req Request, in Rewind, at time.Time) (Replay, error) {
 	r := c.begin(events.ReplayConsumer, in.Reason)
 	r.Consumer, r.Topic, r.Target = in.Consumer, consumedTopic(in.Consumer).Name(), in.To
-	return change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+	return Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		var err error
 		if r.Units, err = in.consumerUnits(tx, at); err != nil {
 			return r, err
@@ -166,7 +166,7 @@ func (c *Replays) rewindConsumer(ctx context.Context, req Request, in Rewind, at
 			return r, err
 		}
 		said := events.Replay{Kind: r.Kind, Consumer: r.Consumer, To: r.Target, Positions: in.Positions, Reason: r.Reason}
-		_, err = appendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
+		_, err = AppendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
 		return r, err
 	})
 }
@@ -177,13 +177,13 @@ func (c *Replays) rewindConsumer(ctx context.Context, req Request, in Rewind, at
 func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error) {
 	if in.To == rewindToPositions {
 		if consumedTopic(in.Consumer).Outside() {
-			return nil, refuse("positions_invalid", "/positions", "the topic of %s has no positions of the log; give a time, or start", in.Consumer)
+			return nil, domain.Refuse("positions_invalid", "/positions", "the topic of %s has no positions of the log; give a time, or start", in.Consumer)
 		}
 		var units []ReplayUnit
 		for _, p := range in.Positions {
 			recorded, ok, err := tx.RecordedAt(p)
 			if err != nil || !ok {
-				return nil, orRefuse(err, "positions_invalid", "/positions", p.String()+" is not in the log")
+				return nil, OrRefuse(err, "positions_invalid", "/positions", p.String()+" is not in the log")
 			}
 			units = append(units, ReplayUnit{Partition: p.Partition, First: recorded.UnixMilli()})
 		}
@@ -224,7 +224,7 @@ func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.Replay
 // Fail ends a replay that failed, with the records that all its units have published.
 func (c *Replays) Fail(ctx context.Context, id uuid.UUID, topic, failure string) error {
 	req := relayRequest()
-	_, err := change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+	_, err := Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		records, err := tx.ReplayRecords(id)
 		if err != nil {
 			return Replay{}, err
@@ -242,7 +242,7 @@ func relayRequest() Request {
 
 func (c *Replays) end(ctx context.Context, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
 	req := relayRequest()
-	_, err := change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+	_, err := Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		return Replay{}, c.endIn(tx, &req, id, state, failure, units, subject, said)
 	})
 	return err
@@ -253,14 +253,14 @@ func (c *Replays) endIn(tx ReplayTx, req *Request, id uuid.UUID, state, failure 
 	if ended, err := tx.EndReplay(id, state, failure, now, units); err != nil || !ended {
 		return err
 	}
-	_, err := appendEvent(tx, req, c.NewID(), now, events.Platform, subject, said)
+	_, err := AppendEvent(tx, req, c.NewID(), now, events.Platform, subject, said)
 	return err
 }
 
 // EndRanges ends the ranges that are completely published.
 func (c *Replays) EndRanges(ctx context.Context) error {
 	req := relayRequest()
-	_, err := change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+	_, err := Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		ranges, err := tx.PublishedRanges()
 		for i := 0; i < len(ranges) && err == nil; i++ {
 			r, records := &ranges[i], int64(0)

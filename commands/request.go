@@ -24,7 +24,8 @@ type Caller struct {
 	Via string
 }
 
-func (c *Caller) actor() events.Actor {
+// ActsAs returns the actor of the caller's events.
+func (c *Caller) ActsAs() events.Actor {
 	if c.Actor.Type != "" {
 		return c.Actor
 	}
@@ -50,13 +51,13 @@ type Request struct {
 	Reason string
 }
 
-// key returns the key of the request's answer. It contains the API key's id, so that
+// Key returns the key of the request's answer. It contains the API key's id, so that
 // the holders of different API keys never share an answer.
-func (r *Request) key() string { return r.By.KeyID.String() + "/" + r.Idempotency.Key }
+func (r *Request) Key() string { return r.By.KeyID.String() + "/" + r.Idempotency.Key }
 
-// event makes an event of a tenant. With an Idempotency-Key, the log stores only one
+// Event makes an event of a tenant. With an Idempotency-Key, the log stores only one
 // event for the request.
-func (r *Request) event(id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Pending, error) {
+func (r *Request) Event(id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Pending, error) {
 	body, err := codec.EncodePayload(subject, payload)
 	if err != nil {
 		return events.Pending{}, err
@@ -64,10 +65,22 @@ func (r *Request) event(id uuid.UUID, at time.Time, tenant uuid.UUID, subject ev
 	body = codec.WithReason(subject, body, r.Reason)
 	key := events.KeyEvent(id)
 	if r.Idempotency.Key != "" {
-		key = events.KeyCommand(r.key())
+		key = events.KeyCommand(r.Key())
 	}
 	return events.Pending{
 		EventID: id, Subject: subject, TenantID: tenant, DedupeKey: key,
-		CorrelationID: r.By.CorrelationID, CausationID: r.Cause, Actor: r.By.actor(), OccurredAt: at, Payload: body,
+		CorrelationID: r.By.CorrelationID, CausationID: r.Cause, Actor: r.By.ActsAs(), OccurredAt: at, Payload: body,
 	}, nil
+}
+
+// ServiceRequest is the request of a saga.
+func ServiceRequest() Request {
+	return Request{By: Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-sagas"}}}
+}
+
+// FollowUp is the request of a saga whose events continue the trace of another event.
+func FollowUp(of events.TracedEvent) Request {
+	req := ServiceRequest()
+	req.By.CorrelationID, req.Cause = of.Trace, of.EventID
+	return req
 }

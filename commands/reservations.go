@@ -72,7 +72,7 @@ type Committed struct {
 // made before: their states are the present ones.
 func (c *Quotas) Hold(ctx context.Context, by Caller, list []domain.Holding, at func(i int) string) (answers []Reserved, known int, err error) {
 	submitted := make([]Submitted, len(list))
-	by.Actor = by.actor()
+	by.Actor = by.ActsAs()
 	for i := range list {
 		r := &list[i]
 		c.prepare(&submitted[i], &by, events.ReservationHeld, events.KeyHold(r.ReservationID),
@@ -141,7 +141,7 @@ func (c *Quotas) ended(ctx context.Context, by *Caller, id string) (state string
 // Commit records usage of at most the held amount, and releases the rest. known is 1 if it was recorded before.
 func (c *Quotas) Commit(ctx context.Context, by Caller, r *domain.Commitment) (answer Committed, known int, err error) {
 	submitted := make([]Submitted, 1)
-	by.Actor = by.actor()
+	by.Actor = by.ActsAs()
 	s := &submitted[0]
 	c.prepare(s, &by, events.UsageAdmitted, events.KeyUsage(r.EventID), domain.LedgerRequest{
 		Kind: domain.Commit, Feature: r.Feature, Amount: r.Amount, ReservationID: r.ReservationID, EventID: r.EventID, Overage: r.Overage})
@@ -172,7 +172,7 @@ func ofOne(int) string { return "" }
 // Extend holds an amount for a time from now, if that is longer than before.
 func (c *Quotas) Extend(ctx context.Context, by Caller, feature, id string, lasts time.Duration) (Reserved, error) {
 	submitted := make([]Submitted, 1)
-	by.Actor = by.actor()
+	by.Actor = by.ActsAs()
 	c.prepare(&submitted[0], &by, events.ReservationExtended, "", domain.LedgerRequest{Kind: domain.Extend, Feature: feature, ReservationID: id, Lasts: lasts})
 	recorded, err := c.request(ctx, &by, submitted, ofOne)
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *Quotas) Extend(ctx context.Context, by Caller, feature, id string, last
 // Release ends a reservation without usage. A repetition gets the same answer.
 func (c *Quotas) Release(ctx context.Context, by Caller, feature, id string) (Reserved, error) {
 	submitted := make([]Submitted, 1)
-	by.Actor = by.actor()
+	by.Actor = by.ActsAs()
 	c.prepare(&submitted[0], &by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{Kind: domain.Release, Feature: feature, ReservationID: id})
 	recorded, err := c.request(ctx, &by, submitted, ofOne)
 	if err != nil {

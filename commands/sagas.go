@@ -72,12 +72,12 @@ func (c *Sagas) Retry(ctx context.Context, req Request, id uuid.UUID, reason str
 	}
 	in := func(decide func(SagaTx) error) error { return c.Store.ChangeSagas(ctx, decide) }
 	retried := false
-	saga, err := change(in, req, func(tx SagaTx) (domain.Saga, error) {
+	saga, err := Change(in, req, func(tx SagaTx) (domain.Saga, error) {
 		s, err := tx.Saga(id)
 		if err != nil || s == nil {
-			return domain.Saga{}, orRefuse(err, "saga_not_found", "", "no such saga")
+			return domain.Saga{}, OrRefuse(err, "saga_not_found", "", "no such saga")
 		}
-		actor := req.By.actor()
+		actor := req.By.ActsAs()
 		if refusal := s.Retry(reason, actor.Type+"/"+actor.ID, despite); refusal != nil {
 			return *s, refusal
 		}
@@ -105,7 +105,7 @@ func (c *Sagas) checkDespite(kind string, despite []string) error {
 	}
 	for i, condition := range despite {
 		if !slices.Contains(allowed, condition) {
-			return refuse("despite_invalid", "/despite", "despite[%d] is no condition that a saga of the kind %s can waive; it has %q", i, kind, allowed)
+			return domain.Refuse("despite_invalid", "/despite", "despite[%d] is no condition that a saga of the kind %s can waive; it has %q", i, kind, allowed)
 		}
 	}
 	return nil

@@ -26,7 +26,7 @@ type ChangeSubscription struct {
 }
 
 func checkStatus(status string) error {
-	return oneOf(status, "status_invalid", "/status", domain.SubscriptionActive, domain.SubscriptionTrialing,
+	return OneOf(status, "status_invalid", "/status", domain.SubscriptionActive, domain.SubscriptionTrialing,
 		domain.SubscriptionPastDue, domain.SubscriptionCancelled, domain.SubscriptionExpired)
 }
 
@@ -40,14 +40,14 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req Request, tenant 
 	if s.StartsAt = s.CreatedAt; in.StartsAt != nil {
 		s.StartsAt = in.StartsAt.UTC()
 	}
-	return change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (domain.Subscription, error) {
-		if _, err := changeable(tx, tenant); err != nil {
+	return Change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (domain.Subscription, error) {
+		if _, err := Changeable(tx, tenant); err != nil {
 			return s, err
 		}
 		if err := snapshot(tx, &s); err != nil {
 			return s, err
 		}
-		return s, c.save(tx, &req, &s, events.SubscriptionCreated)
+		return s, c.SaveSubscription(tx, &req, &s, events.SubscriptionCreated)
 	})
 }
 
@@ -59,14 +59,14 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 		}
 	}
 	if in.Prices != nil {
-		if err := oneOf(*in.Prices, "prices_invalid", "/prices", PricesCurrent); err != nil {
+		if err := OneOf(*in.Prices, "prices_invalid", "/prices", PricesCurrent); err != nil {
 			return domain.Subscription{}, err
 		}
 	}
-	return change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (domain.Subscription, error) {
+	return Change(c.changing(ctx, tenant), req, func(tx CatalogueTx) (domain.Subscription, error) {
 		s, err := tx.Subscription(id)
 		if err == nil && (s == nil || s.TenantID != tenant) {
-			err = refuse("subscription_not_found", "", "no such subscription")
+			err = domain.Refuse("subscription_not_found", "", "no such subscription")
 		}
 		if err != nil {
 			return domain.Subscription{}, err
@@ -80,7 +80,7 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 		if in.Plan == nil && !moved && (in.Status == nil || *in.Status == s.Status) {
 			return *s, nil
 		}
-		if err := refuseOffboarding(tx, tenant); err != nil {
+		if err := RefuseOffboarding(tx, tenant); err != nil {
 			return *s, err
 		}
 		set(&s.Status, in.Status)
@@ -90,7 +90,7 @@ func (c *Catalogue) ChangeSubscription(ctx context.Context, req Request, tenant,
 				return *s, err
 			}
 		}
-		return *s, c.save(tx, &req, s, events.SubscriptionChanged)
+		return *s, c.SaveSubscription(tx, &req, s, events.SubscriptionChanged)
 	})
 }
 
@@ -101,7 +101,7 @@ func snapshot(tx CatalogueTx, s *domain.Subscription) error {
 		return err
 	}
 	if plan == nil {
-		return refuse("plan_not_found", "/plan", "no such plan; define it with PUT /plans/{key}")
+		return domain.Refuse("plan_not_found", "/plan", "no such plan; define it with PUT /plans/{key}")
 	}
 	s.Entitlements = make([]domain.Grant, 0, len(plan.Entitlements))
 	for _, e := range plan.Entitlements {
@@ -110,7 +110,7 @@ func snapshot(tx CatalogueTx, s *domain.Subscription) error {
 			return err
 		}
 		if f == nil {
-			return refuse("entitlements_invalid", "/plan", "the plan names a feature that is not defined")
+			return domain.Refuse("entitlements_invalid", "/plan", "the plan names a feature that is not defined")
 		}
 		s.Entitlements = append(s.Entitlements, domain.Grant{Entitlement: e, Type: f.Type, Unit: f.Unit})
 	}
@@ -130,7 +130,7 @@ func movePrices(tx CatalogueTx, grants []domain.Grant) (moved bool, err error) {
 			return false, err
 		}
 		if p == nil {
-			return false, refuse("price_not_found", "/plan", "the plan names the price %s, which is not defined", g.Price)
+			return false, domain.Refuse("price_not_found", "/plan", "the plan names the price %s, which is not defined", g.Price)
 		}
 		moved = moved || p.Version != g.PriceVersion
 		g.PriceVersion = p.Version
@@ -138,14 +138,14 @@ func movePrices(tx CatalogueTx, grants []domain.Grant) (moved bool, err error) {
 	return moved, nil
 }
 
-// save records a change of a subscription. The tenant has at most one that accepts usage.
-func (c *Catalogue) save(tx CatalogueTx, req *Request, s *domain.Subscription, subject events.Subject) error {
+// SaveSubscription records a change of a subscription. The tenant has at most one that accepts usage.
+func (c *Catalogue) SaveSubscription(tx CatalogueTx, req *Request, s *domain.Subscription, subject events.Subject) error {
 	inForce, err := tx.InForce(s.TenantID)
 	if err != nil {
 		return err
 	}
 	if s.AcceptsUsage() && inForce != nil && inForce.ID != s.ID {
-		return refuse("subscription_exists", "/status", "the tenant has an %s subscription (%s); end it first", inForce.Status, inForce.ID)
+		return domain.Refuse("subscription_exists", "/status", "the tenant has an %s subscription (%s); end it first", inForce.Status, inForce.ID)
 	}
 	_, err = c.record(tx, req, s.TenantID, subject, events.Subscription(*s))
 	return err

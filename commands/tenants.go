@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -69,50 +68,45 @@ func checkTenant(t *domain.Tenant) error {
 	if err := checkName(t.Name); err != nil {
 		return err
 	}
-	if err := oneOf(t.Class, "class_invalid", "/class", TenantClasses()...); err != nil {
+	if err := OneOf(t.Class, "class_invalid", "/class", TenantClasses()...); err != nil {
 		return err
 	}
 	if !events.IsResidency(t.DataResidency) {
-		return refuse("data_residency_invalid", "/dataResidency", "dataResidency must match ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1")
+		return domain.Refuse("data_residency_invalid", "/dataResidency", "dataResidency must match ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1")
 	}
-	if err := oneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended); err != nil {
+	if err := OneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended); err != nil {
 		return err
 	}
-	if err := oneOf(t.Mode, "mode_invalid", "/mode", domain.ModeLive, domain.ModeTest); err != nil {
+	if err := OneOf(t.Mode, "mode_invalid", "/mode", domain.ModeLive, domain.ModeTest); err != nil {
 		return err
 	}
 	if err := checkExternalIDs(t.ExternalIDs); err != nil {
 		return err
 	}
-	if err := oneOf(t.LateUsage, "late_usage_invalid", "/lateUsage", events.LateUsageReject, events.LateUsageAdjust); err != nil {
+	if err := OneOf(t.LateUsage, "late_usage_invalid", "/lateUsage", events.LateUsageReject, events.LateUsageAdjust); err != nil {
 		return err
 	}
 	if h := t.CloseAfterHours; h != nil && (*h < 1 || *h > MaxCloseAfterHours) {
-		return refuse("close_after_hours_invalid", "/closeAfterHours", "closeAfterHours must be 1 to %d hours after the end of a period, or null", MaxCloseAfterHours)
+		return domain.Refuse("close_after_hours_invalid", "/closeAfterHours", "closeAfterHours must be 1 to %d hours after the end of a period, or null", MaxCloseAfterHours)
 	}
 	if t.CloseAfterHours != nil && t.Mode == domain.ModeTest {
-		return refuseTest("/closeAfterHours", "its periods are closed by request only")
+		return RefuseTest("/closeAfterHours", "its periods are closed by request only")
 	}
 	return checkMetadata(t.Metadata)
-}
-
-// refuseTest refuses to bill a test tenant.
-func refuseTest(pointer, instead string) error {
-	return refuse("tenant_is_test", pointer, "the tenant is a test tenant, which is not billed: %s. Create a live tenant for usage to bill", instead)
 }
 
 func checkExternalIDs(ids []string) error {
 	const code = "external_ids_invalid"
 	if len(ids) > MaxExternalIDs {
-		return refuse(code, "/externalIds", "externalIds has %d ids: at most %d are possible", len(ids), MaxExternalIDs)
+		return domain.Refuse(code, "/externalIds", "externalIds has %d ids: at most %d are possible", len(ids), MaxExternalIDs)
 	}
 	for i, id := range ids {
 		at := "/externalIds/" + strconv.Itoa(i)
 		if !IsExternalID(id) {
-			return refuse(code, at, "an external id has 1 to 255 printable ASCII characters without space ('!' to '~')")
+			return domain.Refuse(code, at, "an external id has 1 to 255 printable ASCII characters without space ('!' to '~')")
 		}
 		if slices.Contains(ids[:i], id) {
-			return refuse(code, at, "the external id %s is listed twice", id)
+			return domain.Refuse(code, at, "the external id %s is listed twice", id)
 		}
 	}
 	return nil
@@ -121,14 +115,14 @@ func checkExternalIDs(ids []string) error {
 func checkMetadata(metadata map[string]string) error {
 	const code = "metadata_invalid"
 	if len(metadata) > MaxMetadataKeys {
-		return refuse(code, "/metadata", "metadata has %d keys: at most %d are possible", len(metadata), MaxMetadataKeys)
+		return domain.Refuse(code, "/metadata", "metadata has %d keys: at most %d are possible", len(metadata), MaxMetadataKeys)
 	}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
 		if !isText(key, MaxMetadataKey) || key == "" {
-			return refuse(code, "/metadata", "a key of metadata has 1 to %d characters of text without control characters", MaxMetadataKey)
+			return domain.Refuse(code, "/metadata", "a key of metadata has 1 to %d characters of text without control characters", MaxMetadataKey)
 		}
 		if !isText(metadata[key], MaxMetadataValue) {
-			return refuse(code, "/metadata", "the value of %s must be a string of at most %d characters without control characters", strconv.Quote(key), MaxMetadataValue)
+			return domain.Refuse(code, "/metadata", "the value of %s must be a string of at most %d characters without control characters", strconv.Quote(key), MaxMetadataValue)
 		}
 	}
 	return nil
@@ -147,8 +141,8 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 		return domain.Tenant{}, err
 	}
 	t.ExternalIDs = sortedIDs(t.ExternalIDs)
-	return change(c.changing(ctx, events.Platform), req, func(tx CatalogueTx) (domain.Tenant, error) {
-		if _, err := appendTenant(tx, &req, c.NewID(), c.now(), events.TenantCreated, &t); err != nil {
+	return Change(c.changing(ctx, events.Platform), req, func(tx CatalogueTx) (domain.Tenant, error) {
+		if _, err := AppendTenant(tx, &req, c.NewID(), c.now(), events.TenantCreated, &t); err != nil {
 			return t, err
 		}
 		return t, saveExternalIDs(tx, nil, &t)
@@ -157,8 +151,8 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req Request, in CreateTena
 
 // ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.
 func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
-	return change(c.changing(ctx, id), req, func(tx CatalogueTx) (domain.Tenant, error) {
-		t, err := changeable(tx, id)
+	return Change(c.changing(ctx, id), req, func(tx CatalogueTx) (domain.Tenant, error) {
+		t, err := Changeable(tx, id)
 		if err != nil {
 			return domain.Tenant{}, err
 		}
@@ -177,25 +171,11 @@ func (c *Catalogue) ChangeTenant(ctx context.Context, req Request, id uuid.UUID,
 		if t.ExternalIDs = sortedIDs(t.ExternalIDs); same(*t, before) {
 			return before, nil
 		}
-		if _, err := appendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t); err != nil {
+		if _, err := AppendTenant(tx, &req, c.NewID(), c.now(), events.TenantChanged, t); err != nil {
 			return *t, err
 		}
 		return *t, saveExternalIDs(tx, before.ExternalIDs, t)
 	})
-}
-
-// appendTenant appends an event of a tenant, under the data residency that the tenant has from here on.
-func appendTenant(tx Tx, req *Request, id uuid.UUID, at time.Time, subject events.Subject, t *domain.Tenant) (events.Position, error) {
-	p, err := req.event(id, at, t.ID, subject, events.Tenant(*t))
-	if err != nil {
-		return events.Position{}, err
-	}
-	p.Residency = t.DataResidency
-	positions, err := tx.Append(p)
-	if err != nil {
-		return events.Position{}, err
-	}
-	return positions[0], nil
 }
 
 // sortedIDs returns the ids in the order in which they are stored.
@@ -209,7 +189,7 @@ func saveExternalIDs(tx ExternalIDs, former []string, t *domain.Tenant) error {
 	}
 	taken, err := tx.SaveExternalIDs(t.ID, t.ExternalIDs)
 	if err == nil && taken != "" {
-		err = refuse("external_id_taken", "/externalIds", "the external id %s belongs to another tenant", taken)
+		err = domain.Refuse("external_id_taken", "/externalIds", "the external id %s belongs to another tenant", taken)
 	}
 	return err
 }
@@ -218,12 +198,4 @@ func set[T any](field, to *T) {
 	if to != nil {
 		*field = *to
 	}
-}
-
-func loadTenant(tx Tenants, id uuid.UUID) (*domain.Tenant, error) {
-	t, err := tx.Tenant(id)
-	if err == nil && t == nil {
-		err = refuse("tenant_not_found", "", "no such tenant")
-	}
-	return t, err
 }

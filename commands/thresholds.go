@@ -52,18 +52,18 @@ type NewThreshold struct {
 func (n *NewThreshold) check() error {
 	switch {
 	case (n.Percent == nil) == (n.Amount == nil):
-		return refuse("threshold_invalid", "", "a threshold has either percent or amount")
+		return domain.Refuse("threshold_invalid", "", "a threshold has either percent or amount")
 	case n.Percent != nil && (*n.Percent < 1 || *n.Percent > domain.MaxThresholdPercent):
-		return refuse("percent_invalid", "/percent", "percent must be an integer from 1 to %d", domain.MaxThresholdPercent)
+		return domain.Refuse("percent_invalid", "/percent", "percent must be an integer from 1 to %d", domain.MaxThresholdPercent)
 	case n.Amount != nil && (*n.Amount < 1 || *n.Amount > maxLimit):
-		return refuse("amount_invalid", "/amount", "amount must be an integer from 1 to %d", int64(maxLimit))
+		return domain.Refuse("amount_invalid", "/amount", "amount must be an integer from 1 to %d", int64(maxLimit))
 	}
 	return nil
 }
 
 func (c *Thresholds) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-func (c *Thresholds) changeOf(ctx context.Context, tenant uuid.UUID) transaction[ThresholdTx] {
+func (c *Thresholds) changeOf(ctx context.Context, tenant uuid.UUID) Transaction[ThresholdTx] {
 	return func(decide func(ThresholdTx) error) error { return c.Store.ChangeThresholds(ctx, tenant, decide) }
 }
 
@@ -72,7 +72,7 @@ func (c *Thresholds) Create(ctx context.Context, req Request, tenant uuid.UUID, 
 	if err := in.check(); err != nil {
 		return domain.Threshold{}, err
 	}
-	return change(c.changeOf(ctx, tenant), req, func(tx ThresholdTx) (domain.Threshold, error) {
+	return Change(c.changeOf(ctx, tenant), req, func(tx ThresholdTx) (domain.Threshold, error) {
 		t := domain.Threshold{TenantID: tenant}
 		set(&t.Feature, in.Feature)
 		set(&t.Percent, in.Percent)
@@ -82,14 +82,14 @@ func (c *Thresholds) Create(ctx context.Context, req Request, tenant uuid.UUID, 
 		}
 		t.ID, t.CreatedAt = c.NewID(), c.now()
 		var err error
-		t.Position, err = appendEvent(tx, &req, c.NewID(), t.CreatedAt, tenant, events.ThresholdChanged, t.Event(false))
+		t.Position, err = AppendEvent(tx, &req, c.NewID(), t.CreatedAt, tenant, events.ThresholdChanged, t.Event(false))
 		return t, err
 	})
 }
 
 // checkThreshold refuses a threshold that the tenant cannot have.
 func checkThreshold(tx ThresholdTx, t *domain.Threshold, ofOne bool) error {
-	if _, err := changeable(tx, t.TenantID); err != nil {
+	if _, err := Changeable(tx, t.TenantID); err != nil {
 		return err
 	}
 	if ofOne {
@@ -98,29 +98,29 @@ func checkThreshold(tx ThresholdTx, t *domain.Threshold, ofOne bool) error {
 		case err != nil:
 			return err
 		case f == nil:
-			return refuse("feature_not_found", "/feature", "no such feature; define it with PUT /features/{lookupKey}")
+			return domain.Refuse("feature_not_found", "/feature", "no such feature; define it with PUT /features/{lookupKey}")
 		case f.Type == domain.FeatureBoolean:
-			return refuse("not_entitled", "/feature", "%s is BOOLEAN: it is granted or not, and counts no usage", t.Feature)
+			return domain.Refuse("not_entitled", "/feature", "%s is BOOLEAN: it is granted or not, and counts no usage", t.Feature)
 		}
 	}
 	n, err := tx.CountThresholds(t.TenantID)
 	if err == nil && n >= domain.MaxThresholds {
-		err = refuse("thresholds_limit", "", "the tenant has %d thresholds, which is the limit; remove one first", n)
+		err = domain.Refuse("thresholds_limit", "", "the tenant has %d thresholds, which is the limit; remove one first", n)
 	}
 	return err
 }
 
 // Remove removes a threshold: usage that is counted behind crosses it no longer.
 func (c *Thresholds) Remove(ctx context.Context, req Request, tenant, id uuid.UUID) error {
-	_, err := change(c.changeOf(ctx, tenant), req, func(tx ThresholdTx) (none struct{}, err error) {
+	_, err := Change(c.changeOf(ctx, tenant), req, func(tx ThresholdTx) (none struct{}, err error) {
 		t, err := tx.Threshold(tenant, id)
 		if err != nil || t == nil {
-			return none, orRefuse(err, "threshold_not_found", "", "no such threshold")
+			return none, OrRefuse(err, "threshold_not_found", "", "no such threshold")
 		}
-		if _, err := changeable(tx, tenant); err != nil {
+		if _, err := Changeable(tx, tenant); err != nil {
 			return none, err
 		}
-		_, err = appendEvent(tx, &req, c.NewID(), c.now(), tenant, events.ThresholdChanged, t.Event(true))
+		_, err = AppendEvent(tx, &req, c.NewID(), c.now(), tenant, events.ThresholdChanged, t.Event(true))
 		return none, err
 	})
 	return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -101,7 +102,7 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 	b := ingested{items, make([]EventVerdict, len(items)), make([]*domain.Error, len(items)), make([]int, 0, len(items)), in, strict}
 	submitted := c.room(len(items)) // never grows: there are pointers into it
 	policy := c.policy(by)
-	by.Actor = by.actor()
+	by.Actor = by.ActsAs()
 	malformed := strict && slices.ContainsFunc(items, func(item domain.BatchItem) bool { return item.Err != nil })
 	for i := range items {
 		item := &items[i]
@@ -137,7 +138,7 @@ func (c *IngestUsage) do(ctx context.Context, by Caller, items []domain.BatchIte
 		}
 	}
 	if len(submitted) > 0 {
-		submitted[0].Admission = by.Admission.orNil()
+		submitted[0].Admission = by.Admission.OrNil()
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
@@ -162,7 +163,7 @@ func (c *IngestUsage) settle(by *Caller, b *ingested, places []Placement) error 
 			continue
 		}
 		if b.strict && places[n].Status == Absent && b.refusals[i] == nil {
-			b.refusals[i] = refuse(CodeBatchRefused, "", "not recorded, because another event of the batch is refused and the request prefers handling=strict")
+			b.refusals[i] = domain.Refuse(CodeBatchRefused, "", "not recorded, because another event of the batch is refused and the request prefers handling=strict")
 		}
 		if err := v.place(&places[n], b.refusals[i]); err != nil {
 			return err
@@ -263,7 +264,7 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 		return nil
 	case Refused:
 		if refusal == nil {
-			refusal = refuse("refused_before", "", "an earlier delivery of the same message was refused")
+			refusal = domain.Refuse("refused_before", "", "an earlier delivery of the same message was refused")
 		}
 		v.reject(refusal)
 	default:
@@ -312,9 +313,6 @@ func (c *IngestUsage) policy(by Caller) *policy {
 	return &policy{c: c, by: by, now: c.Now(), backfill: by.Has(ScopeUsageBackfill)}
 }
 
-// wholeLog is after every position: ingest decides on the present state.
-const wholeLog = int64(^uint64(0) >> 1)
-
 // check applies the validator's decision function. A cached acceptance is enough; a
 // refusal is confirmed against the tables before it is returned.
 func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error, error) {
@@ -342,7 +340,8 @@ func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error
 
 // accepts returns why the present history refuses usage; nil if it does not.
 func (p *policy) accepts(e *domain.UsageEvent) (refusal *domain.Error) {
-	_, p.grant, refusal = domain.Entitled(p.history.History, wholeLog, e.Feature, e.Timestamp)
+	const present = math.MaxInt64 // after every position
+	_, p.grant, refusal = domain.Entitled(p.history.History, present, e.Feature, e.Timestamp)
 	if refusal == nil && len(p.history.Changes) > 0 {
 		refusal = p.history.RefuseLate(domain.PeriodKey(p.grant.ResetPeriod, e.Timestamp))
 	}

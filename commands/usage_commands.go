@@ -19,7 +19,7 @@ import (
 // message, however often it is delivered.
 type UsageCommands struct {
 	Ingest  *IngestUsage
-	Tenants CatalogueReader
+	Tenants TenantReader
 	// Told is called with the class of a tenant, "" for messages without a known tenant, and its verdicts; nil: no call.
 	Told func(class string, verdicts []EventVerdict)
 	// Backlog, if set, makes Process fail while waiting exceeds bound, as HTTP ingest does.
@@ -92,7 +92,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 		return err
 	}
 	if tenant == nil {
-		unknown := refuse("tenant_not_found", "", "no such tenant: the header mp-tenant, else the key, must be a tenant's id")
+		unknown := domain.Refuse("tenant_not_found", "", "no such tenant: the header mp-tenant, else the key, must be a tenant's id")
 		for _, m := range g.messages {
 			m.refuse(unknown)
 		}
@@ -103,7 +103,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	var barred *domain.Error
 	if tenant.Status != domain.TenantActive {
 		by.Admission.Refusing = true // only refusals are recorded
-		barred = refuse("tenant_suspended", "", "the tenant is suspended")
+		barred = domain.Refuse("tenant_suspended", "", "the tenant is suspended")
 	}
 	bare := tenant.Status == domain.TenantArchived // its personal data may be erased: no more is recorded, not even a hash
 	if bare {

@@ -59,7 +59,6 @@ func (l *ledger) refused(t *testing.T) (list []events.RefusedUsage) {
 
 // directory is a catalogue that has only tenants.
 type directory struct {
-	CatalogueReader
 	tenants map[uuid.UUID]string // status
 	err     error
 }

@@ -114,7 +114,7 @@ const wholeMessage = -1
 func (m *message) decode() {
 	defer func() {
 		if p := recover(); p != nil {
-			m.refuse(refuse("message_unreadable", "", "reading the message failed: %.200v", p))
+			m.refuse(domain.Refuse("message_unreadable", "", "reading the message failed: %.200v", p))
 		}
 	}()
 	items, err := m.decodeValue()
@@ -132,7 +132,7 @@ func (m *message) decode() {
 
 func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 	if len(m.Value) > maxMessage {
-		return nil, refuse("body_too_large", "", "a message may have at most %d bytes", maxMessage)
+		return nil, domain.Refuse("body_too_large", "", "a message may have at most %d bytes", maxMessage)
 	}
 	items, err := m.decodeForm()
 	if err == nil {
@@ -140,7 +140,7 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 	}
 	fault, ok := err.(*domain.Error)
 	if !ok {
-		return nil, refuse("message_unreadable", "", "%.200v", err)
+		return nil, domain.Refuse("message_unreadable", "", "%.200v", err)
 	}
 	return nil, fault
 }
@@ -167,7 +167,7 @@ func (m *message) decodePlain() ([]domain.BatchItem, error) {
 		if items, err := domain.DecodeBatch(m.Value); err == nil {
 			return items, nil
 		}
-		return nil, refuse(fault.Code, "", "%s", fault.Message)
+		return nil, domain.Refuse(fault.Code, "", "%s", fault.Message)
 	}
 	body := m.Value
 	var members map[string]json.RawMessage

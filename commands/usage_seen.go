@@ -135,7 +135,7 @@ func (s *UsageSeen) write(tx Tx, tenant uuid.UUID, of *seenOfTenant, now time.Ti
 	second := now.Truncate(time.Second)
 	if d := of.duplicates; d.Count > 0 {
 		d.From = second
-		if _, err := appendEvent(tx, &req, s.NewID(), now, tenant, events.DuplicatesSeen, d); err != nil {
+		if _, err := AppendEvent(tx, &req, s.NewID(), now, tenant, events.DuplicatesSeen, d); err != nil {
 			return err
 		}
 	}
@@ -151,6 +151,6 @@ func (s *UsageSeen) write(tx Tx, tenant uuid.UUID, of *seenOfTenant, now time.Ti
 	slices.SortFunc(r.Groups, func(a, b events.RefusalGroup) int {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Feature, b.Feature))
 	})
-	_, err := appendEvent(tx, &req, s.NewID(), now, tenant, events.RefusalsSeen, r)
+	_, err := AppendEvent(tx, &req, s.NewID(), now, tenant, events.RefusalsSeen, r)
 	return err
 }

@@ -105,7 +105,7 @@ const MaxWebhookOverlap = 7 * 24 * time.Hour
 
 func (c *Webhooks) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-func (c *Webhooks) changeOf(ctx context.Context, tenant uuid.UUID) transaction[WebhookTx] {
+func (c *Webhooks) changeOf(ctx context.Context, tenant uuid.UUID) Transaction[WebhookTx] {
 	return func(decide func(WebhookTx) error) error { return c.Store.ChangeWebhooks(ctx, tenant, decide) }
 }
 
@@ -135,7 +135,7 @@ func (c *Webhooks) apply(req *Request, w *domain.Webhook, in *ChangeWebhook) err
 		w.Events = sorted
 	}
 	if in.Status != nil {
-		if err := oneOf(*in.Status, "status_invalid", "/status", events.WebhookEnabled, events.WebhookDisabled); err != nil {
+		if err := OneOf(*in.Status, "status_invalid", "/status", events.WebhookEnabled, events.WebhookDisabled); err != nil {
 			return err
 		}
 		if w.Status != *in.Status {
@@ -153,7 +153,7 @@ func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, ur
 		return CreatedWebhook{}, err
 	}
 	return c.issue(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (created CreatedWebhook, err error) {
-		if _, err = changeable(tx, tenant); err != nil {
+		if _, err = Changeable(tx, tenant); err != nil {
 			return created, err
 		}
 		n, err := tx.CountWebhooks(tenant)
@@ -161,7 +161,7 @@ func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, ur
 			return created, err
 		}
 		if n >= domain.MaxWebhooks {
-			return created, refuse("webhooks_limit", "", "the tenant has %d webhooks, which is the limit; remove one first", n)
+			return created, domain.Refuse("webhooks_limit", "", "the tenant has %d webhooks, which is the limit; remove one first", n)
 		}
 		w.ID, w.Secrets, w.CreatedAt = c.NewID(), 1, c.now()
 		if err := c.record(tx, &req, &w, ""); err != nil {
@@ -178,7 +178,7 @@ func (c *Webhooks) Create(ctx context.Context, req Request, tenant uuid.UUID, ur
 // record appends the event of a change and saves the webhook. reason is that of a change by the service; the event of another one has the reason of its
 // request. A webhook that is created or enabled considers the events behind the change.
 func (c *Webhooks) record(tx WebhookEndTx, req *Request, w *domain.Webhook, reason string) error {
-	at, err := appendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event(reason))
+	at, err := AppendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event(reason))
 	if err != nil {
 		return err
 	}
@@ -194,8 +194,8 @@ func (c *Webhooks) newSecret() string {
 }
 
 // issue runs decide, whose answer has a secret.
-func (c *Webhooks) issue(in transaction[WebhookTx], req Request, decide func(WebhookTx) (CreatedWebhook, error)) (CreatedWebhook, error) {
-	w, err := change(in, req, decide)
+func (c *Webhooks) issue(in Transaction[WebhookTx], req Request, decide func(WebhookTx) (CreatedWebhook, error)) (CreatedWebhook, error) {
+	w, err := Change(in, req, decide)
 	w.Repeated = err == nil && w.Secret == ""
 	return w, err
 }
@@ -203,7 +203,7 @@ func (c *Webhooks) issue(in transaction[WebhookTx], req Request, decide func(Web
 func loadWebhook(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 	w, err := tx.Webhook(tenant, id)
 	if err == nil && w == nil {
-		err = refuse("webhook_not_found", "", "no such webhook")
+		err = domain.Refuse("webhook_not_found", "", "no such webhook")
 	}
 	return w, err
 }
@@ -212,7 +212,7 @@ func loadWebhook(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 func loadChangeable(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 	w, err := loadWebhook(tx, tenant, id)
 	if err == nil {
-		err = refuseOffboarding(tx, tenant)
+		err = RefuseOffboarding(tx, tenant)
 	}
 	return w, err
 }
@@ -220,7 +220,7 @@ func loadChangeable(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error)
 // Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only. Deliveries that still wait when it is
 // enabled again are sent.
 func (c *Webhooks) Change(ctx context.Context, req Request, tenant, id uuid.UUID, in ChangeWebhook) (domain.Webhook, error) {
-	changed, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (domain.Webhook, error) {
+	changed, err := Change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (domain.Webhook, error) {
 		w, err := loadChangeable(tx, tenant, id)
 		if err != nil {
 			return domain.Webhook{}, err
@@ -259,7 +259,7 @@ func (c *Webhooks) Change(ctx context.Context, req Request, tenant, id uuid.UUID
 
 // Remove removes a webhook and deletes its secrets. Its deliveries are kept for a time.
 func (c *Webhooks) Remove(ctx context.Context, req Request, tenant, id uuid.UUID) error {
-	_, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (none struct{}, err error) {
+	_, err := Change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (none struct{}, err error) {
 		w, err := loadWebhook(tx, tenant, id)
 		if err != nil {
 			return none, err
@@ -276,8 +276,8 @@ func (c *Webhooks) Remove(ctx context.Context, req Request, tenant, id uuid.UUID
 	return err
 }
 
-// endAll disables all webhooks of a tenant for ever: their secrets are deleted, and their waiting deliveries fail soon.
-func (c *Webhooks) endAll(tx WebhookEndTx, req *Request, tenant uuid.UUID, reason string) error {
+// EndAll disables all webhooks of a tenant for ever: their secrets are deleted, and their waiting deliveries fail soon.
+func (c *Webhooks) EndAll(tx WebhookEndTx, req *Request, tenant uuid.UUID, reason string) error {
 	list, err := tx.LockedWebhooks(tenant)
 	if err != nil {
 		return err
@@ -302,7 +302,7 @@ func (c *Webhooks) endAll(tx WebhookEndTx, req *Request, tenant uuid.UUID, reaso
 // Rotate adds a secret. The earlier ones stay valid for overlap: meanwhile each request has a signature of each.
 func (c *Webhooks) Rotate(ctx context.Context, req Request, tenant, id uuid.UUID, overlap time.Duration) (CreatedWebhook, error) {
 	if overlap < 0 || overlap > MaxWebhookOverlap {
-		return CreatedWebhook{}, refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxWebhookOverlap.Seconds()))
+		return CreatedWebhook{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxWebhookOverlap.Seconds()))
 	}
 	return c.issue(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (CreatedWebhook, error) {
 		w, err := loadChangeable(tx, tenant, id)
@@ -314,7 +314,7 @@ func (c *Webhooks) Rotate(ctx context.Context, req Request, tenant, id uuid.UUID
 			return CreatedWebhook{}, err
 		}
 		if w.Secrets > domain.MaxWebhookSecrets {
-			return CreatedWebhook{}, refuse("webhook_secrets_limit", "", "%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, domain.MaxWebhookSecrets)
+			return CreatedWebhook{}, domain.Refuse("webhook_secrets_limit", "", "%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, domain.MaxWebhookSecrets)
 		}
 		return CreatedWebhook{Webhook: *w, Secret: secret}, c.record(tx, &req, w, "")
 	})
@@ -326,22 +326,22 @@ func enabled(tx WebhookTx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 	if err != nil || w.Status == events.WebhookEnabled {
 		return w, err
 	}
-	if err = refuseOffboarding(tx, tenant); err == nil {
-		err = refuse("webhook_disabled", "", "the webhook is disabled; enable it first: PATCH its status to ENABLED")
+	if err = RefuseOffboarding(tx, tenant); err == nil {
+		err = domain.Refuse("webhook_disabled", "", "the webhook is disabled; enable it first: PATCH its status to ENABLED")
 	}
 	return w, err
 }
 
 // Test sends webhook.test to a webhook.
 func (c *Webhooks) Test(ctx context.Context, req Request, tenant, id uuid.UUID) (domain.Delivery, error) {
-	d, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (d domain.Delivery, err error) {
+	d, err := Change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (d domain.Delivery, err error) {
 		if _, err := enabled(tx, tenant, id); err != nil {
 			return d, err
 		}
 		if n, err := tx.WaitingTests(id); err != nil {
 			return d, err
 		} else if n >= domain.MaxWebhookTests {
-			return d, refuse("webhook_tests_limit", "", "%d tests of the webhook wait, which is the limit; send the request again after some were sent", n)
+			return d, domain.Refuse("webhook_tests_limit", "", "%d tests of the webhook wait, which is the limit; send the request again after some were sent", n)
 		}
 		d = domain.Delivery{ID: c.NewID(), WebhookID: id, TenantID: tenant, EventID: c.NewID(), Type: domain.WebhookTest}
 		return d, tx.AddDelivery(&d)
@@ -352,10 +352,10 @@ func (c *Webhooks) Test(ctx context.Context, req Request, tenant, id uuid.UUID) 
 
 // Replay lets a delivery be sent again, with the same webhook-id.
 func (c *Webhooks) Replay(ctx context.Context, req Request, tenant, delivery uuid.UUID) (domain.Delivery, error) {
-	d, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (domain.Delivery, error) {
+	d, err := Change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (domain.Delivery, error) {
 		d, err := tx.Delivery(tenant, delivery)
 		if err != nil || d == nil {
-			return domain.Delivery{}, orRefuse(err, "delivery_not_found", "", "no such delivery")
+			return domain.Delivery{}, OrRefuse(err, "delivery_not_found", "", "no such delivery")
 		}
 		if _, err := enabled(tx, tenant, d.WebhookID); err != nil {
 			return *d, err
@@ -375,15 +375,15 @@ type ReplayedRange struct {
 // ReplayRange lets the events of a webhook's types that were recorded from one time until before another be sent again, also those recorded while it was disabled.
 func (c *Webhooks) ReplayRange(ctx context.Context, req Request, tenant, id uuid.UUID, from, to time.Time) (ReplayedRange, error) {
 	if !from.Before(to) {
-		return ReplayedRange{}, refuse("to_invalid", "/to", "to must be after from")
+		return ReplayedRange{}, domain.Refuse("to_invalid", "/to", "to must be after from")
 	}
-	answer, err := change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (r ReplayedRange, err error) {
+	answer, err := Change(c.changeOf(ctx, tenant), req, func(tx WebhookTx) (r ReplayedRange, err error) {
 		w, err := enabled(tx, tenant, id)
 		if err != nil {
 			return r, err
 		}
 		if w.Replaying() {
-			return r, refuse("webhook_replaying", "", "a replay of the webhook is running; wait until it has ended")
+			return r, domain.Refuse("webhook_replaying", "", "a replay of the webhook is running; wait until it has ended")
 		}
 		p := events.PartitionOf(tenant)
 		if w.ReplayAfter, err = tx.LastRecorded(p, from); err != nil {

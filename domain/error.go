@@ -6,6 +6,7 @@ package domain
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/meterplex/meterplex/domain/strictjson"
@@ -38,6 +39,11 @@ type Current struct {
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// Refuse makes a refusal, with the message in the form of fmt.
+func Refuse(code, pointer, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Pointer: pointer}
+}
 
 // refused makes a document's fault an error; nil stays nil.
 func refused(fault *strictjson.Fault) *Error {

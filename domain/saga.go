@@ -102,8 +102,11 @@ func SagaDrifts(wait time.Duration, reason string) SagaResult {
 // SagaDone ends the saga with success.
 func SagaDone() SagaResult { return SagaResult{End: SagaCompleted, Outcome: SagaSuccess} }
 
-// SagaDoneWithout completes the saga although conditions are missing.
+// SagaDoneWithout completes the saga although conditions are missing; without any it is SagaDone.
 func SagaDoneWithout(missing ...string) SagaResult {
+	if len(missing) == 0 {
+		return SagaDone()
+	}
 	return SagaResult{End: SagaCompleted, Outcome: SagaIsPartial, Missing: missing}
 }
 
@@ -115,6 +118,16 @@ func SagaReverted(reason string) SagaResult {
 // SagaFails ends the saga before its last step, because no attempt can succeed.
 func SagaFails(reason string) SagaResult {
 	return SagaResult{End: SagaFailed, Outcome: SagaIsPartial, Reason: reason}
+}
+
+// Unwaived returns the missing conditions that the saga waits for.
+func (s *Saga) Unwaived(missing []string) []string {
+	return slices.DeleteFunc(slices.Clone(missing), func(condition string) bool { return slices.Contains(s.Despite, condition) })
+}
+
+// Waived returns the missing conditions that the saga does not wait for.
+func (s *Saga) Waived(missing []string) []string {
+	return slices.DeleteFunc(slices.Clone(missing), func(condition string) bool { return !slices.Contains(s.Despite, condition) })
 }
 
 // Open reports whether the saga continues.

@@ -38,6 +38,9 @@ func TestSagaIsPartialFromItsDeadlineOn(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
+	if r := SagaDoneWithout(); r.Outcome != SagaSuccess {
+		t.Errorf("without a missing condition it ends with %+v", r)
+	}
 }
 
 func TestSagaBackoffDoublesUpToItsBound(t *testing.T) {
