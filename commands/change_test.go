@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -29,18 +30,44 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 	}
 }
 
+// residencies is a transaction that keeps what is appended, with the data residency of each tenant.
+type residencies struct {
+	Tx
+	of       map[uuid.UUID]string
+	appended []events.Pending
+}
+
+func (r *residencies) Tenant(id uuid.UUID) (*domain.Tenant, error) {
+	if of, known := r.of[id]; known {
+		return &domain.Tenant{ID: id, DataResidency: of}, nil
+	}
+	return nil, nil
+}
+
+func (r *residencies) Append(list ...events.Pending) ([]events.Position, error) {
+	r.appended = append(r.appended, list...)
+	return make([]events.Position, len(list)), nil
+}
+
 func TestEventsHaveTheResidencyOfTheirTenant(t *testing.T) {
-	m := newMemory()
-	var got string
-	if _, err := AppendAll(m, events.Pending{TenantID: activeTenant}, events.Pending{TenantID: events.Platform}, events.Pending{TenantID: suspendedTenant}, events.Pending{TenantID: activeTenant}); err != nil {
+	eu, us := uuid.UUID{1}, uuid.UUID{2}
+	tx := &residencies{of: map[uuid.UUID]string{eu: "eu-central-1", us: "us-east-1"}}
+	var list []events.Pending
+	for _, tenant := range []uuid.UUID{eu, events.Platform, us, eu} {
+		list = append(list, events.Pending{TenantID: tenant})
+	}
+	if _, err := AppendAll(tx, list...); err != nil {
 		t.Fatal(err)
 	}
-	for i := range m.appended {
-		got += m.appended[i].Residency + " "
+	var got string
+	for i := range tx.appended {
+		got += tx.appended[i].Residency + " "
 	}
 	if got != "eu-central-1  us-east-1 eu-central-1 " {
 		t.Errorf("the events have the residencies %q", got)
 	}
-	_, err := AppendAll(m, events.Pending{TenantID: uuid.New()})
-	refusedWith(t, err, "tenant_not_found", "")
+	_, err := AppendAll(tx, events.Pending{TenantID: uuid.UUID{3}})
+	if refusal, ok := err.(*domain.Error); !ok || refusal.Code != "tenant_not_found" {
+		t.Errorf("%v instead of tenant_not_found", err)
+	}
 }

@@ -66,6 +66,12 @@ type Tx interface {
 	Appender
 }
 
+// LogEpochs reads epochs of the log.
+type LogEpochs interface {
+	// Epoch returns the epoch of a tenant's partition, which does not change while its head is locked.
+	Epoch(tenant uuid.UUID) (int32, error)
+}
+
 // DatabaseClock reads the clock that all instances share.
 type DatabaseClock interface {
 	// DatabaseTime returns the time of the database's clock.

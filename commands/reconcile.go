@@ -43,12 +43,6 @@ type FoldedTo struct {
 	Epoch int32
 }
 
-// LogEpochs reads epochs of the log.
-type LogEpochs interface {
-	// Epoch returns the epoch of a tenant's partition, which does not change while its head is locked.
-	Epoch(tenant uuid.UUID) (int32, error)
-}
-
 // AccountTx is the transaction of a repair: the head is locked.
 type AccountTx interface {
 	Tx

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -17,7 +18,7 @@ func TestP7_AccountsOnOneSideOnlyAreDrift(t *testing.T) {
 		a.Held.SetInt64(held)
 		return map[domain.AccountKey]*domain.Account{{TenantID: tenant.ID, Feature: feature, PeriodKey: domain.PeriodLifetime}: a}
 	}
-	c := &Accounts{Now: clock, NewID: uuid.New}
+	c := &Accounts{Now: time.Now, NewID: uuid.New}
 	for name, x := range map[string]struct {
 		rows, sums     map[domain.AccountKey]*domain.Account
 		drifts         int
