@@ -22,6 +22,10 @@ type BulkFolder interface {
 	FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *Pace) (folded int64, failure *projections.Failure, err error)
 }
 
+// byPosition makes the planner read stretches of the log in the order of their positions, and no further than a batch. It would read all events of a tenant, or of the
+// chunk, and sort them, for each batch: without statistics of partitions it takes them for few.
+const byPosition = `SET LOCAL enable_sort = off`
+
 // foldChunk folds a unit's events from its position up to another into its generation.
 // Events that the live consumer dead-lettered are left out if it parks them: they count
 // when they are retried, in every generation.
@@ -32,6 +36,9 @@ func (b *Rebuilder) foldChunk(ctx context.Context, tx pgx.Tx, u *unit, upTo int6
 	failed, err := b.failed.since(ctx, tx, u.consumer.Name, u.partition)
 	if err != nil {
 		return 0, err
+	}
+	if _, err := tx.Exec(ctx, byPosition); err != nil {
+		return 0, fmt.Errorf("prepare to read the log: %w", err)
 	}
 	if bulk, ok := u.consumer.Handler.(BulkFolder); ok {
 		leftOut, err := leftOutOf(ctx, tx, u, upTo, failed)
