@@ -26,7 +26,7 @@ func (s *service) periodOperations(t *site) {
 			"200 if the period is CLOSING or CLOSED already.", problems: gone}, s.closePeriod)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPeriod", tag: "Periods", summary: "Read a period with its frozen figures",
 		description: "For each line: net = frozen + adjustments + unreconciled, where net is the live figure; billable = frozen + approved. All of one snapshot of the database. " +
-			"figuresHash is the SHA-256 of the frozen figures, which docs/how-to/audit.md computes from the answer.", problems: gone}, s.getPeriod)
+			"figuresHash is the SHA-256 of the frozen figures, which docs/how-to/prove-an-invoice-line.md computes from the answer.", problems: gone}, s.getPeriod)
 	serve(t, operation{method: http.MethodPost, path: one + "/reopen", who: auth.Operator, scopes: deciders, id: "reopenPeriod", tag: "Periods",
 		summary: "Reopen a closed period", description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", problems: gone}, s.reopenPeriod)
 	serve(t, operation{method: http.MethodGet, path: one + "/adjustments", who: auth.Operator, scopes: readers, id: "listPeriodAdjustments", tag: "Periods",

@@ -16,7 +16,7 @@ import (
 
 const nilText = "00000000-0000-0000-0000-000000000000"
 
-// figuresHashOf is the hash of a snapshot with one line, from the document that docs/how-to/close-a-period.md shows.
+// figuresHashOf is the hash of a snapshot with one line, from the document that docs/how-to/prove-an-invoice-line.md shows.
 func figuresHashOf(cut, snapshot int, amount string, count int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, `{"cut":"0-%d","lines":[{"amount":%q,"eventCount":%d,"feature":"f","subscriptionId":%q}],"logic":"usage_aggregates/v1","periodKey":"2000-01","snapshot":%d,"tenantId":%q}`,
 		cut, amount, count, nilText, snapshot, nilText))

@@ -81,7 +81,7 @@ func (x *pass) checkClosed(n *frozenSnapshot, r *row, c *periodContent) {
 	x.frozenFigures.expect(sorted, "the lines before %s are not in the order of feature and subscription, or one is there twice", x.at(r.position))
 }
 
-// hash returns the SHA-256 of a snapshot's figures, as docs/how-to/close-a-period.md defines it.
+// hash returns the SHA-256 of a snapshot's figures, as docs/how-to/prove-an-invoice-line.md defines it.
 func (n *frozenSnapshot) hash(cut string, lines []frozenLine) string {
 	type line struct {
 		Amount         string `json:"amount"`

@@ -116,7 +116,7 @@ func stepsOf(language string, lines []string) (steps []step) {
 // minutes of load.
 func runnableBlocks() []string {
 	return []string{
-		"docs/how-to/audit.md $ curl", "docs/how-to/dead-letters.md $ meterplex dead-letters gr", "docs/reference/events.md $ meterplex schemas list",
+		"docs/how-to/prove-an-invoice-line.md $ curl", "docs/how-to/search-the-log.md $ curl", "docs/how-to/dead-letters.md $ meterplex dead-letters gr", "docs/reference/events.md $ meterplex schemas list",
 		"docs/runbooks/kafka-data-lost.md $ meterplex", "docs/how-to/chart-usage.md $ meterplex usage series", "docs/how-to/chart-usage.md $ meterplex features put",
 		"docs/how-to/rebuild.md $ meterplex projections verify", "docs/how-to/verify.md $ export", "docs/how-to/overview.md $ meterplex system",
 	}
@@ -156,18 +156,18 @@ func TestTranscriptsOfTheDocs(t *testing.T) {
 			b.steps = b.steps[1:] // the settings, which the shell has
 			runBlock(w, at, dir, b, "DATABASE_URL="+w.db, "KAFKA_BROKERS="+strings.Join(w.brokers().Brokers(), ","),
 				"METERPLEX_TOPIC_PREFIX="+w.prefix)
-		case "docs/how-to/audit.md":
+		case "docs/how-to/prove-an-invoice-line.md", "docs/how-to/search-the-log.md":
 			runBlock(w, at, dir, b.replaced(search), audit...)
 		default:
 			runBlock(w, at, dir, b)
 		}
 	}
 	if exported, err := os.ReadFile(filepath.Join(dir, "log.ndjson")); err != nil || !strings.Contains(string(exported), "series-1") {
-		t.Errorf("docs/how-to/audit.md exports %d bytes, %v", len(exported), err)
+		t.Errorf("docs/how-to/search-the-log.md exports %d bytes, %v", len(exported), err)
 	}
 }
 
-// auditing returns the settings of docs/how-to/audit.md, and the replacement of its position and times. Commands that
+// auditing returns the settings of the pages that search the log, and the replacement of its position and times. Commands that
 // follow the log end at its end.
 func auditing(w *deployment, at *instance, x *tenant) (*strings.Replacer, []string) {
 	w.t.Helper()

@@ -74,7 +74,7 @@ func TestLimitsTranscript(t *testing.T) {
 
 func TestCorrectionsTranscript(t *testing.T) { runDocument(t, "docs/how-to/correct-usage.md", "") }
 
-func TestPricesTranscript(t *testing.T) { runDocument(t, "docs/reference/prices.md", "") }
+func TestPricesTranscript(t *testing.T) { runDocument(t, "docs/tutorials/first-invoice.md", "") }
 
 // runDocument runs transcripts of a document, one after the other.
 func runDocument(t *testing.T, path string, headings ...string) {
@@ -89,7 +89,7 @@ func runDocument(t *testing.T, path string, headings ...string) {
 	runTranscript(w, w.serve(""), t.TempDir(), steps)
 }
 
-// The proof of docs/how-to/audit.md is of the period that the transcript of docs/how-to/close-a-period.md closed.
+// The proof of docs/how-to/prove-an-invoice-line.md is of the period that the transcript of docs/how-to/close-a-period.md closed.
 func TestPeriodsTranscript(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
@@ -97,10 +97,12 @@ func TestPeriodsTranscript(t *testing.T) {
 	at := w.serve("")
 	steps := transcript(t, "docs/how-to/close-a-period.md", "")
 	if _, err := exec.LookPath("jq"); err != nil {
-		t.Log("docs/how-to/audit.md: the proof needs jq")
+		t.Log("docs/how-to/prove-an-invoice-line.md: the proof needs jq")
 	} else {
 		blocks := docBlocks(t)
-		at := slices.IndexFunc(blocks, func(b docBlock) bool { return strings.HasPrefix(b.name(), "docs/how-to/audit.md $ meterplex periods") })
+		at := slices.IndexFunc(blocks, func(b docBlock) bool {
+			return strings.HasPrefix(b.name(), "docs/how-to/prove-an-invoice-line.md $ meterplex periods export")
+		})
 		export, computed, said := blocks[at].steps[0], blocks[at].steps[1], blocks[at].steps[2]
 		equal := `test "$(` + computed.command + ` | cut -d' ' -f1)" = "$(` + said.command + `)" && echo equal`
 		steps = append(steps, export, step{command: equal, want: []string{"equal"}})

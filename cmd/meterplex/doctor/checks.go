@@ -57,7 +57,7 @@ func checks() []check {
 		{"pipeline", "dead_letters", needsDatabase, "meterplex dead-letters groups, then retry or discard them: docs/how-to/dead-letters.md", deadLetters},
 		{"pipeline", "sagas", needsDatabase, "meterplex sagas list --state PARTIAL (and DRIFT): docs/reference/background-processes.md", sagas},
 		{"pipeline", "erasures", needsDatabase, "An erasure of an ARCHIVED tenant is repeated within a minute by an instance with the role sagas and METERPLEX_ERASURES; offboard the other tenants: docs/how-to/erase-personal-data.md", erased},
-		{"pipeline", "pushes", needsDatabase, "meterplex pushes list --state FAILED (and UNKNOWN): docs/explanation/stripe-delivery.md", pushes},
+		{"pipeline", "pushes", needsDatabase, "meterplex pushes list --state FAILED (and UNKNOWN): docs/reference/stripe-deliveries.md", pushes},
 		{"pipeline", "webhooks", needsDatabase, "Ask the tenant to repair the receiver, then meterplex webhooks enable it: docs/how-to/receive-webhooks.md", webhooks},
 	}...)
 }
