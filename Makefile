@@ -56,7 +56,7 @@ release: ## Build dist/: the programs of each platform, their SBOM and checksums
 	go build -trimpath -ldflags "-s -w" -o dist/meterplex-verify-$${p%/*}-$${p#*/} ./verify/cmd/meterplex-verify || exit 1; done
 	go run $(SBOM) app -json -main cmd/meterplex -output dist/meterplex.cdx.json .
 	cd dist && sha256sum * > SHA256SUMS
-	@! grep -n '^FROM' deploy/Dockerfile | grep -v @sha256: >&2 || echo "WARNING: NOT PINNED: the base images above have no digest (docs/how-to/deploy.md#image)" >&2
+	@! grep -n '^FROM' deploy/Dockerfile | grep -v @sha256: >&2 || echo "WARNING: NOT PINNED: the base images above have no digest (docs/how-to/deploy-with-compose.md#image)" >&2
 
 torture: ## Apply random faults to real instances for METERPLEX_TEST_DURATION (20m) from METERPLEX_TEST_SEED (random)
 	METERPLEX_TEST_DURATION=$${METERPLEX_TEST_DURATION:-20m} $(TEST) $(LONG) ./test/e2e -run '^TestTorture$$' $(ARGS)

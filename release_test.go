@@ -12,15 +12,15 @@ import (
 // The program, the changelog, the chart, the image and the SDKs name one version.
 func TestEachPartNamesTheSameRelease(t *testing.T) {
 	for path, pattern := range map[string]string{
-		"CHANGELOG.md":                      `(?m)^## (\S+)`,
-		"deploy/helm/meterplex/Chart.yaml":  `(?m)^version: (\S+)\nappVersion: (\S+)$`,
-		"deploy/compose.yaml":               `METERPLEX_IMAGE:-meterplex:([^}]+)}`,
-		"deploy/Dockerfile":                 `-t meterplex:(\S+)`,
-		"docs/how-to/deploy.md":             `-t meterplex:(\S+)`,
-		"sdk/go/client.go":                  `(?m)^const Version = "(.+)"$`,
-		"sdk/python/pyproject.toml":         `(?m)^version = "(.+)"$`,
-		"sdk/python/src/meterplex/_http.py": `(?m)^VERSION = "(.+)"$`,
-		"sdk/typescript/package.json":       `(?m)^  "version": "(.+)",$`,
+		"CHANGELOG.md":                       `(?m)^## (\S+)`,
+		"deploy/helm/meterplex/Chart.yaml":   `(?m)^version: (\S+)\nappVersion: (\S+)$`,
+		"deploy/compose.yaml":                `METERPLEX_IMAGE:-meterplex:([^}]+)}`,
+		"deploy/Dockerfile":                  `-t meterplex:(\S+)`,
+		"docs/how-to/deploy-with-compose.md": `-t meterplex:(\S+)`,
+		"sdk/go/client.go":                   `(?m)^const Version = "(.+)"$`,
+		"sdk/python/pyproject.toml":          `(?m)^version = "(.+)"$`,
+		"sdk/python/src/meterplex/_http.py":  `(?m)^VERSION = "(.+)"$`,
+		"sdk/typescript/package.json":        `(?m)^  "version": "(.+)",$`,
 	} {
 		text, err := os.ReadFile(path)
 		must.OK(t, err)

@@ -218,7 +218,7 @@ func textOf(m json.RawMessage) (s string, err error) {
 	return s, json.Unmarshal(m, &s)
 }
 
-// payload reconstructs the payload of a compact body, as docs/reference/events.md defines it for
+// payload reconstructs the payload of a compact body, as docs/reference/log-events.md defines it for
 // recorded usage (canonical JSON) and verdicts. All other bodies are the payload.
 func (r *row) payload() ([]byte, error) {
 	if len(r.body) == 0 || r.body[0] != '[' {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// wire encodes an event as docs/reference/events.md defines its record, with the vocabulary and the
+// wire encodes an event as docs/reference/log-events.md defines its record, with the vocabulary and the
 // residency of its origin.
 func wire(partition int16, s *source) ([]byte, error) {
 	of, err := s.termOf()

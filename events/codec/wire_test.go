@@ -162,12 +162,12 @@ func FuzzParsePosition(f *testing.F) {
 }
 
 func TestTheDocumentListsEverySubject(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/reference/events.md")
+	doc, err := os.ReadFile("../../docs/reference/log-events.md")
 	must.OK(t, err)
 	for _, i := range events.Subjects() {
 		row := fmt.Sprintf("| %d | `%s` | `%s` | %s | %s |", i.Subject, i.Name(), i.Topic.Name(), i.Retention, i.Trigger)
 		if !strings.Contains(string(doc), row) {
-			t.Errorf("docs/reference/events.md misses: %s", row)
+			t.Errorf("docs/reference/log-events.md misses: %s", row)
 		}
 	}
 }

@@ -351,7 +351,7 @@ func slowest() map[string][2]time.Duration {
 
 // A page fires within 6 minutes of its fault, those of figures within one.
 func TestPagesFireInTime(t *testing.T) {
-	document, err := os.ReadFile(filepath.Join(repository(), "docs", "how-to", "monitor.md"))
+	document, err := os.ReadFile(filepath.Join(repository(), "docs", "project", "alerts.md"))
 	must.OK(t, err)
 	for _, g := range observe.Groups() {
 		for _, a := range g.Alerts {
@@ -371,7 +371,7 @@ func TestPagesFireInTime(t *testing.T) {
 				t.Errorf("%s fires after %s, and has to within %s", a.Name, took, limit)
 			}
 			if row := fmt.Sprintf("| %s | %s |", a.Name, took); !strings.Contains(string(document), row) {
-				t.Errorf("docs/how-to/monitor.md has no row %q", row)
+				t.Errorf("docs/project/alerts.md has no row %q", row)
 			}
 		}
 	}

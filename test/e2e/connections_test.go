@@ -34,7 +34,7 @@ func TestAnInstanceStaysWithinItsConnections(t *testing.T) {
 				want = map[string]int{"DATABASE_URL": 50, "DATABASE_READ_URL": 8}
 			}
 			if fmt.Sprint(budget) != fmt.Sprint(want) {
-				t.Errorf("it logs that it opens %v, docs/how-to/database-logins.md says %v", budget, want)
+				t.Errorf("it logs that it opens %v, docs/how-to/sizing.md says %v", budget, want)
 			}
 			w.catalogue(at)
 			tenants := w.createTenants(at, 2)

@@ -64,7 +64,7 @@ func runPageOfSDKs(t *testing.T, page, prints string) {
 		}
 		steps = append(steps, step{command: run, want: []string{prints}})
 	}
-	steps = slices.Concat(steps, transcript(t, page, "## Beneath: HTTP\n"))
+	steps = slices.Concat(steps, transcript(t, page, "## Without an SDK: HTTP\n"))
 	runTranscript(w, w.serve(""), dir, steps, "GOFLAGS="+strings.Join(strings.Fields(os.Getenv("GOFLAGS")+" -mod=mod"), " "), "GOCACHE="+goCache(t))
 }
 

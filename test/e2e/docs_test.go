@@ -116,9 +116,9 @@ func stepsOf(language string, lines []string) (steps []step) {
 // minutes of load.
 func runnableBlocks() []string {
 	return []string{
-		"docs/how-to/prove-an-invoice-line.md $ curl", "docs/how-to/search-the-log.md $ curl", "docs/how-to/dead-letters.md $ meterplex dead-letters gr", "docs/reference/events.md $ meterplex schemas list",
+		"docs/how-to/prove-an-invoice-line.md $ curl", "docs/how-to/search-the-log.md $ curl", "docs/how-to/dead-letters.md $ meterplex dead-letters gr", "docs/reference/envelope.md $ meterplex schemas list",
 		"docs/runbooks/kafka-data-lost.md $ meterplex", "docs/how-to/chart-usage.md $ meterplex usage series", "docs/how-to/chart-usage.md $ meterplex features put",
-		"docs/how-to/rebuild.md $ meterplex projections verify", "docs/how-to/verify.md $ export", "docs/how-to/overview.md $ meterplex system",
+		"docs/how-to/rebuild.md $ meterplex projections verify", "docs/how-to/verify.md $ export", "docs/reference/overview.md $ meterplex system",
 	}
 }
 

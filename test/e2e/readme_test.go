@@ -76,6 +76,16 @@ func TestCorrectionsTranscript(t *testing.T) { runDocument(t, "docs/how-to/corre
 
 func TestPricesTranscript(t *testing.T) { runDocument(t, "docs/tutorials/first-invoice.md", "") }
 
+func TestBudgetTranscript(t *testing.T) {
+	tier.AtSize(t)
+	t.Parallel()
+	w := newDeployment(t)
+	w.pipe = "postgres" // the pipe does not matter here
+	dir := t.TempDir()
+	must.OK(t, os.Symlink(buildExample(t, "llm-budget"), filepath.Join(dir, "llm-budget")))
+	runTranscript(w, w.serve(""), dir, transcript(t, "docs/tutorials/llm-budget.md", ""))
+}
+
 // runDocument runs transcripts of a document, one after the other.
 func runDocument(t *testing.T, path string, headings ...string) {
 	tier.AtSize(t)

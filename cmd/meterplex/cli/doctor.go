@@ -37,7 +37,7 @@ func (DoctorCmd) Help() string {
 
 DATABASE_URL should be the service's login. Replication is seen with pg_monitor. doctor only reads, and repairs nothing. Run it beside the service: the pipeline is judged by what it does now.
 
-Exit code 0: no failure; 1: a failure (with --strict also a warning); 2: a check could not look. Checks whose settings are absent are skipped. docs/how-to/doctor.md lists all checks.`
+Exit code 0: no failure; 1: a failure (with --strict also a warning); 2: a check could not look. Checks whose settings are absent are skipped. docs/reference/doctor-checks.md lists all checks.`
 }
 
 // Run prints each finding.

@@ -15,7 +15,7 @@ type TenantsErase struct {
 
 // Help returns the long help text.
 func (TenantsErase) Help() string {
-	return `The name, external ids and metadata of each tenant are erased, and the metadata of its usage: in the log and in all tables. Figures stay. It cannot be undone. Only the data of an archived tenant is erased: meterplex tenants offboard start. What stays where: docs/how-to/erase-personal-data.md.`
+	return `The name, external ids and metadata of each tenant are erased, and the metadata of its usage: in the log and in all tables. Figures stay. It cannot be undone. Only the data of an archived tenant is erased: meterplex tenants offboard start. What stays where: docs/reference/personal-data.md.`
 }
 
 // Run prints the erasures. Without --yes it asks for confirmation.

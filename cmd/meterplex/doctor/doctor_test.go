@@ -326,14 +326,14 @@ func TestServicesThatAreNotReadyAreFound(t *testing.T) {
 
 // Every check has a remedy, and is in the document.
 func TestEachCheckIsDocumented(t *testing.T) {
-	document, err := os.ReadFile("../../../docs/how-to/doctor.md")
+	document, err := os.ReadFile("../../../docs/reference/doctor-checks.md")
 	must.OK(t, err)
 	for _, c := range checks() {
 		if c.remedy == "" || c.area == "" || !strings.Contains(string(document), "| `"+c.name+"` |") {
-			t.Errorf("%s has no remedy or area, or is not in docs/how-to/doctor.md", c.name)
+			t.Errorf("%s has no remedy or area, or is not in docs/reference/doctor-checks.md", c.name)
 		}
 	}
 	if n := strings.Count(string(document), "\n| `"); n != len(checks()) {
-		t.Errorf("docs/how-to/doctor.md lists %d checks instead of %d", n, len(checks()))
+		t.Errorf("docs/reference/doctor-checks.md lists %d checks instead of %d", n, len(checks()))
 	}
 }

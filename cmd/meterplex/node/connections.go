@@ -88,7 +88,7 @@ func (n *Node) checkConnections(ctx context.Context) {
 // connectionsSaid is the message about a server of which this instance has already opened some connections.
 func connectionsSaid(server postgres.Connections, own, most int) (slog.Level, string) {
 	if server.Free() < most-own {
-		return slog.LevelWarn, "the database server has too few connections left for this instance: raise max_connections or the limit of the login, or run fewer instances (docs/how-to/database-logins.md)"
+		return slog.LevelWarn, "the database server has too few connections left for this instance: raise max_connections or the limit of the login, or run fewer instances (docs/how-to/sizing.md)"
 	}
 	return slog.LevelInfo, "the database server has enough connections for this instance"
 }

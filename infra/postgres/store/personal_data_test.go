@@ -48,7 +48,7 @@ projection_rebuilds.projection projection_rebuilds.consumer projection_rebuilds.
 replays.kind replays.consumer replays.target replays.state replays.failure sagas.kind sagas.key sagas.step sagas.state sagas.missing sagas.despite sagas.last_error sagas.outcome
 offboardings.state offboardings.step offboardings.closed offboardings.manifest erasures.state erasures.place event_log.replay event_log_rows.replay inbox.consumer`,
 	"random secrets and hashes of them": `api_keys.secret_hash api_keys.prefix console_sessions.* console_links.* webhook_secrets.*`,
-	"texts that an operator or the tenant's client chose for other purposes, and that stay (docs/how-to/erase-personal-data.md)": `
+	"texts that an operator or the tenant's client chose for other purposes, and that stay (docs/reference/personal-data.md)": `
 api_keys.name api_keys.mode api_keys.scopes offboardings.reason offboardings.actor offboardings.cancel_reason offboardings.cancel_actor erasures.reason erasures.actor
 replays.reason projection_rebuilds.reason sagas.last_reason sagas.last_actor adjustments.reason adjustments.source_event_id reporting_adjustments.reason reporting_adjustments.source_event_id
 dead_letter_events.producer_event_id reporting_dead_letters.event_id reservations.* idempotency_answers.key
@@ -82,7 +82,7 @@ func TestP6_EachColumnIsErasedOrHasNoPersonalData(t *testing.T) {
 		case erased && kept:
 			t.Errorf("%s is in both lists", name)
 		case !erased && !kept && !all:
-			t.Errorf("%s: does it hold personal data of tenants? An erasure erases it (personalData), or it holds none (noPersonalData, with the reason); docs/how-to/erase-personal-data.md", name)
+			t.Errorf("%s: does it hold personal data of tenants? An erasure erases it (personalData), or it holds none (noPersonalData, with the reason); docs/reference/personal-data.md", name)
 		}
 	}
 	must.OK(t, rows.Err())
