@@ -1,9 +1,8 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,20 +25,21 @@ func TestTheDocumentHasTheComputedTables(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("floating point differs between processors, and with it a simulation's last digits")
 	}
-	text, err := os.ReadFile(filepath.Join(root, document))
+	texts, err := readDocuments(root)
 	must.OK(t, err)
-	want, err := fill(string(text), inputsOf(t).tables())
-	must.OK(t, err)
-	if want == string(text) {
-		return
-	}
-	old, now := strings.Split(string(text), "\n"), strings.Split(want, "\n")
-	for i := range min(len(old), len(now)) {
-		if old[i] != now[i] {
-			t.Fatalf("docs/explanation/scaling.md:%d does not follow from docs/benchmarks and test/scaling/plan.json; run: go run ./test/scaling\ngot  %s\nwant %s", i+1, old[i], now[i])
+	wants := slices.Clone(texts)
+	must.OK(t, fill(wants, inputsOf(t).tables()))
+	for n, path := range documents() {
+		old, now := strings.Split(texts[n], "\n"), strings.Split(wants[n], "\n")
+		for i := range min(len(old), len(now)) {
+			if old[i] != now[i] {
+				t.Fatalf("%s:%d does not follow from docs/benchmarks and test/scaling/plan.json; run: go run ./test/scaling\ngot  %s\nwant %s", path, i+1, old[i], now[i])
+			}
+		}
+		if len(old) != len(now) {
+			t.Fatalf("%s has the wrong number of lines; run: go run ./test/scaling", path)
 		}
 	}
-	t.Fatal("docs/explanation/scaling.md has the wrong number of lines; run: go run ./test/scaling")
 }
 
 // Beyond these factors the simulation must not be quoted.

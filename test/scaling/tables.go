@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// table is a table of docs/explanation/scaling.md.
+// table is a table of the documents.
 type table struct {
 	name string
 	text string
