@@ -75,11 +75,14 @@ var layers = map[string]layer{
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
-	"infra/postgres":                 {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
-	"infra/postgres/eventlog":        {ours: []string{"commands", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/postgres/eventlog/newest", "infra/relay/cursors"}, anyOther: true},
-	"infra/postgres/eventlog/newest": {ours: []string{"events"}}, // in memory: it reads no database
+	"infra/postgres": {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
+	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/postgres/eventlog/newest",
+		"infra/postgres/eventlog/changes", "infra/postgres/eventlog/server", "infra/relay/cursors"}, anyOther: true},
+	"infra/postgres/eventlog/changes": {ours: []string{"domain", "events", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/newest":  {ours: []string{"events"}}, // in memory: it reads no database
+	"infra/postgres/eventlog/server":  {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/store": {ours: []string{"commands", "domain", "domain/seats", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
-		"infra/postgres", "infra/postgres/eventlog", "infra/relay/cursors"}, anyOther: true},
+		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
 	// The local PostgreSQL, and the words that it shares with the local Kafka, need no client of Kafka.

@@ -101,7 +101,7 @@ type killPoint struct{ file, at, call string }
 // killPoints returns the edits for all kill points. If a call must come before another call, its edit uses a
 // text of its own, in front of the other's.
 func killPoints() (edits []edit) {
-	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/finish.go", "infra/postgres/store/store.go"
+	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/server/finish.go", "infra/postgres/store/store.go"
 	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/push_saga.go", "commands/webhook_deliver.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
@@ -117,12 +117,12 @@ func killPoints() (edits []edit) {
 		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n",
 			`if len(g.inlined.stretches) > 0 { fault.Die("inline: in memory, not answered") }`},
 		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {
-		if slices.ContainsFunc(rest, func(b pgproto3.Bind) bool { return b.PreparedStatement == moveCheckpoints }) {
+		if strings.Contains(fmt.Sprint(rest), "move_checkpoints") {
 			fault.Die("inline: before COMMIT")
 		}
 		` + of + `": before COMMIT") }`},
 		{finish, "\t_ = server.Conn().SetDeadline(time.Time{})\n",
-			`if err == nil && slices.ContainsFunc(others, func(m Move) bool { return m.Name == moveCheckpoints }) {
+			`if err == nil && strings.Contains(fmt.Sprint(moves), "move_checkpoints") {
 			fault.Die("inline: after COMMIT")
 		}
 	if err == nil { ` + of + `": after COMMIT") }`},

@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // The simulated database and its transactions: locks are held until the end, uncommitted
@@ -67,7 +67,7 @@ const copyBegins = 11 + 4 + 4
 const postgresEpoch = 946684800_000_000
 
 // parseCopy decodes the binary format of COPY.
-func parseCopy(rows *eventlog.Rows) []simRow {
+func parseCopy(rows *server.Rows) []simRow {
 	stream, _ := io.ReadAll(rows)
 	stream = stream[copyBegins:]
 	var list []simRow
@@ -315,7 +315,7 @@ func (db *simDB) apply(tx *simTx) {
 var errAborted = &pgconn.PgError{Code: "25P02", Message: "simulated: current transaction is aborted"}
 
 // copyRows is COPY into the log.
-func (tx *simTx) copyRows(rows *eventlog.Rows) error {
+func (tx *simTx) copyRows(rows *server.Rows) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // consumerQuery executes the statements of consumers, and those of the relay that are
@@ -195,7 +195,7 @@ func (o simPool) Begin(context.Context) (pgx.Tx, error) {
 }
 
 // Session gives a writer a connection, in no transaction yet.
-func (o simPool) Session(context.Context) (eventlog.Session, error) {
+func (o simPool) Session(context.Context) (server.Session, error) {
 	o.p.s.mu.Lock()
 	defer o.p.s.mu.Unlock()
 	if o.p.dead.Load() {
@@ -204,8 +204,8 @@ func (o simPool) Session(context.Context) (eventlog.Session, error) {
 	return newSimTx(o.p), nil
 }
 
-// Copy implements eventlog.Database.
-func (o simPool) Copy(_ context.Context, tx pgx.Tx, rows *eventlog.Rows) error {
+// Copy implements server.Database.
+func (o simPool) Copy(_ context.Context, tx pgx.Tx, rows *server.Rows) error {
 	into := tx.(*simTx)
 	saved := into.root.w.clone()
 	into.root.saved = &saved

@@ -16,7 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // The statements of the writers and the consumers, as the simulated database executes
@@ -127,7 +127,7 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		return none
 	case text == "RELEASE SAVEPOINT append":
 		return none
-	case strings.HasPrefix(text, "UPDATE log_heads h SET position"):
+	case strings.HasPrefix(text, movesHeads):
 		return tx.updateHeads(args)
 	case strings.HasPrefix(text, writesCorrections), strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.position, l.subject"), strings.HasPrefix(text, "SELECT g.partition, g.before"):
 		return tx.correctionQuery(text, args)
@@ -166,6 +166,9 @@ func (tx *simTx) headRows(partitions []int16) *simRows {
 	}
 	return out
 }
+
+// movesHeads begins the statement that moves the heads.
+const movesHeads = "UPDATE log_heads h SET position"
 
 func (tx *simTx) updateHeads(args []any) *simRows {
 	if err := tx.usable(); err != nil {
@@ -328,7 +331,7 @@ func (tx *simTx) CopyFrom(context.Context, pgx.Identifier, []string, pgx.CopyFro
 }
 
 // Finish, Closed and Release make it a writer's session.
-func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, others []eventlog.Move) error {
+func (tx *simTx) Finish(_ context.Context, rows *server.Rows, moves []server.Move) error {
 	if err := tx.usable(); err != nil {
 		return err
 	}
@@ -339,11 +342,12 @@ func (tx *simTx) Finish(_ context.Context, rows *eventlog.Rows, heads []any, oth
 		if err := tx.copyRows(rows); err != nil {
 			return err
 		}
-		if r := tx.updateHeads(heads); r.err != nil {
-			return r.err
-		}
-		for _, m := range others {
+		for _, m := range moves {
 			switch {
+			case strings.HasPrefix(m.SQL, movesHeads):
+				if r := tx.updateHeads(m.Args); r.err != nil {
+					return r.err
+				}
 			case strings.HasPrefix(m.SQL, addsAccounts), strings.HasPrefix(m.SQL, writesReservations):
 				tx.limitQuery(m.SQL, m.Args)
 			case strings.HasPrefix(m.SQL, writesCorrections):

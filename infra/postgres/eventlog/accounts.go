@@ -2,20 +2,12 @@ package eventlog
 
 import (
 	"fmt"
-	"math/big"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/meterplex/meterplex/domain"
 )
-
-// addAccountsSQL adds to the accounts. The heads of their tenants' partitions are locked, so that no other session
-// changes a row meanwhile.
-const addAccountsSQL = `INSERT INTO quota_accounts AS a (tenant_id, feature, period_key, used, held)
- SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::numeric[], $5::numeric[])
- ON CONFLICT (tenant_id, feature, period_key) DO UPDATE SET used = a.used + excluded.used, held = a.held + excluded.held`
 
 // readAccountsSQL reads accounts by their keys. LATERAL with LIMIT forces one look-up for each, whatever size of
 // the table the planner assumes.
@@ -23,39 +15,6 @@ const readAccountsSQL = `SELECT k.tenant_id, k.feature, k.period_key, a.used::te
  FROM unnest($1::uuid[], $2::text[], $3::text[]) AS k (tenant_id, feature, period_key)
  CROSS JOIN LATERAL (SELECT q.used, q.held FROM quota_accounts q
   WHERE q.tenant_id = k.tenant_id AND q.feature = k.feature AND q.period_key = k.period_key LIMIT 1) a`
-
-// accountChanges returns the statement that applies the account changes of rows; not ok without any.
-func accountChanges(rows []row) (Statement, bool) {
-	var sums map[domain.AccountKey]*domain.Account
-	var order []domain.AccountKey
-	for i := range rows {
-		c := rows[i].Account
-		if c == nil {
-			continue
-		}
-		key := domain.AccountKey{TenantID: rows[i].TenantID, Feature: c.Feature, PeriodKey: c.PeriodKey}
-		sum := sums[key]
-		if sum == nil {
-			if sums == nil {
-				sums = map[domain.AccountKey]*domain.Account{}
-			}
-			sum = new(domain.Account)
-			sums[key], order = sum, append(order, key)
-		}
-		var n big.Int
-		sum.Used.Add(&sum.Used, n.SetInt64(c.Used))
-		sum.Held.Add(&sum.Held, n.SetInt64(c.Held))
-	}
-	if len(order) == 0 {
-		return Statement{}, false
-	}
-	tenants, features, periods := keyColumns(order)
-	used, held := make([]pgtype.Numeric, len(order)), make([]pgtype.Numeric, len(order))
-	for i, key := range order {
-		used[i], held[i] = pgtype.Numeric{Int: &sums[key].Used, Valid: true}, pgtype.Numeric{Int: &sums[key].Held, Valid: true}
-	}
-	return Statement{addAccountsSQL, []any{tenants, features, periods, used, held}}, true
-}
 
 func keyColumns(keys []domain.AccountKey) (tenants []uuid.UUID, features, periods []string) {
 	for _, k := range keys {

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // An instance may be frozen between admission and append, and the key or its tenant ended meanwhile. Every change of them is an event of
@@ -39,7 +40,7 @@ func reAdmit(list []*commands.Admission, now func() time.Time, use func(i int, r
 	for i, a := range list {
 		tenants[i], keys[i] = a.TenantID, a.KeyID
 	}
-	return &LockedRead{Statement{readAdmittedSQL, []any{tenants, keys}}, func(rows pgx.Rows) error {
+	return &LockedRead{server.Statement{SQL: readAdmittedSQL, Args: []any{tenants, keys}}, func(rows pgx.Rows) error {
 		i, status, key := 0, new(string), domain.APIKey{}
 		_, err := pgx.ForEachRow(rows, []any{&key.Ended, &key.ExpiresAt, &key.RevokedAt, &status}, func() error {
 			var tenant *domain.Tenant
@@ -118,7 +119,7 @@ func (c *admissions) read(which func(*submission) bool) []*LockedRead {
 }
 
 // complete reads the others that the heads do not confirm: after a change of the catalogue only.
-func (c *admissions) complete(ctx context.Context, conn Session, hs heads) error {
+func (c *admissions) complete(ctx context.Context, conn server.Session, hs heads) error {
 	now, b := c.group.log.now(), &pgx.Batch{}
 	reads := queueReads(b, c.read(func(s *submission) bool { return !hs[events.PartitionOf(s.tenant)].confirms(s.admission, now) }))
 	if len(reads) == 0 {

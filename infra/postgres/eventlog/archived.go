@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // erasedCopiesSQL returns the payloads of those events whose tenants are ARCHIVED, without personal data, by their places from 1. LATERAL with LIMIT forces one look-up for each.
@@ -29,7 +30,7 @@ func readingArchived(pending []*events.Pending) *LockedRead {
 	if len(copies) == 0 {
 		return nil
 	}
-	return &LockedRead{Statement{erasedCopiesSQL, []any{tenants, subjects, payloads}}, func(rows pgx.Rows) error {
+	return &LockedRead{server.Statement{SQL: erasedCopiesSQL, Args: []any{tenants, subjects, payloads}}, func(rows pgx.Rows) error {
 		var place int
 		var erased string
 		_, err := pgx.ForEachRow(rows, []any{&place, &erased}, func() error {

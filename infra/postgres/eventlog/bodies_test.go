@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/google/uuid"
@@ -110,31 +108,5 @@ func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sq
 	})
 	if err != nil || i != len(list) {
 		t.Fatalf("%d of %d rows, %v", i, len(list), err)
-	}
-}
-
-// A COPY has the same bytes for any size of its pieces.
-func TestRowsComeInPieces(t *testing.T) {
-	tenant := uuid.Must(uuid.NewV7())
-	for _, count := range []int{1, 2, 1000} {
-		rows := make([]row, count)
-		want := bytes.Clone(copySignature)
-		for i := range rows {
-			p := usageEvent(tenant, "a", i).Pending
-			if i == 500 {
-				p.Body = bytes.Repeat([]byte("x"), 2*pieceSize)
-			}
-			rows[i] = row{Pending: &p, position: events.Position{Number: int64(i + 1)}, recorded: time.Now()}
-			want = encodeRow(want, &rows[i])
-		}
-		want = append(want, 0xff, 0xff)
-		for name, wrap := range map[string]func(io.Reader) io.Reader{
-			"whole": func(r io.Reader) io.Reader { return r }, "byte by byte": iotest.OneByteReader, "by halves": iotest.HalfReader,
-		} {
-			got, err := io.ReadAll(wrap(newRows(rows)))
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%d rows, %s: %d bytes of %d, %v", count, name, len(got), len(want), err)
-			}
-		}
 	}
 }

@@ -9,31 +9,8 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
-
-// addCorrectionsSQL writes the changes of usage that verdicts count.
-const addCorrectionsSQL = `INSERT INTO usage_corrections (tenant_id, target, n, cause, position, kind, before, after)
- SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::int[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::bigint[])`
-
-// correctionChanges returns the statement that writes the changes of usage in rows; not ok without any.
-func correctionChanges(rows []row) (Statement, bool) {
-	var (
-		tenants                                     []uuid.UUID
-		numbers                                     []int32
-		kinds                                       []string
-		targets, causes, positions, befores, afters []int64
-	)
-	for i := range rows {
-		c := rows[i].Correction
-		if c == nil {
-			continue
-		}
-		tenants, targets, numbers = append(tenants, rows[i].TenantID), append(targets, c.TargetPosition), append(numbers, int32(c.Number))
-		causes, positions, kinds = append(causes, c.Cause), append(positions, rows[i].position.Number), append(kinds, c.Kind)
-		befores, afters = append(befores, c.Before), append(afters, c.After)
-	}
-	return Statement{addCorrectionsSQL, []any{tenants, targets, numbers, causes, positions, kinds, befores, afters}}, len(tenants) > 0
-}
 
 // readTargetsSQL reads recorded events by their keys, and whether they are retracted. LATERAL with LIMIT forces one look-up for each.
 const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.position, l.subject, l.occurred_at, l.body,
@@ -64,7 +41,7 @@ func (g *group) readingTargets() ([]*LockedRead, targets) {
 	for i := range keys {
 		found[logKey{tenants[i], keys[i]}] = nil
 	}
-	return []*LockedRead{alongIndexes(), {Statement{readTargetsSQL, []any{partitions, tenants, keys}}, found.scan}}, found
+	return []*LockedRead{alongIndexes(), {server.Statement{SQL: readTargetsSQL, Args: []any{partitions, tenants, keys}}, found.scan}}, found
 }
 
 func (t targets) scan(rows pgx.Rows) error {

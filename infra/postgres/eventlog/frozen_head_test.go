@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
@@ -63,7 +64,7 @@ func freeze(url string, tenant uuid.UUID) error {
 		if _, err := lockHeads(ctx, tx, []int16{events.PartitionOf(tenant)}); err != nil {
 			return err
 		}
-		_, err = tx.Conn().PgConn().CopyFrom(ctx, frozenReader{}, copyRows)
+		_, err = tx.Conn().PgConn().CopyFrom(ctx, frozenReader{}, server.CopySQL)
 		return err
 	})
 }

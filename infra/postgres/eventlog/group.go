@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // member is an event of a group, with the destination of its answer.
@@ -28,7 +29,7 @@ type group struct {
 	inbox      []*events.Pending // keys that are looked up beside those of the members
 	firsts     firsts
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
-	rows       []row
+	rows       []server.Row
 	origin     []int32 // numbers of the origins of the members
 	hasQuotas  bool    // some members are quota requests
 	hasTargets bool    // some members are corrections or retractions
@@ -112,7 +113,7 @@ type deciding struct {
 func (d *deciding) place(m *member, origin int32) {
 	r := d.places.place(&m.submitted.Pending, origin)
 	d.group.rows = append(d.group.rows, r)
-	*m.placement = commands.Placement{Status: commands.Appended, Position: r.position}
+	*m.placement = commands.Placement{Status: commands.Appended, Position: r.Position}
 	if d.targets != nil {
 		d.note(m)
 	}
@@ -120,7 +121,7 @@ func (d *deciding) place(m *member, origin int32) {
 
 // decide classifies every member and builds the rows to write. The locks of the heads
 // keep the result of the probe true.
-func (g *group) decide(ctx context.Context, conn Session, hs heads, origin []int32, quotas *quotaRequests, named targets, probing bool) error {
+func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origin []int32, quotas *quotaRequests, named targets, probing bool) error {
 	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas, targets: named}
 	if probing {
 		var err error
@@ -165,8 +166,8 @@ func (d *deciding) decideEvent(i int) {
 	case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
 		r := d.places.place(m.submitted.Refusal, d.origin[i])
 		g.rows = append(g.rows, r)
-		d.known[keyOf(m.submitted.Refusal)] = found{position: r.position, eventID: m.submitted.Refusal.EventID}
-		*m.placement = commands.Placement{Status: commands.Refused, Position: r.position}
+		d.known[keyOf(m.submitted.Refusal)] = found{position: r.Position, eventID: m.submitted.Refusal.EventID}
+		*m.placement = commands.Placement{Status: commands.Refused, Position: r.Position}
 		g.skipUnstored(i)
 	case m.submitted.ProbeOnly:
 		*m.placement = commands.Placement{Status: commands.Absent}
@@ -183,7 +184,7 @@ func (d *deciding) decideEvent(i int) {
 }
 
 // extend adds the events that the decided rows cause: follow-ups of the inline consumer, and crossings of thresholds.
-func (g *group) extend(ctx context.Context, conn Session, hs heads, quotas *quotaRequests, checkpoints map[int16]int64) error {
+func (g *group) extend(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, checkpoints map[int16]int64) error {
 	decided := len(g.rows)
 	if err := g.foldInline(ctx, conn, hs, checkpoints); err != nil {
 		return err
@@ -276,7 +277,7 @@ func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict
 }
 
 // appendConflicts records each conflict once for each eventId and hash.
-func (g *group) appendConflicts(ctx context.Context, conn Session, places *placer, conflicts []conflict) error {
+func (g *group) appendConflicts(ctx context.Context, conn server.Session, places *placer, conflicts []conflict) error {
 	if len(conflicts) == 0 {
 		return nil
 	}
@@ -296,7 +297,7 @@ func (g *group) appendConflicts(ctx context.Context, conn Session, places *place
 		pending[i].EventID = g.log.cfg.NewID()
 		r := places.place(pending[i], conflicts[i].origin)
 		g.rows = append(g.rows, r)
-		known[key] = found{position: r.position}
+		known[key] = found{position: r.Position}
 	}
 	return nil
 }

@@ -1,12 +1,11 @@
 package eventlog
 
 import (
-	"bytes"
 	"strings"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // handOver offers the events of a committed group to the relay and the consumers of this process, and
@@ -19,10 +18,10 @@ func (g *group) handOver() (all bool) {
 	told := 0
 	for i := range g.rows {
 		r := &g.rows[i]
-		at := events.Place{Position: r.position, Previous: r.previous, Epoch: r.epoch, Log: g.log.id, EventID: r.EventID}
+		at := events.Place{Position: r.Position, Previous: r.Previous, Epoch: r.Epoch, Log: g.log.id, EventID: r.EventID}
 		event := func() *events.Envelope { return g.event(r) }
 		tail.Offer(at, event)
-		if recent.Offer(at, r.topic, r.Subject, event) || g.folded(r) {
+		if recent.Offer(at, r.Topic, r.Subject, event) || g.folded(r) {
 			told++
 		}
 	}
@@ -30,36 +29,28 @@ func (g *group) handOver() (all bool) {
 }
 
 // event returns the event of a row in memory of its own, which is made once.
-func (g *group) event(r *row) *events.Envelope {
-	if r.made == nil {
+func (g *group) event(r *server.Row) *events.Envelope {
+	if r.Made == nil {
 		e := g.log.envelope(r)
-		r.made = &e
+		r.Made = &e
 	}
-	return r.made
+	return r.Made
 }
 
 // written offers the events of rows to Config.Written. Callers still own the memory of the rows.
-func (l *Log) written(rows []row) {
+func (l *Log) written(rows []server.Row) {
 	if l.cfg.Written == nil || len(rows) == 0 {
 		return
 	}
-	l.cfg.Written(len(rows), func(i int) (events.Subject, []byte) { return rows[i].Subject, rows[i].ownPayload() })
-}
-
-// ownPayload returns the whole payload in memory of its own.
-func (r *row) ownPayload() []byte {
-	if r.Body != nil { // recorded usage has only its short form
-		return codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, r.Body)
-	}
-	return bytes.Clone(r.Payload)
+	l.cfg.Written(len(rows), func(i int) (events.Subject, []byte) { return rows[i].Subject, rows[i].OwnPayload() })
 }
 
 // envelope returns the event of a row, as it is read from the log, in memory of its own.
-func (l *Log) envelope(r *row) events.Envelope {
+func (l *Log) envelope(r *server.Row) events.Envelope {
 	return events.Envelope{
-		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.position, Previous: r.previous, Epoch: r.epoch,
+		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.Position, Previous: r.Previous, Epoch: r.Epoch,
 		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer, OccurredAt: time.UnixMicro(r.OccurredAt.UnixMicro()),
-		RecordedAt: r.recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: l.residencyOf(r.Pending),
-		Payload: r.ownPayload(),
+		RecordedAt: r.Recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: l.residencyOf(r.Pending),
+		Payload: r.OwnPayload(),
 	}
 }

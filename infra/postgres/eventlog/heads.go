@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // head is a partition's head row while its lock is held.
@@ -84,13 +85,13 @@ const (
 // LockedRead is a query that is sent behind the locks of the heads, in the same round trip: it reads the state that
 // the holder of the heads before has committed.
 type LockedRead struct {
-	Statement
+	server.Statement
 	Scan func(pgx.Rows) error
 }
 
 // beginLocked starts a transaction, locks the heads and runs the reads in one round trip. It locks all of
 // the heads, or with lockFreeHeadsSQL those that are free. A nil read is left out.
-func beginLocked(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads ...*LockedRead) (heads, error) {
+func beginLocked(ctx context.Context, conn server.Session, partitions []int16, planning, lock string, reads ...*LockedRead) (heads, error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(planning)
@@ -217,21 +218,21 @@ type placer struct {
 }
 
 // place gives a pending event the next position of its partition.
-func (pl *placer) place(p *events.Pending, origin int32) row {
+func (pl *placer) place(p *events.Pending, origin int32) server.Row {
 	if pl.head == nil || pl.tenant != p.TenantID {
 		pl.tenant, pl.head = p.TenantID, pl.heads[events.PartitionOf(p.TenantID)]
 	}
 	h, topic := pl.head, p.Subject.Topic()
 	h.position++
-	r := row{
-		Pending: p, position: events.Position{Partition: h.partition, Number: h.position},
-		previous: h.topics[topic-1], epoch: h.epoch, origin: origin, topic: topic,
+	r := server.Row{
+		Pending: p, Position: events.Position{Partition: h.partition, Number: h.position},
+		Previous: h.topics[topic-1], Epoch: h.epoch, Origin: origin, Topic: topic,
 	}
 	h.topics[topic-1] = h.position
 	if pl.now.After(h.recorded) {
 		h.recorded = pl.now
 	}
-	r.recorded = h.recorded
+	r.Recorded = h.recorded
 	if p.Reservation != nil {
 		p.Reservation.Place(h.position)
 	}

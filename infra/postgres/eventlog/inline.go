@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/changes"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // Inline is a consumer of this process that folds events in the transaction that appends them: it writes
@@ -62,8 +64,8 @@ func (in *inlined) stretch(partition int16) *events.InlineStretch {
 }
 
 // folded reports whether a row was folded inline.
-func (g *group) folded(r *row) bool {
-	return len(g.inlined.stretches) > 0 && r.topic == g.log.cfg.Inline.Topic() && g.inlined.stretch(r.position.Partition) != nil
+func (g *group) folded(r *server.Row) bool {
+	return len(g.inlined.stretches) > 0 && r.Topic == g.log.cfg.Inline.Topic() && g.inlined.stretch(r.Position.Partition) != nil
 }
 
 // lockInline returns the read that locks the checkpoints of the partitions of a group that may be folded
@@ -79,32 +81,17 @@ func (w *writer) lockInline(g *group, first bool) (*LockedRead, map[int16]int64)
 	}
 	sql, args := by.Lock(open)
 	positions := map[int16]int64{}
-	return &LockedRead{Statement{sql, args}, func(rows pgx.Rows) error { return scanCheckpoints(rows, positions) }}, positions
+	return &LockedRead{server.Statement{SQL: sql, Args: args}, func(rows pgx.Rows) error { return scanCheckpoints(rows, positions) }}, positions
 }
 
-// moves returns the statements that finish the group beside the move of the heads.
-func (g *group) moves() (list []Move) {
+// moves returns the statements that finish the group: the move of the heads, and what else changes with its rows.
+func (g *group) moves(hs heads) []server.Move {
+	list := append(make([]server.Move, 0, 4), server.Move{Name: "move_heads", Statement: server.Statement{SQL: updateHeadsSQL, Args: hs.updateArgs()}})
 	if len(g.inlined.stretches) > 0 {
 		sql, args := g.log.cfg.Inline.Move(g.inlined.stretches)
-		list = append(list, Move{moveCheckpoints, Statement{sql, args}})
+		list = append(list, server.Move{Name: "move_checkpoints", Statement: server.Statement{SQL: sql, Args: args}})
 	}
-	return append(list, changesWith(g.rows)...)
-}
-
-// changesWith returns the statements that change the tables which the events of rows change, in the transaction that writes the rows.
-func changesWith(rows []row) (list []Move) {
-	for _, c := range []struct {
-		name string
-		of   func([]row) (Statement, bool)
-	}{
-		{moveAccounts, accountChanges}, {moveReservations, reservationChanges}, {insertCorrections, correctionChanges},
-		{addAdjustments, adjustmentsAdded}, {setAdjustments, adjustmentsDecided},
-	} {
-		if changes, ok := c.of(rows); ok {
-			list = append(list, Move{c.name, changes})
-		}
-	}
-	return list
+	return append(list, changes.With(g.rows)...)
 }
 
 // settleInline drops the events that an earlier attempt folded inline, unless that attempt was committed. The last
@@ -147,7 +134,7 @@ func scanCheckpoints(rows pgx.Rows, positions map[int16]int64) error {
 
 // foldInline folds the rows of the group on the consumer's topic, and places the follow-ups behind them. It leaves a
 // partition to the consumer unless its locked checkpoint is at, or shortly before, the first of its rows.
-func (g *group) foldInline(ctx context.Context, conn Session, hs heads, checkpoints map[int16]int64) error {
+func (g *group) foldInline(ctx context.Context, conn server.Session, hs heads, checkpoints map[int16]int64) error {
 	by := g.log.cfg.Inline
 	if by == nil || len(checkpoints) == 0 {
 		return nil
@@ -155,14 +142,14 @@ func (g *group) foldInline(ctx context.Context, conn Session, hs heads, checkpoi
 	var in inlined
 	for i := range g.rows {
 		r := &g.rows[i]
-		p := r.position.Partition
+		p := r.Position.Partition
 		from, locked := checkpoints[p]
-		if !locked || r.topic != by.Topic() {
+		if !locked || r.Topic != by.Topic() {
 			continue
 		}
 		s := in.stretch(p)
 		if s == nil {
-			behind, ok, err := g.behind(ctx, conn, events.Stretch{Partition: p, After: from, UpTo: r.previous})
+			behind, ok, err := g.behind(ctx, conn, events.Stretch{Partition: p, After: from, UpTo: r.Previous})
 			if err != nil {
 				return err
 			}
@@ -177,7 +164,7 @@ func (g *group) foldInline(ctx context.Context, conn Session, hs heads, checkpoi
 			in.stretches = append(in.stretches, hs[p].inlineStretch(events.Stretch{Partition: p, After: from}))
 			s = &in.stretches[len(in.stretches)-1]
 		}
-		s.UpTo = r.position.Number
+		s.UpTo = r.Position.Number
 		in.batch = append(in.batch, *g.event(r))
 	}
 	if len(in.stretches) == 0 {
@@ -193,7 +180,7 @@ func (g *group) foldInline(ctx context.Context, conn Session, hs heads, checkpoi
 
 // behind returns the events between a checkpoint and the first row of the group; not ok if they are too many or
 // have to be left.
-func (g *group) behind(ctx context.Context, conn Session, s events.Stretch) (list []events.Envelope, ok bool, err error) {
+func (g *group) behind(ctx context.Context, conn server.Session, s events.Stretch) (list []events.Envelope, ok bool, err error) {
 	if s.After >= s.UpTo || s.UpTo-s.After > maxInlineBehind {
 		return nil, s.After == s.UpTo, nil
 	}

@@ -19,7 +19,9 @@ import (
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/changes"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // Config says how the log is written.
@@ -64,7 +66,7 @@ type Config struct {
 // reads of relays and folds.
 type Log struct {
 	cfg        Config
-	db         Database
+	db         server.Database
 	aside      postgres.Pool // AsideConns connections, for statements that a holder of a pool connection waits for
 	closeAside func()        // after all use
 	id         uuid.UUID     // of the log, in the headers of its records
@@ -99,7 +101,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening a connection for origins and epochs: %w", err)
 	}
-	l := On(server{pool}, own, cfg)
+	l := On(server.Of(pool), own, cfg)
 	l.closeAside = own.Close
 	if l.id, err = readLogID(ctx, own); err == nil {
 		err = l.startEpoch(ctx)
@@ -114,7 +116,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Log, error) {
 
 // On returns a log on a database, before Start. New calls it with PostgreSQL, the simulation with
 // its own database. While a caller holds a connection of db, aside must have another one.
-func On(db Database, aside postgres.Pool, cfg Config) *Log {
+func On(db server.Database, aside postgres.Pool, cfg Config) *Log {
 	if cfg.Writers == 0 {
 		cfg.Writers = 4
 	}
@@ -211,7 +213,7 @@ func (l *Log) AppendEventsTx(ctx context.Context, tx pgx.Tx, pending []events.Pe
 	return list, nil
 }
 
-func (l *Log) appendAtOnce(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, []row, error) {
+func (l *Log) appendAtOnce(ctx context.Context, tx pgx.Tx, pending []events.Pending) ([]events.Position, []server.Row, error) {
 	t := In(tx)
 	positions, rows, err := l.appendTx(ctx, t, pending)
 	if err == nil {
@@ -220,7 +222,7 @@ func (l *Log) appendAtOnce(ctx context.Context, tx pgx.Tx, pending []events.Pend
 	return positions, rows, err
 }
 
-func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([]events.Position, []row, error) {
+func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([]events.Position, []server.Row, error) {
 	if len(pending) == 0 {
 		return nil, nil, nil
 	}
@@ -276,18 +278,16 @@ func pointers[T any](list []T) []*T {
 	return to
 }
 
-// The savepoint of an append comes after the heads' locks, which a rollback to it must not release.
 const (
-	savepointSQL = `SAVEPOINT append`
-	goBackSQL    = `ROLLBACK TO SAVEPOINT append`
-	releaseSQL   = `RELEASE SAVEPOINT append`
+	goBackSQL  = `ROLLBACK TO SAVEPOINT append`
+	releaseSQL = `RELEASE SAVEPOINT append`
 )
 
 // tryAppend writes the events that are not known yet, and the crossings of their account changes, behind a savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found, watching *watched) ([]events.Position, []row, error) {
+func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found, watching *watched) ([]events.Position, []server.Row, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[logKey]events.Position, len(pending))
-	rows := make([]row, 0, len(pending))
+	rows := make([]server.Row, 0, len(pending))
 	places := placer{heads: hs, now: l.now()}
 	for i := range pending {
 		key := keyOf(pending[i])
@@ -297,7 +297,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 			positions[i] = at
 		} else {
 			r := places.place(pending[i], origin[i])
-			positions[i], seen[key] = r.position, r.position
+			positions[i], seen[key] = r.Position, r.Position
 			rows = append(rows, r)
 		}
 	}
@@ -308,7 +308,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := l.db.Copy(ctx, tx.Tx, newRows(rows)); err != nil {
+	if err := l.db.Copy(ctx, tx.Tx, server.NewRows(rows)); err != nil {
 		if _, backErr := tx.Exec(ctx, goBackSQL); backErr != nil {
 			err = errors.Join(err, backErr)
 		}
@@ -316,7 +316,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 	}
 	tx.Queue("releasing a savepoint", releaseSQL)
 	tx.Queue("moving heads", updateHeadsSQL, hs.updateArgs()...)
-	for _, c := range changesWith(rows) {
+	for _, c := range changes.With(rows) {
 		tx.Queue(c.Name, c.SQL, c.Args...)
 	}
 	tx.moved(hs)

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
@@ -205,7 +206,7 @@ func TestATransactionThatKnowsItsHeadsAppendsAgain(t *testing.T) {
 	err := pgx.BeginFunc(t.Context(), pool, func(inner pgx.Tx) error {
 		tx := In(inner)
 		var seen int64
-		read := &LockedRead{Statement{"SELECT count(*) FROM event_log_rows WHERE partition = $1", []any{p}}, func(rows pgx.Rows) (err error) {
+		read := &LockedRead{server.Statement{SQL: "SELECT count(*) FROM event_log_rows WHERE partition = $1", Args: []any{p}}, func(rows pgx.Rows) (err error) {
 			seen, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 			return err
 		}}

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // Histories are the histories of tenants by which quota requests are decided.
@@ -82,13 +83,13 @@ func (a *quotaRequests) readingAccounts() *LockedRead {
 		return nil
 	}
 	tenants, features, periods := keyColumns(keys)
-	return &LockedRead{Statement{readAccountsSQL, []any{tenants, features, periods}}, func(rows pgx.Rows) error {
+	return &LockedRead{server.Statement{SQL: readAccountsSQL, Args: []any{tenants, features, periods}}, func(rows pgx.Rows) error {
 		return scanAccounts(rows, keys, a.ledger)
 	}}
 }
 
 // complete reads the accounts that the first round trip did not: usually no query is needed.
-func (a *quotaRequests) complete(ctx context.Context, conn Session, hs heads) error {
+func (a *quotaRequests) complete(ctx context.Context, conn server.Session, hs heads) error {
 	if a == nil {
 		return nil
 	}
@@ -119,7 +120,7 @@ func (a *quotaRequests) complete(ctx context.Context, conn Session, hs heads) er
 var errKnownDenied = errors.New("a denied request was granted before")
 
 // decideQuotas decides the quota requests from member i on that are granted together or not at all, and returns the index of the last.
-func (d *deciding) decideQuotas(ctx context.Context, conn Session, i int) (last int, err error) {
+func (d *deciding) decideQuotas(ctx context.Context, conn server.Session, i int) (last int, err error) {
 	g := d.group
 	last = i + g.members[i].submitted.Quota.Together - 1
 	var fresh []int
@@ -159,7 +160,7 @@ func (d *deciding) compareRequest(k int, f found) {
 }
 
 // grant places quota requests that are all granted, or refuses all.
-func (d *deciding) grant(ctx context.Context, conn Session, fresh []int) error {
+func (d *deciding) grant(ctx context.Context, conn server.Session, fresh []int) error {
 	if len(fresh) == 0 {
 		return nil
 	}
@@ -209,8 +210,8 @@ func (d *deciding) deny(k int, refusal *domain.Error) {
 	stored := m.submitted.Refuse(refusal)
 	r := d.places.place(&stored, d.origin[k])
 	d.group.rows = append(d.group.rows, r)
-	d.known[keyOf(&stored)] = found{position: r.position, eventID: stored.EventID}
-	*m.placement = commands.Placement{Status: commands.Refused, Position: r.position, Refusal: refusal}
+	d.known[keyOf(&stored)] = found{position: r.Position, eventID: stored.EventID}
+	*m.placement = commands.Placement{Status: commands.Refused, Position: r.Position, Refusal: refusal}
 }
 
 // leaveOut leaves quota requests undecided: they are not the first with their keys.
@@ -223,7 +224,7 @@ func (d *deciding) leaveOut(fresh []int) {
 
 // checkDenied looks up the keys of denied events: the repetition of a granted request, or of a recorded correction, gets its first
 // answer, whatever the limit or the target is now. No one waits for the answer to an expiry, which another instance may have done.
-func (d *deciding) checkDenied(ctx context.Context, conn Session, probed bool) error {
+func (d *deciding) checkDenied(ctx context.Context, conn server.Session, probed bool) error {
 	if probed || len(d.denied) == 0 {
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -163,17 +164,17 @@ func TestAFailedGroupNamesItsCause(t *testing.T) {
 
 // betweenLocks runs do when a session first gives up its locks.
 type betweenLocks struct {
-	Database
+	server.Database
 	once sync.Once
 	do   func()
 }
 
 type sessionBetweenLocks struct {
-	Session
+	server.Session
 	of *betweenLocks
 }
 
-func (b *betweenLocks) Session(ctx context.Context) (Session, error) {
+func (b *betweenLocks) Session(ctx context.Context) (server.Session, error) {
 	s, err := b.Database.Session(ctx)
 	return sessionBetweenLocks{s, b}, err
 }

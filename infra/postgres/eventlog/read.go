@@ -10,9 +10,10 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
-// readColumns are the values that rowReader.envelope takes, in its order.
+// readColumns are the values that server.RowReader.Event takes, in its order.
 const readColumns = `SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
  l.causation_id, l.epoch, l.origin, l.subject, l.dedupe_key, l.body, coalesce(l.replay, ''), w.position IS NOT NULL, coalesce(w.late, false)
  FROM event_log_rows l LEFT JOIN withheld_records w ON w.partition = l.partition AND w.position = l.position`
@@ -41,7 +42,7 @@ func (l *Log) ReadAtTx(ctx context.Context, tx pgx.Tx, partition int16, numbers 
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	return l.envelopes(ctx, tx, rows, int64(len(numbers)), func(*rowReader) int16 { return partition })
+	return l.envelopes(ctx, tx, rows, int64(len(numbers)), func(*server.RowReader) int16 { return partition })
 }
 
 // ReadTopic returns the events of one topic in a stretch of a partition, in order.
@@ -145,7 +146,7 @@ func (l *Log) readStretches(ctx context.Context, q postgres.Queryer, sql string,
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	return l.envelopes(ctx, q, rows, most, func(r *rowReader) int16 { return r.int16() })
+	return l.envelopes(ctx, q, rows, most, func(r *server.RowReader) int16 { return r.Int16() })
 }
 
 func (l *Log) read(ctx context.Context, q postgres.Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
@@ -153,22 +154,22 @@ func (l *Log) read(ctx context.Context, q postgres.Queryer, partition int16, aft
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	return l.envelopes(ctx, q, rows, min(upTo-after, int64(limit)), func(*rowReader) int16 { return partition })
+	return l.envelopes(ctx, q, rows, min(upTo-after, int64(limit)), func(*server.RowReader) int16 { return partition })
 }
 
 // maxPrepared bounds the events for which memory is prepared: a filter may pass few of the positions.
 const maxPrepared = 512
 
 // envelopes reads rows, at most so many; partitionOf knows their partition, or reads it from the row.
-func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, most int64, partitionOf func(*rowReader) int16) ([]events.Envelope, error) {
+func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, most int64, partitionOf func(*server.RowReader) int16) ([]events.Envelope, error) {
 	defer rows.Close()
 	most = max(0, min(most, maxPrepared))
 	list, origin := make([]events.Envelope, 0, most), make([]int32, 0, most)
 	for rows.Next() {
-		r := rowReader{values: rows.RawValues()}
-		e, id := r.envelope(partitionOf(&r))
-		if r.err != nil {
-			return nil, r.err
+		r := server.RowReader{Values: rows.RawValues()}
+		e, id := r.Event(partitionOf(&r))
+		if r.Err != nil {
+			return nil, r.Err
 		}
 		l.origins.inEpoch(e.Position.Partition, e.Epoch)
 		list, origin = append(list, e), append(origin, id)

@@ -13,18 +13,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
-
-// writeReservationsSQL writes the states of reservations after their last events.
-const writeReservationsSQL = `INSERT INTO reservations AS r (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type,
-  amount, granted_limit, state, expires_at, held_position, ended_position, ended_at, event_id, committed)
- SELECT tenant, id, feature, period, subscription, type, amount, granted, state, expires, held, nullif(ended, 0),
-  CASE WHEN ended > 0 THEN at END, nullif(event, ''), CASE WHEN event <> '' THEN committed END
- FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::bigint[], $9::text[],
-  $10::timestamptz[], $11::bigint[], $12::bigint[], $13::timestamptz[], $14::text[], $15::bigint[])
-  AS u (tenant, id, feature, period, subscription, type, amount, granted, state, expires, held, ended, at, event, committed)
- ON CONFLICT (tenant_id, feature, reservation_id) DO UPDATE SET state = excluded.state, expires_at = excluded.expires_at,
-  ended_position = excluded.ended_position, ended_at = excluded.ended_at, event_id = excluded.event_id, committed = excluded.committed`
 
 const reservationColumns = `r.reservation_id, r.feature, r.period_key, r.subscription_id, r.feature_type, r.amount, r.granted_limit, r.state,
  r.expires_at, r.held_position, coalesce(r.ended_position, 0), coalesce(r.event_id, ''), coalesce(r.committed, 0)`
@@ -68,7 +58,7 @@ func (a *quotaRequests) readingReservations() []*LockedRead {
 	if len(ids) == 0 {
 		return nil
 	}
-	return []*LockedRead{alongIndexes(), {Statement{readReservationsSQL, []any{tenants, features, ids}}, func(rows pgx.Rows) error {
+	return []*LockedRead{alongIndexes(), {server.Statement{SQL: readReservationsSQL, Args: []any{tenants, features, ids}}, func(rows pgx.Rows) error {
 		return scanReservations(rows, func(tenant uuid.UUID, s *events.ReservationState, used, held string) error {
 			a.ledger.LoadReservation(tenant, s)
 			if key, ok := domain.AccountOf(tenant, s); ok && !a.ledger.Has(key) {
@@ -81,7 +71,7 @@ func (a *quotaRequests) readingReservations() []*LockedRead {
 
 // alongIndexes sends alongIndexesSQL among the reads.
 func alongIndexes() *LockedRead {
-	return &LockedRead{Statement{SQL: alongIndexesSQL}, func(rows pgx.Rows) error {
+	return &LockedRead{server.Statement{SQL: alongIndexesSQL}, func(rows pgx.Rows) error {
 		rows.Close()
 		return rows.Err()
 	}}
@@ -121,7 +111,7 @@ var errManyDue = errors.New("the transaction has ended enough reservations; the 
 
 // decideWithRoom decides quota requests of a tenant. Before one is refused for the amount that reservations hold, those whose time is
 // over are ended, the first ones to end first, until there is room or the list is empty. A group ends maxGroupRows of them at most, since heads are locked meanwhile.
-func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.History, requests []domain.LedgerRequest, fresh []int) ([]domain.Decision, int, *domain.Error, error) {
+func (d *deciding) decideWithRoom(ctx context.Context, conn server.Session, h domain.History, requests []domain.LedgerRequest, fresh []int) ([]domain.Decision, int, *domain.Error, error) {
 	for {
 		granted, refused, refusal := d.quotas.ledger.Decide(h, requests)
 		if refusal == nil || refusal.Quota == nil || refusal.Quota.Held.Sign() <= 0 {
@@ -145,7 +135,7 @@ func (d *deciding) decideWithRoom(ctx context.Context, conn Session, h domain.Hi
 }
 
 // nextDue reads the next page of an account.
-func (a *quotaRequests) nextDue(ctx context.Context, conn Session, key domain.AccountKey) (due []*events.ReservationState, err error) {
+func (a *quotaRequests) nextDue(ctx context.Context, conn server.Session, key domain.AccountKey) (due []*events.ReservationState, err error) {
 	page := a.due[key]
 	if page == nil {
 		if _, err := conn.Exec(ctx, alongIndexesSQL); err != nil {
@@ -193,42 +183,4 @@ func (d *deciding) expire(h domain.History, k int, due []*events.ReservationStat
 		d.expired++
 	}
 	return nil
-}
-
-// reservationChanges returns the statement that writes the states of the reservations of rows, each after its last
-// event; not ok without any.
-func reservationChanges(rows []row) (Statement, bool) {
-	var last map[domain.ReservationKey]int
-	for i := range rows {
-		if s := rows[i].Reservation; s != nil {
-			if last == nil {
-				last = map[domain.ReservationKey]int{}
-			}
-			last[domain.ReservationKey{TenantID: rows[i].TenantID, ID: s.ID}] = i
-		}
-	}
-	if last == nil {
-		return Statement{}, false
-	}
-	var (
-		tenants, subscriptions                            []uuid.UUID
-		ids, features, periods, types, states, eventIDs   []string
-		amounts, heldPositions, endedPositions, committed []int64
-		limits                                            []*int64
-		expiries, recorded                                []time.Time
-	)
-	for i := range rows {
-		s := rows[i].Reservation
-		if s == nil || last[domain.ReservationKey{TenantID: rows[i].TenantID, ID: s.ID}] != i {
-			continue
-		}
-		tenants, subscriptions = append(tenants, rows[i].TenantID), append(subscriptions, s.SubscriptionID)
-		ids, features, periods, types = append(ids, s.ID), append(features, s.Feature), append(periods, s.PeriodKey), append(types, s.FeatureType)
-		states, eventIDs = append(states, s.State), append(eventIDs, s.EventID)
-		amounts, limits, committed = append(amounts, s.Amount), append(limits, s.Limit), append(committed, s.Committed)
-		heldPositions, endedPositions = append(heldPositions, s.HeldAt), append(endedPositions, s.EndedAt)
-		expiries, recorded = append(expiries, s.ExpiresAt), append(recorded, rows[i].recorded)
-	}
-	return Statement{writeReservationsSQL, []any{tenants, ids, features, periods, subscriptions, types, amounts, limits, states,
-		expiries, heldPositions, endedPositions, recorded, eventIDs, committed}}, true
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // watched are the accounts that rows change, of tenants with thresholds, with their used amounts before the rows.
@@ -76,7 +77,7 @@ func readingWatchers(pending []*events.Pending) (*LockedRead, *watchers) {
 			tenants = append(tenants, k.TenantID)
 		}
 	}
-	return &LockedRead{Statement{watchersSQL, []any{tenants}}, func(rows pgx.Rows) (err error) {
+	return &LockedRead{server.Statement{SQL: watchersSQL, Args: []any{tenants}}, func(rows pgx.Rows) (err error) {
 		if w.some, err = pgx.CollectRows(rows, pgx.RowTo[uuid.UUID]); err != nil {
 			return fmt.Errorf("finding thresholds: %w", err)
 		}
@@ -138,7 +139,7 @@ type raised struct {
 }
 
 // crossings returns the events of the thresholds that rows cross, in the order of the rows. Each has the origin of its row: its cause.
-func (w *watched) crossings(rows []row, newID func() uuid.UUID) (list []raised, err error) {
+func (w *watched) crossings(rows []server.Row, newID func() uuid.UUID) (list []raised, err error) {
 	if w == nil || len(w.used) == 0 {
 		return nil, nil
 	}
@@ -168,7 +169,7 @@ func (w *watched) crossings(rows []row, newID func() uuid.UUID) (list []raised, 
 				return nil, err
 			}
 			list = append(list, raised{events.Pending{EventID: newID(), Subject: events.ThresholdCrossed, TenantID: r.TenantID, DedupeKey: once, CorrelationID: r.CorrelationID,
-				CausationID: r.EventID, Actor: r.Actor, Residency: r.Residency, OccurredAt: r.recorded, Payload: payload}, r.origin})
+				CausationID: r.EventID, Actor: r.Actor, Residency: r.Residency, OccurredAt: r.Recorded, Payload: payload}, r.Origin})
 		}
 	}
 	return list, nil
@@ -204,7 +205,7 @@ func unknown(ctx context.Context, q postgres.Queryer, list []raised) ([]raised, 
 }
 
 // raise places the crossings of rows behind them.
-func (w *watched) raise(ctx context.Context, q postgres.Queryer, places *placer, rows []row, newID func() uuid.UUID) ([]row, error) {
+func (w *watched) raise(ctx context.Context, q postgres.Queryer, places *placer, rows []server.Row, newID func() uuid.UUID) ([]server.Row, error) {
 	list, err := w.crossings(rows, newID)
 	if err == nil {
 		list, err = unknown(ctx, q, list)
@@ -220,7 +221,7 @@ func (w *watched) raise(ctx context.Context, q postgres.Queryer, places *placer,
 
 // raise places the crossings of the group's rows, also of follow-ups that were folded inline. A group whose tenants have no thresholds has no
 // statement more: the histories that its requests are decided by hold the thresholds.
-func (g *group) raise(ctx context.Context, conn Session, hs heads, quotas *quotaRequests, decided int) error {
+func (g *group) raise(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, decided int) error {
 	w, err := g.watched(ctx, conn, hs, quotas, decided)
 	if err != nil || w == nil {
 		return err
@@ -231,7 +232,7 @@ func (g *group) raise(ctx context.Context, conn Session, hs heads, quotas *quota
 
 // watched returns the accounts that the group's rows raise, of tenants with thresholds; nil without any. The ledger has the amounts after the first
 // rows, those that were decided.
-func (g *group) watched(ctx context.Context, conn Session, hs heads, quotas *quotaRequests, decided int) (*watched, error) {
+func (g *group) watched(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, decided int) (*watched, error) {
 	pending := make([]*events.Pending, 0, len(g.rows))
 	for i := range g.rows {
 		if g.rows[i].Account != nil {
@@ -272,7 +273,7 @@ func (g *group) watched(ctx context.Context, conn Session, hs heads, quotas *quo
 }
 
 // historiesOf returns the histories of the tenants of accounts as of the locked heads. They are cached, unless the catalogue has changed.
-func (g *group) historiesOf(ctx context.Context, conn Session, hs heads, quotas *quotaRequests, keys []domain.AccountKey) (map[uuid.UUID]domain.TenantHistory, error) {
+func (g *group) historiesOf(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, keys []domain.AccountKey) (map[uuid.UUID]domain.TenantHistory, error) {
 	var missing []uuid.UUID
 	for _, k := range keys {
 		if quotas != nil {
@@ -297,7 +298,7 @@ func (g *group) historiesOf(ctx context.Context, conn Session, hs heads, quotas 
 }
 
 // subtract turns the amounts after rows into those before.
-func (w *watched) subtract(rows []row) {
+func (w *watched) subtract(rows []server.Row) {
 	for i := range rows {
 		if c := rows[i].Account; c != nil {
 			if used := w.used[domain.AccountKey{TenantID: rows[i].TenantID, Feature: c.Feature, PeriodKey: c.PeriodKey}]; used != nil {
@@ -308,7 +309,7 @@ func (w *watched) subtract(rows []row) {
 }
 
 // read reads the amounts that the ledger does not have: those of verdicts.
-func (w *watched) read(ctx context.Context, conn Session, keys []domain.AccountKey) error {
+func (w *watched) read(ctx context.Context, conn server.Session, keys []domain.AccountKey) error {
 	if len(keys) == 0 {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 const (
@@ -305,7 +306,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 		return errors.Join(err, rollback(conn))
 	}
 	g.sent = true
-	err = conn.Finish(ctx, newRows(g.rows), hs.updateArgs(), g.moves())
+	err = conn.Finish(ctx, server.NewRows(g.rows), g.moves(hs))
 	if err == nil {
 		w.log.durable.committed(hs)
 	}
@@ -318,7 +319,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 // begin starts a transaction and locks the heads. If the server is in another life than the
 // epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again. Then what was read behind the locks may have
 // changed: reads returns the reads of each attempt, with their results empty.
-func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, planning, lock string, reads func() []*LockedRead) (heads, error) {
+func (w *writer) begin(ctx context.Context, conn server.Session, partitions []int16, planning, lock string, reads func() []*LockedRead) (heads, error) {
 	for {
 		hs, err := beginLocked(ctx, conn, partitions, planning, lock, reads()...)
 		if err != nil {
@@ -337,7 +338,7 @@ func (w *writer) begin(ctx context.Context, conn Session, partitions []int16, pl
 	}
 }
 
-func rollback(conn Session) error {
+func rollback(conn server.Session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), postgres.CommitTimeout)
 	defer cancel()
 	_, err := conn.Exec(ctx, "rollback")

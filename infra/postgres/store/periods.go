@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 var (
@@ -49,11 +50,11 @@ type periodTx struct {
 // hold locks the head, and reads the tenant and its periods behind the lock, and whether the caller is still admitted.
 func (t *periodTx) hold(admitted *eventlog.LockedRead) error {
 	return t.log.LockHeads(t.ctx, t.tx, []int16{t.partition}, admitted,
-		&eventlog.LockedRead{Statement: eventlog.Statement{SQL: tenantSQL, Args: []any{t.of}}, Scan: func(rows pgx.Rows) (err error) {
+		&eventlog.LockedRead{Statement: server.Statement{SQL: tenantSQL, Args: []any{t.of}}, Scan: func(rows pgx.Rows) (err error) {
 			t.tenant, err = firstRow(rows, pgx.RowToStructByName[domain.Tenant])
 			return err
 		}},
-		&eventlog.LockedRead{Statement: eventlog.Statement{SQL: periodChangesSQL, Args: []any{[]uuid.UUID{t.of}}}, Scan: func(rows pgx.Rows) (err error) {
+		&eventlog.LockedRead{Statement: server.Statement{SQL: periodChangesSQL, Args: []any{[]uuid.UUID{t.of}}}, Scan: func(rows pgx.Rows) (err error) {
 			t.periods, err = scanPeriods(rows)
 			return err
 		}})

@@ -1,11 +1,10 @@
-package eventlog
+package server
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,26 +15,17 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// Statements that finish keeps prepared.
-const (
-	moveHeads         = "move_heads"
-	moveCheckpoints   = "move_checkpoints"
-	moveAccounts      = "move_accounts"
-	moveReservations  = "move_reservations"
-	insertCorrections = "insert_corrections"
-	addAdjustments    = "add_adjustments"
-	setAdjustments    = "set_adjustments"
-	endAppend         = "end_append"
-)
+// endAppend is the name of COMMIT in its prepared form.
+const endAppend = "end_append"
 
-// finish copies the rows into the log, moves the heads, runs the other moves, and commits, in one round
+// finish copies the rows into the log, runs the moves, that of the heads first, and commits, in one round
 // trip, since the heads are locked until it ends. Statements after a failed one are not
 // executed. It has its own deadline: a context that ends while COMMIT is in flight would
 // leave the outcome unknown. After a failure the connection is still in its transaction.
-func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, heads []any, others []Move) error {
+func finish(ctx context.Context, conn *pgx.Conn, rows *Rows, moves []Move) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
 	defer cancel()
-	moves := slices.Concat([]Move{{moveHeads, Statement{updateHeadsSQL, heads}}}, others, []Move{{endAppend, Statement{SQL: "commit"}}})
+	moves = append(moves, Move{endAppend, Statement{SQL: "commit"}})
 	binds := make([]pgproto3.Bind, len(moves))
 	for i := range moves {
 		var err error
@@ -75,7 +65,7 @@ func bindOf(ctx context.Context, conn *pgx.Conn, m *Move) (pgproto3.Bind, error)
 // send writes the statements of finish: the COPY with its data, then the rest, which
 // the server reads after the COPY.
 func send(to *pgproto3.Frontend, rows *Rows, rest []pgproto3.Bind) error {
-	to.SendQuery(&pgproto3.Query{String: copyRows})
+	to.SendQuery(&pgproto3.Query{String: CopySQL})
 	if err := sendRows(to, rows); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
-package eventlog
+package server
 
 import (
+	"bytes"
 	"encoding/binary"
 	"io"
 	"time"
@@ -11,19 +12,28 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 )
 
-// row is an event with its position, ready to be written.
-type row struct {
+// Row is an event with its position, ready to be written.
+type Row struct {
 	*events.Pending
-	position events.Position
-	previous int64
-	epoch    int32
-	origin   int32
-	topic    events.Topic
-	recorded time.Time
-	made     *events.Envelope // by group.event
+	Position events.Position
+	Previous int64
+	Epoch    int32
+	Origin   int32 // its number
+	Topic    events.Topic
+	Recorded time.Time
+	Made     *events.Envelope // the event as it is read, once it is made
 }
 
-const copyRows = `COPY event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
+// OwnPayload returns the whole payload in memory of its own.
+func (r *Row) OwnPayload() []byte {
+	if r.Body != nil { // recorded usage has only its short form
+		return codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, r.Body)
+	}
+	return bytes.Clone(r.Payload)
+}
+
+// CopySQL is the statement that Rows are the data of.
+const CopySQL = `COPY event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
  correlation_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, hash, body, replay)
  FROM STDIN (FORMAT binary)`
 
@@ -39,7 +49,7 @@ const postgresEpoch = 946684800_000_000
 // size. Written by hand: reflection cost more than the rest of the client's work on a row.
 type Rows struct {
 	count int
-	rows  []row
+	rows  []Row
 	piece []byte // encoded, behind room for a message's header
 	read  int    // of the piece
 	done  bool
@@ -51,7 +61,8 @@ const copyHeader = 5
 // pieceSize is the size of one message of a COPY.
 const pieceSize = 60_000
 
-func newRows(rows []row) *Rows {
+// NewRows returns rows that are not encoded yet.
+func NewRows(rows []Row) *Rows {
 	size := copyHeader + len(copySignature)
 	for i := 0; i < len(rows) && size < pieceSize; i++ {
 		size += len(rows[i].Payload) + len(rows[i].Body) + rowSize
@@ -93,20 +104,20 @@ func (s *Rows) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func encodeRow(dst []byte, r *row) []byte {
+func encodeRow(dst []byte, r *Row) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, copyColumns)
-	dst = copyInt64(dst, r.position.Number)
-	dst = copyInt64(dst, r.previous)
-	dst = copyTime(dst, r.recorded)
+	dst = copyInt64(dst, r.Position.Number)
+	dst = copyInt64(dst, r.Previous)
+	dst = copyTime(dst, r.Recorded)
 	dst = copyTime(dst, r.OccurredAt)
 	dst = copyBytes(dst, r.EventID[:])
 	dst = copyBytes(dst, r.TenantID[:])
 	dst = copyOptionalID(dst, r.CorrelationID)
 	dst = copyOptionalID(dst, r.CausationID)
-	dst = copyInt32(dst, r.epoch)
-	dst = copyInt32(dst, r.origin)
-	dst = copyInt16(dst, r.position.Partition)
-	dst = copyInt16(dst, int16(r.topic))
+	dst = copyInt32(dst, r.Epoch)
+	dst = copyInt32(dst, r.Origin)
+	dst = copyInt16(dst, r.Position.Partition)
+	dst = copyInt16(dst, int16(r.Topic))
 	dst = copyInt16(dst, int16(r.Subject))
 	dst = copyString(dst, r.DedupeKey)
 	dst = copyOptional(dst, codec.KeptHash(r.Pending))

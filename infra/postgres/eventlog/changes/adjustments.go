@@ -1,10 +1,11 @@
-package eventlog
+package changes
 
 import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
 // addAdjustmentsSQL writes the differences of closed periods that verdicts and proposals are. The heads of their tenants' partitions are locked:
@@ -13,7 +14,7 @@ import (
 const addAdjustmentsSQL = `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded,
   source_event_id, rebuild_id, state, decided)
  SELECT u.id, u.tenant, u.period, u.snapshot, u.feature, u.subscription, u.kind, u.amount, u.count, u.position, coalesce(nullif(u.recorded, 0), u.position),
-  nullif(u.source, ''), nullif(u.rebuild, '00000000-0000-0000-0000-000000000000'), CASE WHEN r.position IS NULL THEN 'PENDING' ELSE 'VOID' END, r.position
+  nullif(u.source, ''), nullif(u.rebuild, '00000000-0000-0000-0000-000000000000'), CASE WHEN r.Position IS NULL THEN 'PENDING' ELSE 'VOID' END, r.Position
  FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::uuid[], $7::text[], $8::numeric[], $9::bigint[], $10::bigint[], $11::bigint[],
   $12::text[], $13::uuid[]) AS u (id, tenant, period, snapshot, feature, subscription, kind, amount, count, position, recorded, source, rebuild)
  LEFT JOIN LATERAL (SELECT c.position FROM period_changes c
@@ -33,7 +34,7 @@ const setAdjustmentsSQL = `UPDATE adjustments a SET state = u.state, reason = nu
       AND u.feature IN ('', a.feature) AND u.kind IN ('', a.kind) END`
 
 // adjustmentsAdded returns the statement that writes the adjustments of rows; not ok without any.
-func adjustmentsAdded(rows []row) (Statement, bool) {
+func adjustmentsAdded(rows []server.Row) (server.Statement, bool) {
 	var (
 		ids, tenants, subscriptions, rebuilds []uuid.UUID
 		periods, features, kinds, sources     []string
@@ -54,9 +55,9 @@ func adjustmentsAdded(rows []row) (Statement, bool) {
 		rebuilds, snapshots = append(rebuilds, rebuild), append(snapshots, int32(a.Snapshot))
 		periods, features, kinds, sources = append(periods, a.PeriodKey), append(features, a.Feature), append(kinds, a.Kind), append(sources, a.SourceEventID)
 		amounts = append(amounts, pgtype.Numeric{Int: a.Amount, Valid: true})
-		counts, positions, recorded = append(counts, a.EventCount), append(positions, rows[i].position.Number), append(recorded, a.Recorded)
+		counts, positions, recorded = append(counts, a.EventCount), append(positions, rows[i].Position.Number), append(recorded, a.Recorded)
 	}
-	return Statement{addAdjustmentsSQL, []any{ids, tenants, periods, snapshots, features, subscriptions, kinds, amounts, counts, positions, recorded, sources, rebuilds}}, len(ids) > 0
+	return server.Statement{SQL: addAdjustmentsSQL, Args: []any{ids, tenants, periods, snapshots, features, subscriptions, kinds, amounts, counts, positions, recorded, sources, rebuilds}}, len(ids) > 0
 }
 
 // decidedAdjustments are the parameters of setAdjustmentsSQL.
@@ -68,16 +69,16 @@ type decidedAdjustments struct {
 }
 
 // add adds adjustments that a row decides: one of an id, those of a recorded event, or those of a scope.
-func (d *decidedAdjustments) add(r *row, id uuid.UUID, recorded int64, scope events.AdjustmentScope, snapshot int) {
+func (d *decidedAdjustments) add(r *server.Row, id uuid.UUID, recorded int64, scope events.AdjustmentScope, snapshot int) {
 	c := r.Decided
-	d.tenants, d.ids, d.positions, d.recorded = append(d.tenants, r.TenantID), append(d.ids, id), append(d.positions, r.position.Number), append(d.recorded, recorded)
+	d.tenants, d.ids, d.positions, d.recorded = append(d.tenants, r.TenantID), append(d.ids, id), append(d.positions, r.Position.Number), append(d.recorded, recorded)
 	d.states, d.reasons, d.snapshots = append(d.states, c.State), append(d.reasons, c.Reason), append(d.snapshots, int32(snapshot))
 	d.periods, d.features, d.kinds = append(d.periods, scope.PeriodKey), append(d.features, scope.Feature), append(d.kinds, scope.Kind)
 	d.upTo = append(d.upTo, scope.UpTo.Number)
 }
 
 // adjustmentsDecided returns the statement that decides adjustments by rows; not ok without any.
-func adjustmentsDecided(rows []row) (Statement, bool) {
+func adjustmentsDecided(rows []server.Row) (server.Statement, bool) {
 	var d decidedAdjustments
 	for i := range rows {
 		r := &rows[i]
@@ -93,5 +94,5 @@ func adjustmentsDecided(rows []row) (Statement, bool) {
 			}
 		}
 	}
-	return Statement{setAdjustmentsSQL, []any{d.tenants, d.positions, d.states, d.reasons, d.ids, d.recorded, d.periods, d.snapshots, d.features, d.kinds, d.upTo}}, len(d.ids) > 0
+	return server.Statement{SQL: setAdjustmentsSQL, Args: []any{d.tenants, d.positions, d.states, d.reasons, d.ids, d.recorded, d.periods, d.snapshots, d.features, d.kinds, d.upTo}}, len(d.ids) > 0
 }

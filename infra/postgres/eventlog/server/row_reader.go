@@ -1,4 +1,4 @@
-package eventlog
+package server
 
 import (
 	"encoding/binary"
@@ -11,20 +11,20 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 )
 
-// rowReader decodes the values of a row one after the other, in the server's binary
+// RowReader decodes the values of a row one after the other, in the server's binary
 // format, as encodeRow writes them. Written by hand: the relay and each projection read
 // every event, and reflection cost twice as much as the rest of reading.
-type rowReader struct {
-	values [][]byte
-	err    error
+type RowReader struct {
+	Values [][]byte
+	Err    error
 }
 
 // errRowForm means that a row of the log is not in the requested format, e.g., from a
 // connection in simple protocol mode.
 var errRowForm = errors.New("reading the log: a value is not in the binary format")
 
-// envelope reads the columns of readSQL, and returns the number of the origin, too.
-func (r *rowReader) envelope(partition int16) (events.Envelope, int32) {
+// Event reads the columns of a row in the order of eventlog.readColumns, and returns the number of the origin, too.
+func (r *RowReader) Event(partition int16) (events.Envelope, int32) {
 	e := events.Envelope{Position: events.Position{Partition: partition, Number: r.int64()}}
 	e.Previous = r.int64()
 	e.RecordedAt, e.OccurredAt = r.time(), r.time()
@@ -32,7 +32,7 @@ func (r *rowReader) envelope(partition int16) (events.Envelope, int32) {
 	e.CorrelationID, e.CausationID = r.optionalID(), r.optionalID()
 	e.Epoch = r.int32()
 	origin := r.int32()
-	e.Subject = events.Subject(r.int16())
+	e.Subject = events.Subject(r.Int16())
 	e.DedupeKey = string(r.next())
 	e.Payload = codec.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, r.next())
 	e.Replay = string(r.next())
@@ -40,39 +40,39 @@ func (r *rowReader) envelope(partition int16) (events.Envelope, int32) {
 	return e, origin
 }
 
-func (r *rowReader) next() []byte {
-	if len(r.values) == 0 {
-		r.err = errRowForm
+func (r *RowReader) next() []byte {
+	if len(r.Values) == 0 {
+		r.Err = errRowForm
 		return nil
 	}
-	v := r.values[0]
-	r.values = r.values[1:]
+	v := r.Values[0]
+	r.Values = r.Values[1:]
 	return v
 }
 
 // fixed returns a value of a known size, or zeros if its size is different.
-func (r *rowReader) fixed(size int) []byte {
+func (r *RowReader) fixed(size int) []byte {
 	v := r.next()
 	if len(v) != size {
-		r.err = errRowForm
+		r.Err = errRowForm
 		return make([]byte, size)
 	}
 	return v
 }
 
-func (r *rowReader) int64() int64  { return int64(binary.BigEndian.Uint64(r.fixed(8))) }
-func (r *rowReader) int32() int32  { return int32(binary.BigEndian.Uint32(r.fixed(4))) }
-func (r *rowReader) int16() int16  { return int16(binary.BigEndian.Uint16(r.fixed(2))) }
-func (r *rowReader) bool() bool    { return r.fixed(1)[0] != 0 }
-func (r *rowReader) id() uuid.UUID { return uuid.UUID(r.fixed(16)) }
+func (r *RowReader) int64() int64  { return int64(binary.BigEndian.Uint64(r.fixed(8))) }
+func (r *RowReader) int32() int32  { return int32(binary.BigEndian.Uint32(r.fixed(4))) }
+func (r *RowReader) Int16() int16  { return int16(binary.BigEndian.Uint16(r.fixed(2))) }
+func (r *RowReader) bool() bool    { return r.fixed(1)[0] != 0 }
+func (r *RowReader) id() uuid.UUID { return uuid.UUID(r.fixed(16)) }
 
-func (r *rowReader) time() time.Time {
+func (r *RowReader) time() time.Time {
 	return time.UnixMicro(r.int64() + postgresEpoch)
 }
 
 // optionalID is Nil for NULL.
-func (r *rowReader) optionalID() uuid.UUID {
-	if len(r.values) > 0 && r.values[0] == nil {
+func (r *RowReader) optionalID() uuid.UUID {
+	if len(r.Values) > 0 && r.Values[0] == nil {
 		r.next()
 		return uuid.Nil
 	}

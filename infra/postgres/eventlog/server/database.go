@@ -1,4 +1,6 @@
-package eventlog
+// Package server is the database server as the log uses it: the sessions of its writers, and events in the binary
+// format of their rows, which are written by COPY and read.
+package server
 
 import (
 	"context"
@@ -38,15 +40,19 @@ type Session interface {
 	postgres.Queryer
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	// Finish writes rows, moves the heads, runs the other moves and commits, in one round trip; without rows it
-	// only commits. The heads are the parameters of the statement that moves them.
-	Finish(ctx context.Context, rows *Rows, heads []any, others []Move) error
+	// Finish writes rows, runs the moves and commits, in one round trip; without rows it only commits.
+	Finish(ctx context.Context, rows *Rows, moves []Move) error
 	Closed() bool
 	Release()
 }
 
-// server is PostgreSQL.
+// Of returns PostgreSQL behind a pool.
+func Of(pool *pgxpool.Pool) Database { return server{pool} }
+
 type server struct{ *pgxpool.Pool }
+
+// The savepoint of an append comes after the heads' locks, which a rollback to it must not release.
+const savepointSQL = `SAVEPOINT append`
 
 func (s server) Session(ctx context.Context) (Session, error) {
 	c, err := s.Acquire(ctx)
@@ -54,7 +60,7 @@ func (s server) Session(ctx context.Context) (Session, error) {
 }
 
 func (s server) Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error {
-	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, savepointSQL+"; "+copyRows) // one round trip
+	tag, err := tx.Conn().PgConn().CopyFrom(ctx, rows, savepointSQL+"; "+CopySQL) // one round trip
 	if err != nil {
 		return fmt.Errorf("copying %d events into the log: %w", rows.Len(), err)
 	}
@@ -66,9 +72,9 @@ func (s server) Copy(ctx context.Context, tx pgx.Tx, rows *Rows) error {
 
 type pooled struct{ *pgxpool.Conn }
 
-func (c pooled) Finish(ctx context.Context, rows *Rows, heads []any, others []Move) error {
+func (c pooled) Finish(ctx context.Context, rows *Rows, moves []Move) error {
 	if rows.Len() > 0 {
-		return finish(ctx, c.Conn.Conn(), rows, heads, others)
+		return finish(ctx, c.Conn.Conn(), rows, moves)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postgres.CommitTimeout)
 	defer cancel()
