@@ -155,6 +155,19 @@ type Pool interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
+// RetryPause is the pause after an attempt that failed, from 1.
+func RetryPause(attempt int) time.Duration {
+	return min(time.Duration(attempt)*50*time.Millisecond, time.Second)
+}
+
+// Hopeless reports whether a server error cannot be fixed by a retry. A retry may fix
+// lost connections (08), conflicts (40), lack of resources (53), interventions and
+// shutdowns (57), lock timeouts (55), and a pause of this process.
+func Hopeless(err error) bool {
+	state := SQLState(err)
+	return state != "" && state != IdleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
+}
+
 // SQLState returns the SQLSTATE of an error, "" if the server did not answer.
 func SQLState(err error) string {
 	var pg *pgconn.PgError

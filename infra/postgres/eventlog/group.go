@@ -87,7 +87,7 @@ func (g *group) originsIn(ctx context.Context, era uint64) ([]int32, error) {
 	g.origin = g.origin[:0]
 	for _, s := range g.subs {
 		if s.origins == nil || s.era != era {
-			return g.log.originsOfPending(ctx, g.pending)
+			return g.log.originsOf(ctx, g.pending)
 		}
 		g.origin = append(g.origin, s.origins...)
 	}

@@ -50,7 +50,7 @@ func (l *Log) envelope(r *server.Row) events.Envelope {
 	return events.Envelope{
 		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.Position, Previous: r.Previous, Epoch: r.Epoch,
 		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer, OccurredAt: time.UnixMicro(r.OccurredAt.UnixMicro()),
-		RecordedAt: r.Recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: l.residencyOf(r.Pending),
+		RecordedAt: r.Recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: l.origins.ResidencyOf(r.Pending),
 		Payload: r.OwnPayload(),
 	}
 }

@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -191,19 +190,11 @@ func (g *group) behind(ctx context.Context, conn server.Session, s events.Stretc
 	return list, !slices.ContainsFunc(list, func(e events.Envelope) bool { return e.Withheld || e.Late }), nil
 }
 
-var errNotNumbered = errors.New("an origin has no number yet")
-
 // placeFollowUps leaves the group as it is if a follow-up has a new origin: it is numbered for the next group, since
 // no group waits for that while it holds heads.
 func (g *group) placeFollowUps(ctx context.Context, hs heads, in inlined) error {
-	origins, err := g.log.originsOf(ctx, len(in.followUps), func(i int) *events.Pending { return &in.followUps[i] }, func(_ context.Context, list []origin) (map[origin]int32, error) {
-		_ = g.log.startNumbering(in.followUps[0].TenantID, &unnumbered{origins: list, done: make(chan struct{})})
-		return nil, errNotNumbered
-	})
-	if errors.Is(err, errNotNumbered) {
-		return nil
-	}
-	if err != nil {
+	origins, err := g.log.origins.KnownNumbers(ctx, len(in.followUps), func(i int) *events.Pending { return &in.followUps[i] })
+	if err != nil || origins == nil {
 		return err
 	}
 	places := &placer{heads: hs, now: g.log.now()}

@@ -21,6 +21,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/changes"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/origins"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
@@ -72,22 +73,21 @@ type Log struct {
 	id         uuid.UUID     // of the log, in the headers of its records
 	newLife    chan struct{} // asks watchLife to raise the epoch
 	durable    durable
-	origins    *origins
-	numbering  *numbering
+	origins    *origins.Origins
 
 	writers []*writer
 	shared  *writer      // of small submissions, ahead of writers
 	mu      sync.RWMutex // guards closed against late submissions
 	closed  bool
-	wg      sync.WaitGroup     // of writers, watchLife and numbering
+	wg      sync.WaitGroup     // of writers and watchLife
 	ahead   sync.WaitGroup     // of shared
-	working context.Context    // of watchLife and numbering
+	working context.Context    // of watchLife
 	stop    context.CancelFunc // of working
 }
 
-// AsideConns are the connections of a log beside its pool: for the tenants in numbering, and one for other uses.
+// AsideConns are the connections of a log beside its pool: for the tenants whose new origins are numbered, and one for other uses.
 // All but one are closed when they are idle: new origins are rare.
-const AsideConns = maxNumbering + 1
+const AsideConns = origins.MaxNumbering + 1
 
 const asideIdle = 30 * time.Second
 
@@ -142,10 +142,9 @@ func On(db server.Database, aside postgres.Pool, cfg Config) *Log {
 	if cfg.NewID == nil {
 		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
-	known := newOrigins(aside)
 	return &Log{
 		cfg: cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1),
-		origins: known, numbering: newNumbering(known, cfg.Logger),
+		origins: origins.New(aside, cfg.Producer, cfg.Region, cfg.Logger),
 	}
 }
 
@@ -170,6 +169,7 @@ func (l *Log) Close() {
 	l.mu.Unlock()
 	if !already {
 		l.stop()
+		l.origins.Close()
 		close(l.shared.queue)
 		l.ahead.Wait() // it passes on to the writers
 		for _, w := range l.writers {
@@ -227,8 +227,8 @@ func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([
 		return nil, nil, nil
 	}
 	began := time.Now()
-	list, era := pointers(pending), l.origins.now()
-	origin, err := l.originsOfPending(ctx, list)
+	list, era := pointers(pending), l.origins.Era()
+	origin, err := l.originsOf(ctx, list)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -237,8 +237,8 @@ func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([
 	if err == nil {
 		err = l.inNewLife(hs)
 	}
-	if l.sawEpochs(hs); err == nil && l.origins.now() != era {
-		origin, err = l.originsOfPending(ctx, list)
+	if l.sawEpochs(hs); err == nil && l.origins.Era() != era {
+		origin, err = l.originsOf(ctx, list)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -326,14 +326,13 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 // sawEpochs notes the epochs of locked heads.
 func (l *Log) sawEpochs(hs heads) {
 	for p, h := range hs {
-		l.origins.inEpoch(p, h.epoch)
+		l.origins.InEpoch(p, h.epoch)
 	}
 }
 
-// originsOfPending returns the number of the origin of each event. It does not wait for the
-// workers of numbering: the caller holds a group, or a transaction.
-func (l *Log) originsOfPending(ctx context.Context, pending []*events.Pending) ([]int32, error) {
-	return l.originsOf(ctx, len(pending), func(i int) *events.Pending { return pending[i] }, l.origins.number)
+// originsOf returns the number of the origin of each event.
+func (l *Log) originsOf(ctx context.Context, pending []*events.Pending) ([]int32, error) {
+	return l.origins.Numbers(ctx, len(pending), func(i int) *events.Pending { return pending[i] })
 }
 
 // Appended reports that a caller's transaction with these events in it has committed.

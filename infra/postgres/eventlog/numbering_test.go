@@ -16,7 +16,6 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -117,52 +116,6 @@ func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
 	}
 }
 
-// The new origins of a tenant that arrive before its turn are added together.
-func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
-	l, sent := openTracedLog(t, localtest.Migrated(t, postgres.Migrate))
-	tenant := uuid.Must(uuid.NewV7())
-	submit(t, l, tenant, by("known", tenant, "first"))
-	before := sent.Count("INSERT INTO log_origins")
-	for range maxNumbering { // of others
-		l.numbering.turns <- struct{}{}
-	}
-	const keys = 50
-	var all sync.WaitGroup
-	for n := range keys {
-		all.Go(func() {
-			actor := fmt.Sprint("key ", n)
-			for { // a submission gives up if its turn does not come in time
-				_, err := l.Submit(context.Background(), tenant, []commands.Submitted{by(actor, tenant, actor)})
-				if err == nil {
-					return
-				}
-				if !errors.Is(err, commands.ErrUnavailable) {
-					t.Error(err)
-					return
-				}
-			}
-		})
-	}
-	waiting := func() int {
-		l.numbering.mu.Lock()
-		defer l.numbering.mu.Unlock()
-		return len(l.numbering.waiting[tenant])
-	}
-	must.Until(t, "all wait", func() bool { return waiting() >= keys })
-	for range maxNumbering {
-		<-l.numbering.turns
-	}
-	all.Wait()
-	if n := sent.Count("INSERT INTO log_origins") - before; n > 3 {
-		t.Errorf("%d statements added %d origins", n, keys)
-	}
-	must.Until(t, "the worker has ended", func() bool {
-		l.numbering.mu.Lock()
-		defer l.numbering.mu.Unlock()
-		return len(l.numbering.waiting) == 0
-	})
-}
-
 // A process that meets known origins only reads: it allocates no number, adds no row, and finds all
 // origins of a submission by one statement.
 func TestKnownOriginsAreOnlyRead(t *testing.T) {
@@ -197,63 +150,6 @@ func TestKnownOriginsAreOnlyRead(t *testing.T) {
 	}
 	if n := last(); n != 10 {
 		t.Errorf("looks at known origins took %d numbers", n-10)
-	}
-}
-
-// However many sessions add an origin at the same time, it has one number.
-func TestSessionsThatAddTheSameOriginsAgree(t *testing.T) {
-	url := localtest.Migrated(t, postgres.Migrate)
-	const logs, keys = 4, 30
-	var opened []*Log
-	for range logs {
-		l, _ := openLogAt(t, url)
-		opened = append(opened, l)
-	}
-	var list []origin
-	for n := range keys {
-		list = append(list, origin{events.Actor{Type: "api_key", ID: fmt.Sprint("key ", n)}, opened[0].cfg.Producer, events.CurrentVocabulary(), events.ResidencyUnspecified})
-	}
-	var all sync.WaitGroup
-	numbers := make([]map[origin]int32, logs)
-	for i, l := range opened {
-		all.Go(func() {
-			var err error
-			if numbers[i], err = l.origins.number(context.Background(), list); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	taken := map[int32]bool{}
-	for _, v := range list {
-		taken[numbers[0][v]] = true
-		for i := range numbers {
-			if numbers[i][v] != numbers[0][v] || numbers[i][v] == 0 {
-				t.Errorf("%s has the numbers %d and %d", v.actor.ID, numbers[0][v], numbers[i][v])
-			}
-		}
-	}
-	if len(taken) != keys {
-		t.Errorf("%d origins have %d numbers", keys, len(taken))
-	}
-}
-
-// A full cache evicts one origin for a new one. The numbers of the others stay.
-func TestAFullCacheOfOriginsEvictsSingleOnes(t *testing.T) {
-	o := newOrigins(nil)
-	originOf := func(n int) origin { return origin{actor: events.Actor{Type: "api_key", ID: fmt.Sprint(n)}} }
-	const more = 100
-	for n := range maxOrigins + more {
-		o.store(int32(n+1), originOf(n), 0)
-		o.store(int32(n+1), originOf(n), 0) // a known one evicts no other
-	}
-	if len(o.ids) != maxOrigins || len(o.byID) != maxOrigins {
-		t.Errorf("%d origins and %d numbers are cached, want %d", len(o.ids), len(o.byID), maxOrigins)
-	}
-	for v, id := range o.ids {
-		if o.byID[id] != v || v != originOf(int(id)-1) {
-			t.Fatalf("number %d is of %v and of %v", id, o.byID[id], v)
-		}
 	}
 }
 

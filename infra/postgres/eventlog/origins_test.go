@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -15,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -127,8 +127,8 @@ func TestForgedVocabulariesAreRefused(t *testing.T) {
 // Events keep the residency that they were recorded under; the platform's have the
 // deployment's region, and a tenant's without one are refused.
 func TestEventsKeepTheirResidency(t *testing.T) {
-	l, pool, url := openLog(t)
-	l.cfg.Region = "eu-west-1"
+	url := localtest.Migrated(t, postgres.Migrate)
+	l, pool := openLogAt(t, url, func(c *Config) { c.Region = "eu-west-1" })
 	tenant := uuid.Must(uuid.NewV7())
 	list := []commands.Submitted{usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "c", 1)}
 	list[0].Residency, list[1].Residency, list[2].Residency = "eu", "us", "eu"
@@ -172,32 +172,6 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("an event of a tenant has the residency of the platform's event before it")
-	}
-}
-
-// TestAnEpochIsNotedAfterItsCacheStarts: a goroutine that finds an epoch noted uses no numbers of the epoch before.
-func TestAnEpochIsNotedAfterItsCacheStarts(t *testing.T) {
-	o := newOrigins(nil)
-	of := origin{residency: "eu"}
-	o.inEpoch(3, 1)
-	o.store(7, of, o.now())
-	o.mu.RLock() // the cache cannot start again now
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		o.inEpoch(3, 2)
-	}()
-	noted := func() bool { return o.epochs[3].Load() == 2 }
-	for began := time.Now(); !noted() && time.Since(began) < 100*time.Millisecond; {
-		time.Sleep(time.Millisecond)
-	}
-	if noted() {
-		t.Error("epoch 2 is noted while the cache holds numbers of epoch 1")
-	}
-	o.mu.RUnlock()
-	<-done
-	if _, ok := o.cached(of); ok || !noted() {
-		t.Errorf("in epoch 2 (%t) the cache holds a number of epoch 1: %t", noted(), ok)
 	}
 }
 

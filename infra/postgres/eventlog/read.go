@@ -171,20 +171,20 @@ func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, 
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		l.origins.inEpoch(e.Position.Partition, e.Epoch)
+		l.origins.InEpoch(e.Position.Partition, e.Epoch)
 		list, origin = append(list, e), append(origin, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	known, err := l.origins.resolve(ctx, q, origin)
+	known, err := l.origins.Resolve(ctx, q, origin)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
 		list[i].LogID = l.id
 		of := known[origin[i]]
-		list[i].Actor, list[i].Producer, list[i].Vocabulary, list[i].Residency = of.actor, of.producer, of.vocabulary, of.residency
+		list[i].Actor, list[i].Producer, list[i].Vocabulary, list[i].Residency = of.Actor, of.Producer, of.Vocabulary, of.Residency
 	}
 	return list, nil
 }

@@ -91,6 +91,13 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Sub
 	}
 }
 
+// numberOrigins sets the numbers of a submission's origins.
+func (l *Log) numberOrigins(ctx context.Context, s *submission) (err error) {
+	s.era = l.origins.Era()
+	s.origins, err = l.origins.NumbersInTurn(ctx, s.tenant, len(s.batch), func(i int) *events.Pending { return &s.batch[i].Pending })
+	return err
+}
+
 // isOwed reports whether messages brought a submission, whose refusals are events, too, or the end of a reservation's time: neither
 // waits for its tenant's own requests.
 func isOwed(s *commands.Submitted) bool {
@@ -216,33 +223,20 @@ func (w *writer) commit(subs []*submission) {
 		if ctx.Err() == nil || cause == nil {
 			cause = err
 		}
-		if ctx.Err() != nil || hopeless(err) {
+		if ctx.Err() != nil || postgres.Hopeless(err) {
 			w.log.cfg.Logger.Error("appending failed", "error", cause, "attempts", attempt+1)
 			g.answer(fmt.Errorf("%w: %v", commands.ErrUnavailable, cause))
 			return
 		}
 		probing = true
-		time.Sleep(retryPause(attempt + 1))
+		time.Sleep(postgres.RetryPause(attempt + 1))
 	}
-}
-
-// retryPause is the pause after an attempt that failed, from 1.
-func retryPause(attempt int) time.Duration {
-	return min(time.Duration(attempt)*50*time.Millisecond, time.Second)
-}
-
-// hopeless reports whether a server error cannot be fixed by a retry. A retry may fix
-// lost connections (08), conflicts (40), lack of resources (53), interventions and
-// shutdowns (57), lock timeouts (55), and a pause of this process.
-func hopeless(err error) bool {
-	state := postgres.SQLState(err)
-	return state != "" && state != postgres.IdleInTx && !slices.Contains([]string{"08", "40", "53", "55", "57"}, state[:2])
 }
 
 // attempt runs one transaction. If the group was sent before, its events may be in a
 // transaction that still locks their heads; attempt waits for it. The first attempt may fold inline.
 func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) error {
-	era := w.log.origins.now()
+	era := w.log.origins.Era()
 	origin, err := g.originsIn(ctx, era) // new ones are numbered before anything is locked
 	if err != nil {
 		return err
@@ -285,7 +279,7 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 		return errors.Join(err, rollback(conn))
 	}
 	left = g.removeEnded(ended) || left
-	if now := w.log.origins.now(); left || now != era {
+	if now := w.log.origins.Era(); left || now != era {
 		if origin, err = g.originsIn(ctx, now); err != nil {
 			return errors.Join(err, rollback(conn))
 		}

@@ -1,10 +1,12 @@
-package eventlog
+// Package origins keeps the origins of events: a row of the log holds the number of its origin.
+package origins
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -17,34 +19,38 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// origin holds the fields that all events of one actor at one instance share.
-type origin struct {
-	actor      events.Actor
-	producer   events.Producer
-	vocabulary *events.Vocabulary // one pointer for each hash
-	residency  string
+// Origin holds the fields that all events of one actor at one instance share.
+type Origin struct {
+	Actor      events.Actor
+	Producer   events.Producer
+	Vocabulary *events.Vocabulary // one pointer for each hash
+	Residency  string
 }
 
 // maxOrigins bounds the cache; beyond it each new origin evicts another one.
 const maxOrigins = 50_000
 
-// origins keeps the numbers under which origins stand in the log. A number never changes
+// Origins keeps the numbers under which origins stand in the log. A number never changes
 // within a life of the database server; a failover may lose the newest numbers, which are
 // then given to other origins. So the cache starts again with each epoch.
-type origins struct {
+type Origins struct {
 	pool         postgres.Pool
+	producer     events.Producer // of the events that are recorded here
+	region       string          // of the deployment: the data residency of the platform's own events
+	logger       *slog.Logger
+	numbering    numbering
 	mu           sync.RWMutex
-	ids          map[origin]int32
-	byID         map[int32]origin
+	ids          map[Origin]int32
+	byID         map[int32]Origin
 	vocabularies map[string]*events.Vocabulary // that this binary does not hold, by their hashes
 	stored       bool                          // the log holds the vocabulary of this binary
 	epochs       [events.Partitions]atomic.Int32
 	era          uint64 // grows when the cache starts again for an epoch
 }
 
-// inEpoch notes the epoch of a head or row. An epoch that is greater than all before it in the
+// InEpoch notes the epoch of a head or row. An epoch that is greater than all before it in the
 // partition starts the cache again. The epoch is noted after that: a reader that finds it noted finds no number of an earlier epoch.
-func (o *origins) inEpoch(partition int16, epoch int32) {
+func (o *Origins) InEpoch(partition int16, epoch int32) {
 	known := &o.epochs[partition]
 	if epoch <= known.Load() {
 		return
@@ -55,36 +61,39 @@ func (o *origins) inEpoch(partition int16, epoch int32) {
 		return
 	}
 	o.era++
-	o.ids, o.byID, o.stored = map[origin]int32{}, map[int32]origin{}, false
+	o.ids, o.byID, o.stored = map[Origin]int32{}, map[int32]Origin{}, false
 	known.Store(epoch)
 }
 
-// now is the cache's era: numbers that were read in an earlier one may be wrong.
-func (o *origins) now() uint64 {
+// Era is the cache's era: numbers that were read in an earlier one may be wrong.
+func (o *Origins) Era() uint64 {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.era
 }
 
-func newOrigins(pool postgres.Pool) *origins {
-	return &origins{pool: pool, ids: map[origin]int32{}, byID: map[int32]origin{}, vocabularies: map[string]*events.Vocabulary{}}
+// New returns origins of events that a producer records in a region. They are read and added by connections of a pool that no
+// holder of another connection waits for. Close ends their workers.
+func New(pool postgres.Pool, producer events.Producer, region string, logger *slog.Logger) *Origins {
+	return &Origins{pool: pool, producer: producer, region: region, logger: logger, numbering: newNumbering(),
+		ids: map[Origin]int32{}, byID: map[int32]Origin{}, vocabularies: map[string]*events.Vocabulary{}}
 }
 
-// originOf is the origin of an event that is to be recorded. Only the platform's
+// of is the origin of an event that is to be recorded. Only the platform's
 // events have the deployment's region: a tenant's event without a residency was made
 // by code that forgot it.
-func (l *Log) originOf(p *events.Pending) (origin, error) {
-	o := origin{p.Actor, l.cfg.Producer, events.CurrentVocabulary(), l.residencyOf(p)}
-	if !events.IsResidency(o.residency) {
-		return o, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, codec.TenantText(p.TenantID), o.residency)
+func (o *Origins) of(p *events.Pending) (Origin, error) {
+	v := Origin{p.Actor, o.producer, events.CurrentVocabulary(), o.ResidencyOf(p)}
+	if !events.IsResidency(v.Residency) {
+		return v, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, codec.TenantText(p.TenantID), v.Residency)
 	}
-	return o, nil
+	return v, nil
 }
 
-// residencyOf is the data residency that an event is recorded under.
-func (l *Log) residencyOf(p *events.Pending) string {
+// ResidencyOf is the data residency that an event is recorded under.
+func (o *Origins) ResidencyOf(p *events.Pending) string {
 	if p.Residency == "" && p.TenantID == events.Platform {
-		return l.cfg.Region
+		return o.region
 	}
 	return p.Residency
 }
@@ -95,7 +104,7 @@ func sameOrigin(a, b *events.Pending) bool {
 }
 
 // cached returns the number of an origin, if the cache has it.
-func (o *origins) cached(v origin) (id int32, ok bool) {
+func (o *Origins) cached(v Origin) (id int32, ok bool) {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	id, ok = o.ids[v]
@@ -104,7 +113,7 @@ func (o *origins) cached(v origin) (id int32, ok bool) {
 
 // store caches a number that was read in an era, unless the cache has started again since.
 // A full cache evicts one origin for it.
-func (o *origins) store(id int32, v origin, era uint64) {
+func (o *Origins) store(id int32, v Origin, era uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.era != era {
@@ -141,12 +150,12 @@ const (
 
 // number returns the number of each origin. It adds the missing ones: known ones take no
 // number of the identity. All origins of a log have one producer and one vocabulary.
-func (o *origins) number(ctx context.Context, list []origin) (map[origin]int32, error) {
-	era := o.now()
+func (o *Origins) number(ctx context.Context, list []Origin) (map[Origin]int32, error) {
+	era := o.Era()
 	list = slices.Clone(list)
 	slices.SortFunc(list, compareOrigins) // sessions that add the same origins do not deadlock
 	list = slices.Compact(list)
-	found := make(map[origin]int32, len(list))
+	found := make(map[Origin]int32, len(list))
 	var err error
 	for range 3 {
 		if err = o.find(ctx, list, found); err != nil {
@@ -155,11 +164,11 @@ func (o *origins) number(ctx context.Context, list []origin) (map[origin]int32, 
 		for v, id := range found {
 			o.store(id, v, era)
 		}
-		missing := slices.DeleteFunc(slices.Clone(list), func(v origin) bool { return found[v] > 0 })
+		missing := slices.DeleteFunc(slices.Clone(list), func(v Origin) bool { return found[v] > 0 })
 		if len(missing) == 0 {
 			return found, nil
 		}
-		err = o.add(ctx, missing)
+		err = o.insert(ctx, missing)
 	}
 	switch {
 	case postgres.SQLState(err) == sequenceExhausted:
@@ -170,23 +179,23 @@ func (o *origins) number(ctx context.Context, list []origin) (map[origin]int32, 
 	return nil, fmt.Errorf("recording the origin of events: %w", err)
 }
 
-func compareOrigins(a, b origin) int {
-	return cmp.Or(strings.Compare(a.actor.Type, b.actor.Type), strings.Compare(a.actor.ID, b.actor.ID), strings.Compare(a.residency, b.residency),
-		strings.Compare(a.actor.Via, b.actor.Via))
+func compareOrigins(a, b Origin) int {
+	return cmp.Or(strings.Compare(a.Actor.Type, b.Actor.Type), strings.Compare(a.Actor.ID, b.Actor.ID), strings.Compare(a.Residency, b.Residency),
+		strings.Compare(a.Actor.Via, b.Actor.Via))
 }
 
 // originArgs gives the parameters of findOriginsSQL and insertOriginsSQL.
-func originArgs(list []origin) []any {
+func originArgs(list []Origin) []any {
 	types, ids, residencies, ways := make([]string, len(list)), make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
 	for i, v := range list {
-		types[i], ids[i], residencies[i], ways[i] = v.actor.Type, v.actor.ID, v.residency, v.actor.Via
+		types[i], ids[i], residencies[i], ways[i] = v.Actor.Type, v.Actor.ID, v.Residency, v.Actor.Via
 	}
 	by := &list[0]
-	return []any{types, ids, residencies, by.producer.Service, by.producer.Instance, by.producer.Commit, by.vocabulary.Hash(), ways}
+	return []any{types, ids, residencies, by.Producer.Service, by.Producer.Instance, by.Producer.Commit, by.Vocabulary.Hash(), ways}
 }
 
 // find adds the numbers of known origins to found.
-func (o *origins) find(ctx context.Context, list []origin, found map[origin]int32) error {
+func (o *Origins) find(ctx context.Context, list []Origin, found map[Origin]int32) error {
 	rows, err := o.pool.Query(ctx, findOriginsSQL, originArgs(list)...)
 	if err != nil {
 		return fmt.Errorf("looking up origins: %w", err)
@@ -203,10 +212,10 @@ func (o *origins) find(ctx context.Context, list []origin, found map[origin]int3
 	return nil
 }
 
-// add inserts origins, in a transaction of its own. Another session may add the same ones
+// insert inserts origins, in a transaction of its own. Another session may add the same ones
 // concurrently: find returns the numbers.
-func (o *origins) add(ctx context.Context, list []origin) error {
-	if err := o.storeVocabulary(ctx, list[0].vocabulary); err != nil {
+func (o *Origins) insert(ctx context.Context, list []Origin) error {
+	if err := o.storeVocabulary(ctx, list[0].Vocabulary); err != nil {
 		return err
 	}
 	if _, err := o.pool.Exec(ctx, insertOriginsSQL, originArgs(list)...); err != nil {
@@ -218,7 +227,7 @@ func (o *origins) add(ctx context.Context, list []origin) error {
 
 // storeVocabulary copies the vocabulary of this binary into the log, which releases
 // without it read. It is there before the first origin that names it.
-func (o *origins) storeVocabulary(ctx context.Context, v *events.Vocabulary) error {
+func (o *Origins) storeVocabulary(ctx context.Context, v *events.Vocabulary) error {
 	o.mu.RLock()
 	stored := o.stored
 	o.mu.RUnlock()
@@ -232,16 +241,16 @@ func (o *origins) storeVocabulary(ctx context.Context, v *events.Vocabulary) err
 	return nil
 }
 
-func (o *origins) setStored(stored bool) {
+func (o *Origins) setStored(stored bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.stored = stored
 }
 
-// resolve gives the origins of numbers that were read from the log: of all of them, or
+// Resolve gives the origins of numbers that were read from the log: of all of them, or
 // an error.
-func (o *origins) resolve(ctx context.Context, q postgres.Queryer, ids []int32) (map[int32]origin, error) {
-	known := make(map[int32]origin, 4)
+func (o *Origins) Resolve(ctx context.Context, q postgres.Queryer, ids []int32) (map[int32]Origin, error) {
+	known := make(map[int32]Origin, 4)
 	var missing []int32
 	o.mu.RLock()
 	for _, id := range ids {
@@ -272,17 +281,17 @@ func (o *origins) resolve(ctx context.Context, q postgres.Queryer, ids []int32) 
 const originsSQL = `SELECT id, actor_type, actor_id, service, instance, commit, vocabulary, residency, via FROM log_origins WHERE id = ANY($1)`
 
 // read adds the origins of some numbers to known, and to the cache.
-func (o *origins) read(ctx context.Context, q postgres.Queryer, ids []int32, known map[int32]origin) error {
-	era := o.now()
+func (o *Origins) read(ctx context.Context, q postgres.Queryer, ids []int32, known map[int32]Origin) error {
+	era := o.Era()
 	rows, err := q.Query(ctx, originsSQL, ids)
 	if err != nil {
 		return fmt.Errorf("reading origins: %w", err)
 	}
 	var id int32
-	var v origin
+	var v Origin
 	var hash string
 	hashes := map[int32]string{}
-	_, err = pgx.ForEachRow(rows, []any{&id, &v.actor.Type, &v.actor.ID, &v.producer.Service, &v.producer.Instance, &v.producer.Commit, &hash, &v.residency, &v.actor.Via}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &v.Actor.Type, &v.Actor.ID, &v.Producer.Service, &v.Producer.Instance, &v.Producer.Commit, &hash, &v.Residency, &v.Actor.Via}, func() error {
 		known[id], hashes[id] = v, hash
 		return nil
 	})
@@ -291,7 +300,7 @@ func (o *origins) read(ctx context.Context, q postgres.Queryer, ids []int32, kno
 	}
 	for id, hash := range hashes {
 		v := known[id]
-		if v.vocabulary, err = o.vocabulary(ctx, q, hash); err != nil {
+		if v.Vocabulary, err = o.vocabulary(ctx, q, hash); err != nil {
 			return err
 		}
 		known[id] = v
@@ -303,7 +312,7 @@ func (o *origins) read(ctx context.Context, q postgres.Queryer, ids []int32, kno
 const vocabularySQL = `SELECT document FROM log_vocabularies WHERE hash = $1`
 
 // vocabulary gives the vocabulary of a hash: this binary's copy, or else the log's.
-func (o *origins) vocabulary(ctx context.Context, q postgres.Queryer, hash string) (*events.Vocabulary, error) {
+func (o *Origins) vocabulary(ctx context.Context, q postgres.Queryer, hash string) (*events.Vocabulary, error) {
 	if v, ok := events.EmbeddedVocabulary(hash); ok {
 		return v, nil
 	}
