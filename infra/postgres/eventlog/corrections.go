@@ -9,6 +9,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
@@ -20,7 +21,7 @@ const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.position, l.subject,
   WHERE l.partition = k.partition AND l.tenant_id = k.tenant_id AND l.dedupe_key = k.dedupe_key LIMIT 1) l`
 
 // targets are the events that corrections of a group name: those of the log, and those that the group stores before the correction.
-type targets map[logKey]*domain.Target
+type targets map[dedupe.Key]*domain.Target
 
 // readingTargets returns the read of the targets of the group's corrections, behind the locks of the heads, and the targets that it fills; both are nil if the group has
 // none.
@@ -39,17 +40,17 @@ func (g *group) readingTargets() ([]*LockedRead, targets) {
 	}
 	found := make(targets, len(keys))
 	for i := range keys {
-		found[logKey{tenants[i], keys[i]}] = nil
+		found[dedupe.Key{Tenant: tenants[i], Key: keys[i]}] = nil
 	}
 	return []*LockedRead{alongIndexes(), {server.Statement{SQL: readTargetsSQL, Args: []any{partitions, tenants, keys}}, found.scan}}, found
 }
 
 func (t targets) scan(rows pgx.Rows) error {
-	var key logKey
+	var key dedupe.Key
 	var read domain.Target
 	var e events.Pending
-	_, err := pgx.ForEachRow(rows, []any{&key.tenant, &key.key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Body), &read.Retracted}, func() error {
-		e.DedupeKey = key.key
+	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Body), &read.Retracted}, func() error {
+		e.DedupeKey = key.Key
 		target := read
 		describe(&target, &e)
 		t[key] = &target
@@ -74,19 +75,19 @@ func describe(t *domain.Target, e *events.Pending) {
 // correct returns why a correction cannot be recorded after the members that are placed so far; nil if it can.
 func (d *deciding) correct(m *member) *domain.Error {
 	s := m.submitted
-	return d.targets[logKey{s.TenantID, events.KeyUsage(s.Target.Ref)}].Correctable(s.Target.Ref, s.Target.Feature)
+	return d.targets[dedupe.Key{Tenant: s.TenantID, Key: events.KeyUsage(s.Target.Ref)}].Correctable(s.Target.Ref, s.Target.Feature)
 }
 
 // note notes a placed member that is a target of corrections in the group, or that retracts one.
 func (d *deciding) note(m *member) {
 	s := m.submitted
 	if s.Target != nil && s.Target.Retraction {
-		d.targets[logKey{s.TenantID, events.KeyUsage(s.Target.Ref)}].Retracted = true
+		d.targets[dedupe.Key{Tenant: s.TenantID, Key: events.KeyUsage(s.Target.Ref)}].Retracted = true
 	}
-	if _, named := d.targets[keyOf(&s.Pending)]; named {
+	if _, named := d.targets[dedupe.KeyOf(&s.Pending)]; named {
 		t := &domain.Target{Position: m.placement.Position.Number}
 		describe(t, &s.Pending)
-		d.targets[keyOf(&s.Pending)] = t
+		d.targets[dedupe.KeyOf(&s.Pending)] = t
 	}
 }
 

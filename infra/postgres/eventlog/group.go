@@ -8,6 +8,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
@@ -27,7 +28,7 @@ type group struct {
 	partitions []int16
 	mustProbe  bool              // in-batch conflicts and probes need a look-up in the log
 	inbox      []*events.Pending // keys that are looked up beside those of the members
-	firsts     firsts
+	firsts     dedupe.Firsts
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
 	rows       []server.Row
 	origin     []int32 // numbers of the origins of the members
@@ -50,11 +51,11 @@ func (g *group) fill(subs []*submission) {
 	g.forget()
 	n := rowsOf(subs)
 	g.subs, g.members, g.pending, g.rows = subs, slices.Grow(g.members, n), slices.Grow(g.pending, n), slices.Grow(g.rows, n)
-	g.firsts.reset(n)
+	g.firsts.Reset(n)
 	for _, s := range subs {
 		for i := range s.batch {
 			sub := &s.batch[i]
-			m := member{sub, &s.places[i], g.firsts.of(g.members, &sub.Pending, len(g.members), !sub.ProbeOnly)}
+			m := member{sub, &s.places[i], g.firsts.Of(g.pending, &sub.Pending, len(g.pending), !sub.ProbeOnly)}
 			if sub.ProbeOnly {
 				g.mustProbe = true
 			}
@@ -100,7 +101,7 @@ func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
 type deciding struct {
 	group     *group
 	places    *placer
-	known     map[logKey]found
+	known     map[dedupe.Key]dedupe.Found
 	origin    []int32
 	quotas    *quotaRequests // nil without quota requests
 	conflicts []conflict
@@ -125,7 +126,7 @@ func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origi
 	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas, targets: named}
 	if probing {
 		var err error
-		if d.known, err = probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
+		if d.known, err = dedupe.Probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
 			return err
 		}
 	}
@@ -152,12 +153,12 @@ func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origi
 func (d *deciding) decideEvent(i int) {
 	g := d.group
 	m := &g.members[i]
-	f, ok := d.known[keyOf(&m.submitted.Pending)]
+	f, ok := d.known[dedupe.KeyOf(&m.submitted.Pending)]
 	first := g.firstOf(i)
 	switch {
 	case m.refusedBefore(d.known):
 		g.promoteNext(i)
-	case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
+	case ok && f.EventID == m.submitted.EventID: // ours, of an unanswered commit
 		g.foundOurs(m, f)
 	case ok:
 		d.conflicts = m.compare(f, d.origin[i], d.conflicts)
@@ -166,7 +167,7 @@ func (d *deciding) decideEvent(i int) {
 	case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
 		r := d.places.place(m.submitted.Refusal, d.origin[i])
 		g.rows = append(g.rows, r)
-		d.known[keyOf(m.submitted.Refusal)] = found{position: r.Position, eventID: m.submitted.Refusal.EventID}
+		d.known[dedupe.KeyOf(m.submitted.Refusal)] = dedupe.Found{Position: r.Position, EventID: m.submitted.Refusal.EventID}
 		*m.placement = commands.Placement{Status: commands.Refused, Position: r.Position}
 		g.skipUnstored(i)
 	case m.submitted.ProbeOnly:
@@ -193,9 +194,9 @@ func (g *group) extend(ctx context.Context, conn server.Session, hs heads, quota
 }
 
 // foundOurs answers a member that an unanswered COMMIT stored.
-func (g *group) foundOurs(m *member, f found) {
+func (g *group) foundOurs(m *member, f dedupe.Found) {
 	g.ours = true
-	*m.placement = commands.Placement{Status: commands.Appended, Position: f.position}
+	*m.placement = commands.Placement{Status: commands.Appended, Position: f.Position}
 }
 
 // isDurable reports whether every event that an answer of the group rests on is known to be durable.
@@ -211,13 +212,13 @@ func (g *group) isDurable(hs heads) bool {
 
 // refusedBefore answers an event whose refusal is in the log, by an earlier delivery, or
 // in this group.
-func (m *member) refusedBefore(known map[logKey]found) bool {
+func (m *member) refusedBefore(known map[dedupe.Key]dedupe.Found) bool {
 	if m.submitted.Inbox == "" {
 		return false
 	}
-	f, ok := known[logKey{m.submitted.TenantID, m.submitted.Inbox}]
+	f, ok := known[dedupe.Key{Tenant: m.submitted.TenantID, Key: m.submitted.Inbox}]
 	if ok {
-		*m.placement = commands.Placement{Status: commands.Refused, Position: f.position}
+		*m.placement = commands.Placement{Status: commands.Refused, Position: f.Position}
 	}
 	return ok
 }
@@ -256,9 +257,9 @@ func (g *group) firstOf(i int) int {
 }
 
 // inGroup returns the first member in the form that a probe returns for a later one.
-func (g *group) inGroup(first int) found {
+func (g *group) inGroup(first int) dedupe.Found {
 	m := &g.members[first]
-	return found{m.placement.Position, m.submitted.EventID, codec.PayloadHash(&m.submitted.Pending)}
+	return dedupe.Found{Position: m.placement.Position, EventID: m.submitted.EventID, Hash: codec.PayloadHash(&m.submitted.Pending)}
 }
 
 type conflict struct {
@@ -267,13 +268,13 @@ type conflict struct {
 	place   *commands.Placement
 }
 
-func (m *member) compare(f found, origin int32, conflicts []conflict) []conflict {
-	if sameHash(f.hash, codec.PayloadHash(&m.submitted.Pending)) {
-		*m.placement = commands.Placement{Status: commands.Duplicate, Position: f.position}
+func (m *member) compare(f dedupe.Found, origin int32, conflicts []conflict) []conflict {
+	if sameHash(f.Hash, codec.PayloadHash(&m.submitted.Pending)) {
+		*m.placement = commands.Placement{Status: commands.Duplicate, Position: f.Position}
 		return conflicts
 	}
-	*m.placement = commands.Placement{Status: commands.Conflict, Position: f.position}
-	return append(conflicts, conflict{commands.ConflictOf(&m.submitted.Pending, f.position, f.hash), origin, m.placement})
+	*m.placement = commands.Placement{Status: commands.Conflict, Position: f.Position}
+	return append(conflicts, conflict{commands.ConflictOf(&m.submitted.Pending, f.Position, f.Hash), origin, m.placement})
 }
 
 // appendConflicts records each conflict once for each eventId and hash.
@@ -285,19 +286,19 @@ func (g *group) appendConflicts(ctx context.Context, conn server.Session, places
 	for i := range conflicts {
 		pending[i] = &conflicts[i].pending
 	}
-	known, err := probe(ctx, conn, pending)
+	known, err := dedupe.Probe(ctx, conn, pending)
 	if err != nil {
 		return err
 	}
 	for i := range conflicts {
-		key := keyOf(pending[i])
+		key := dedupe.KeyOf(pending[i])
 		if _, ok := known[key]; ok {
 			continue
 		}
 		pending[i].EventID = g.log.cfg.NewID()
 		r := places.place(pending[i], conflicts[i].origin)
 		g.rows = append(g.rows, r)
-		known[key] = found{position: r.Position}
+		known[key] = dedupe.Found{Position: r.Position}
 	}
 	return nil
 }

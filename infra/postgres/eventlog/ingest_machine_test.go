@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -26,7 +27,7 @@ type ingestModel struct {
 	logs      [2]*Log
 	pool      *pgxpool.Pool
 	tenants   []uuid.UUID
-	stored    map[logKey]storedEvent
+	stored    map[dedupe.Key]storedEvent
 	conflicts map[string]bool
 }
 
@@ -41,7 +42,7 @@ func newIngestModel(logs [2]*Log, pool *pgxpool.Pool) *ingestModel {
 	for events.PartitionOf(c) != events.PartitionOf(a) { // neighbours
 		c = uuid.Must(uuid.NewV7())
 	}
-	return &ingestModel{logs, pool, []uuid.UUID{a, b, c}, map[logKey]storedEvent{}, map[string]bool{}}
+	return &ingestModel{logs, pool, []uuid.UUID{a, b, c}, map[dedupe.Key]storedEvent{}, map[string]bool{}}
 }
 
 // batch draws a submission, of one, a few or more than the shared writer takes, of
@@ -63,14 +64,14 @@ func (m *ingestModel) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Sub
 func (m *ingestModel) take(batch []commands.Submitted) (want []commands.PlacementStatus) {
 	for i := range batch {
 		p := &batch[i].Pending
-		key := keyOf(p)
+		key := dedupe.KeyOf(p)
 		was, known := m.stored[key]
 		switch {
 		case known && was.hash == hex.EncodeToString(codec.PayloadHash(p)):
 			want = append(want, commands.Duplicate)
 		case known:
 			want = append(want, commands.Conflict)
-			m.conflicts[key.tenant.String()+p.DedupeKey+hex.EncodeToString(codec.PayloadHash(p))] = true
+			m.conflicts[key.Tenant.String()+p.DedupeKey+hex.EncodeToString(codec.PayloadHash(p))] = true
 		case batch[i].ProbeOnly:
 			want = append(want, commands.Absent)
 		default:
@@ -85,7 +86,7 @@ func (m *ingestModel) take(batch []commands.Submitted) (want []commands.Placemen
 // another client sent the same, a new event may be recorded already.
 func (m *ingestModel) compareAnswer(rt *rapid.T, batch []commands.Submitted, want []commands.PlacementStatus, places []commands.Placement, sentBefore bool) {
 	for i, p := range places {
-		key := keyOf(&batch[i].Pending)
+		key := dedupe.KeyOf(&batch[i].Pending)
 		was := m.stored[key]
 		if p.Status != want[i] && (!sentBefore || want[i] != commands.Appended || p.Status != commands.Duplicate) {
 			rt.Fatalf("%s is answered with %v, not %v", batch[i].DedupeKey, p, want[i])
@@ -97,7 +98,7 @@ func (m *ingestModel) compareAnswer(rt *rapid.T, batch []commands.Submitted, wan
 			was.position = p.Position
 			m.stored[key] = was
 		}
-		if p.Position != was.position || p.Position.Partition != events.PartitionOf(key.tenant) || p.Position.Number < 1 {
+		if p.Position != was.position || p.Position.Partition != events.PartitionOf(key.Tenant) || p.Position.Number < 1 {
 			rt.Fatalf("%s is reported at %s, and was at %s", batch[i].DedupeKey, p.Position, was.position)
 		}
 	}
@@ -203,19 +204,19 @@ func TestP2_IngestMatchesItsModel(t *testing.T) {
 func (m *ingestModel) compare(rt *rapid.T) {
 	rows, err := m.pool.Query(context.Background(), `SELECT tenant_id, dedupe_key, subject, partition, position, encode(l.payload_hash, 'hex') FROM event_log l WHERE tenant_id = ANY ($1)`, m.tenants)
 	must.OK(rt, err)
-	var key logKey
+	var key dedupe.Key
 	var subject int16
 	var at events.Position
 	var hash *string
 	known, conflicts := 0, 0
-	if _, err = pgx.ForEachRow(rows, []any{&key.tenant, &key.key, &subject, &at.Partition, &at.Number, &hash}, func() error {
+	if _, err = pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &subject, &at.Partition, &at.Number, &hash}, func() error {
 		if events.Subject(subject) == events.UsageConflicted {
 			conflicts++
 			return nil
 		}
 		known++
 		if want := m.stored[key]; hash == nil || want.hash != *hash || want.position != at {
-			return fmt.Errorf("%s of %s is at %s, and was told to be at %s", key.key, key.tenant, at, want.position)
+			return fmt.Errorf("%s of %s is at %s, and was told to be at %s", key.Key, key.Tenant, at, want.position)
 		}
 		return nil
 	}); err != nil {

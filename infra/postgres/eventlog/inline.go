@@ -9,8 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/changes"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/tables"
 )
 
 // Inline is a consumer of this process that folds events in the transaction that appends them: it writes
@@ -90,18 +91,18 @@ func (g *group) moves(hs heads) []server.Move {
 		sql, args := g.log.cfg.Inline.Move(g.inlined.stretches)
 		list = append(list, server.Move{Name: "move_checkpoints", Statement: server.Statement{SQL: sql, Args: args}})
 	}
-	return append(list, changes.With(g.rows)...)
+	return append(list, tables.Changes(g.rows)...)
 }
 
 // settleInline drops the events that an earlier attempt folded inline, unless that attempt was committed. The last
 // of them is a member of the group, which no other transaction stores.
-func (g *group) settleInline(known map[logKey]found) {
+func (g *group) settleInline(known map[dedupe.Key]dedupe.Found) {
 	n := len(g.unreported.batch)
 	if n == 0 {
 		return
 	}
 	last := &g.unreported.batch[n-1]
-	if f, ok := known[logKey{last.TenantID, last.DedupeKey}]; !ok || f.eventID != last.EventID {
+	if f, ok := known[dedupe.Key{Tenant: last.TenantID, Key: last.DedupeKey}]; !ok || f.EventID != last.EventID {
 		g.unreported = inlined{}
 	}
 }
@@ -183,7 +184,7 @@ func (g *group) behind(ctx context.Context, conn server.Session, s events.Stretc
 	if s.After >= s.UpTo || s.UpTo-s.After > maxInlineBehind {
 		return nil, s.After == s.UpTo, nil
 	}
-	list, err = g.log.read(ctx, conn, s.Partition, s.After, s.UpTo, g.log.cfg.Inline.Topic(), maxInlineBehind)
+	list, err = g.log.ReadIn(ctx, conn, s.Partition, s.After, s.UpTo, g.log.cfg.Inline.Topic(), maxInlineBehind)
 	if err != nil || len(list) == 0 || list[len(list)-1].Position.Number != s.UpTo {
 		return nil, false, err
 	}

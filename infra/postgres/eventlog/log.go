@@ -19,10 +19,12 @@ import (
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/changes"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/origins"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/reads"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/tables"
 )
 
 // Config says how the log is written.
@@ -66,6 +68,7 @@ type Config struct {
 // Log is the event log in PostgreSQL. It implements commands.UsageLog, and the appends and
 // reads of relays and folds.
 type Log struct {
+	*reads.Reader
 	cfg        Config
 	db         server.Database
 	aside      postgres.Pool // AsideConns connections, for statements that a holder of a pool connection waits for
@@ -104,6 +107,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Log, error) {
 	l := On(server.Of(pool), own, cfg)
 	l.closeAside = own.Close
 	if l.id, err = readLogID(ctx, own); err == nil {
+		l.LogID = l.id
 		err = l.startEpoch(ctx)
 	}
 	if err != nil {
@@ -142,9 +146,11 @@ func On(db server.Database, aside postgres.Pool, cfg Config) *Log {
 	if cfg.NewID == nil {
 		cfg.NewID = func() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 	}
+	known := origins.New(aside, cfg.Producer, cfg.Region, cfg.Logger)
 	return &Log{
-		cfg: cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1),
-		origins: origins.New(aside, cfg.Producer, cfg.Region, cfg.Logger),
+		Reader: &reads.Reader{DB: db, Carrying: cfg.Carrying, Origins: known},
+		cfg:    cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1),
+		origins: known,
 	}
 }
 
@@ -260,7 +266,7 @@ func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([
 	if _, err := tx.Exec(ctx, planAnewSQL); err != nil { // also where the session keeps plans
 		return nil, nil, fmt.Errorf("plan the statement again: %w", err)
 	}
-	known, err := probe(ctx, tx, list)
+	known, err := dedupe.Probe(ctx, tx, list)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -284,15 +290,15 @@ const (
 )
 
 // tryAppend writes the events that are not known yet, and the crossings of their account changes, behind a savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[logKey]found, watching *watched) ([]events.Position, []server.Row, error) {
+func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[dedupe.Key]dedupe.Found, watching *watched) ([]events.Position, []server.Row, error) {
 	positions := make([]events.Position, len(pending))
-	seen := make(map[logKey]events.Position, len(pending))
+	seen := make(map[dedupe.Key]events.Position, len(pending))
 	rows := make([]server.Row, 0, len(pending))
 	places := placer{heads: hs, now: l.now()}
 	for i := range pending {
-		key := keyOf(pending[i])
+		key := dedupe.KeyOf(pending[i])
 		if f, ok := known[key]; ok {
-			positions[i] = f.position
+			positions[i] = f.Position
 		} else if at, ok := seen[key]; ok {
 			positions[i] = at
 		} else {
@@ -316,7 +322,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 	}
 	tx.Queue("releasing a savepoint", releaseSQL)
 	tx.Queue("moving heads", updateHeadsSQL, hs.updateArgs()...)
-	for _, c := range changes.With(rows) {
+	for _, c := range tables.Changes(rows) {
 		tx.Queue(c.Name, c.SQL, c.Args...)
 	}
 	tx.moved(hs)

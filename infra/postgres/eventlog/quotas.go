@@ -11,7 +11,9 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/tables"
 )
 
 // Histories are the histories of tenants by which quota requests are decided.
@@ -82,9 +84,8 @@ func (a *quotaRequests) readingAccounts() *LockedRead {
 	if len(keys) == 0 {
 		return nil
 	}
-	tenants, features, periods := keyColumns(keys)
-	return &LockedRead{server.Statement{SQL: readAccountsSQL, Args: []any{tenants, features, periods}}, func(rows pgx.Rows) error {
-		return scanAccounts(rows, keys, a.ledger)
+	return &LockedRead{tables.ReadAccounts(keys), func(rows pgx.Rows) error {
+		return tables.ScanAccounts(rows, keys, a.ledger)
 	}}
 }
 
@@ -108,12 +109,12 @@ func (a *quotaRequests) complete(ctx context.Context, conn server.Session, hs he
 	if len(keys) == 0 {
 		return nil
 	}
-	ofTenants, features, periods := keyColumns(keys)
-	rows, err := conn.Query(ctx, readAccountsSQL, ofTenants, features, periods)
+	read := tables.ReadAccounts(keys)
+	rows, err := conn.Query(ctx, read.SQL, read.Args...)
 	if err != nil {
 		return err
 	}
-	return scanAccounts(rows, keys, a.ledger)
+	return tables.ScanAccounts(rows, keys, a.ledger)
 }
 
 // errKnownDenied means that a denied quota request is a repetition: the group is decided again with all keys looked up.
@@ -128,11 +129,11 @@ func (d *deciding) decideQuotas(ctx context.Context, conn server.Session, i int)
 	for k := i; k <= last; k++ {
 		m := &g.members[k]
 		*m.placement = commands.Placement{} // not that of an earlier attempt
-		f, ok := d.known[keyOf(&m.submitted.Pending)]
+		f, ok := d.known[dedupe.KeyOf(&m.submitted.Pending)]
 		switch first := g.firstOf(k); {
 		case m.refusedBefore(d.known):
 			g.promoteNext(k)
-		case ok && f.eventID == m.submitted.EventID: // ours, of an unanswered commit
+		case ok && f.EventID == m.submitted.EventID: // ours, of an unanswered commit
 			g.foundOurs(m, f)
 		case ok:
 			d.compareRequest(k, f)
@@ -151,7 +152,7 @@ func (d *deciding) decideQuotas(ctx context.Context, conn server.Session, i int)
 }
 
 // compareRequest classifies a quota request whose key is known. Only conflicts of usage are recorded.
-func (d *deciding) compareRequest(k int, f found) {
+func (d *deciding) compareRequest(k int, f dedupe.Found) {
 	m := &d.group.members[k]
 	conflicts := m.compare(f, d.origin[k], d.conflicts)
 	if m.submitted.Subject == events.UsageAdmitted {
@@ -210,7 +211,7 @@ func (d *deciding) deny(k int, refusal *domain.Error) {
 	stored := m.submitted.Refuse(refusal)
 	r := d.places.place(&stored, d.origin[k])
 	d.group.rows = append(d.group.rows, r)
-	d.known[keyOf(&stored)] = found{position: r.Position, eventID: stored.EventID}
+	d.known[dedupe.KeyOf(&stored)] = dedupe.Found{Position: r.Position, EventID: stored.EventID}
 	*m.placement = commands.Placement{Status: commands.Refused, Position: r.Position, Refusal: refusal}
 }
 
@@ -237,7 +238,7 @@ func (d *deciding) checkDenied(ctx context.Context, conn server.Session, probed 
 	if len(pending) == 0 {
 		return nil
 	}
-	known, err := probe(ctx, conn, pending)
+	known, err := dedupe.Probe(ctx, conn, pending)
 	if err == nil && len(known) > 0 {
 		err = errKnownDenied
 	}

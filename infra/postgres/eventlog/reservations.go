@@ -14,27 +14,12 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/tables"
 )
-
-const reservationColumns = `r.reservation_id, r.feature, r.period_key, r.subscription_id, r.feature_type, r.amount, r.granted_limit, r.state,
- r.expires_at, r.held_position, coalesce(r.ended_position, 0), coalesce(r.event_id, ''), coalesce(r.committed, 0)`
 
 // alongIndexesSQL is sent before statements that read reservations: a kept plan uses the primary key, however small the table
 // was when it was made.
 const alongIndexesSQL = `SET LOCAL enable_seqscan = off`
-
-// readReservationsSQL reads reservations by their keys, each with its account.
-const readReservationsSQL = `SELECT k.tenant_id, ` + reservationColumns + `, coalesce(a.used, 0)::text, coalesce(a.held, 0)::text
- FROM unnest($1::uuid[], $2::text[], $3::text[]) AS k (tenant_id, feature, reservation_id)
- CROSS JOIN LATERAL (SELECT * FROM reservations q
-  WHERE q.tenant_id = k.tenant_id AND q.feature = k.feature AND q.reservation_id = k.reservation_id LIMIT 1) r
- LEFT JOIN LATERAL (SELECT q.used, q.held FROM quota_accounts q
-  WHERE q.tenant_id = k.tenant_id AND q.feature = r.feature AND q.period_key = r.period_key LIMIT 1) a ON true`
-
-// dueReservationsSQL reads the reservations of an account whose time is over, those that end first first.
-const dueReservationsSQL = `SELECT r.tenant_id, ` + reservationColumns + `, '0', '0' FROM reservations r
- WHERE r.tenant_id = $1 AND r.feature = $2 AND r.period_key = $3 AND r.state = 'HELD' AND r.expires_at <= $4
-  AND (r.expires_at, r.reservation_id) > ($5, $6) ORDER BY r.expires_at, r.reservation_id LIMIT $7`
 
 // readingReservations returns the read of the reservations that the quota requests name, with their accounts, behind alongIndexesSQL.
 func (a *quotaRequests) readingReservations() []*LockedRead {
@@ -58,14 +43,8 @@ func (a *quotaRequests) readingReservations() []*LockedRead {
 	if len(ids) == 0 {
 		return nil
 	}
-	return []*LockedRead{alongIndexes(), {server.Statement{SQL: readReservationsSQL, Args: []any{tenants, features, ids}}, func(rows pgx.Rows) error {
-		return scanReservations(rows, func(tenant uuid.UUID, s *events.ReservationState, used, held string) error {
-			a.ledger.LoadReservation(tenant, s)
-			if key, ok := domain.AccountOf(tenant, s); ok && !a.ledger.Has(key) {
-				return loadAccount(a.ledger, key, used, held)
-			}
-			return nil
-		})
+	return []*LockedRead{alongIndexes(), {tables.ReadReservations(tenants, features, ids), func(rows pgx.Rows) error {
+		return tables.ScanReservations(rows, a.ledger)
 	}}}
 }
 
@@ -75,25 +54,6 @@ func alongIndexes() *LockedRead {
 		rows.Close()
 		return rows.Err()
 	}}
-}
-
-func scanReservations(rows pgx.Rows, use func(tenant uuid.UUID, s *events.ReservationState, used, held string) error) error {
-	var tenant uuid.UUID
-	var r events.ReservationState
-	var used, held string
-	_, err := pgx.ForEachRow(rows, append(append([]any{&tenant}, reservationFields(&r)...), &used, &held), func() error {
-		s := r
-		return use(tenant, &s, used, held)
-	})
-	if err != nil {
-		return fmt.Errorf("reading reservations: %w", err)
-	}
-	return nil
-}
-
-func reservationFields(r *events.ReservationState) []any {
-	return []any{&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID, &r.FeatureType, &r.Amount, &r.Limit, &r.State,
-		&r.ExpiresAt, &r.HeldAt, &r.EndedAt, &r.EventID, &r.Committed}
 }
 
 // duePage is how far the reservations of an account whose time is over have been read.
@@ -147,18 +107,14 @@ func (a *quotaRequests) nextDue(ctx context.Context, conn server.Session, key do
 	if page.all {
 		return nil, nil
 	}
-	rows, err := conn.Query(ctx, dueReservationsSQL, key.TenantID, key.Feature, key.PeriodKey, a.ledger.At(), page.until, page.id, dueAtOnce)
+	due, err = tables.DueReservations(ctx, conn, key, a.ledger.At(), page.until, page.id, dueAtOnce)
 	if err != nil {
-		return nil, fmt.Errorf("reading reservations whose time is over: %w", err)
+		return nil, err
 	}
-	err = scanReservations(rows, func(_ uuid.UUID, s *events.ReservationState, _, _ string) error {
-		due = append(due, s)
-		return nil
-	})
 	if page.all = len(due) < dueAtOnce; !page.all {
 		page.until, page.id = due[dueAtOnce-1].ExpiresAt, due[dueAtOnce-1].ID
 	}
-	return due, err
+	return due, nil
 }
 
 // expire ends reservations whose time is over, unless another member of the group has changed them.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 )
 
 // Resolve finds the outcome of a COMMIT without an answer, by an event that its transaction
@@ -20,11 +21,11 @@ func (l *Log) Resolve(appended *events.Pending) error {
 			if err := l.LockHeads(ctx, In(t), []int16{events.PartitionOf(appended.TenantID)}); err != nil {
 				return err
 			}
-			known, err := probe(ctx, t, []*events.Pending{appended})
+			known, err := dedupe.Probe(ctx, t, []*events.Pending{appended})
 			if err != nil {
 				return err
 			}
-			if f, ok := known[keyOf(appended)]; !ok || f.eventID != appended.EventID {
+			if f, ok := known[dedupe.KeyOf(appended)]; !ok || f.EventID != appended.EventID {
 				return errors.New("the change was not committed")
 			}
 			return nil

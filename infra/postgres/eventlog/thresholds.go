@@ -17,7 +17,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/tables"
 )
 
 // watched are the accounts that rows change, of tenants with thresholds, with their used amounts before the rows.
@@ -91,8 +93,7 @@ func (w *watchers) watched(ctx context.Context, q postgres.Queryer) (*watched, e
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	tenants, features, periods := keyColumns(keys)
-	rows, err := q.Query(ctx, watchedSQL, tenants, features, periods)
+	rows, err := q.Query(ctx, watchedSQL, tables.KeyColumns(keys)...)
 	if err != nil {
 		return nil, fmt.Errorf("reading thresholds: %w", err)
 	}
@@ -200,8 +201,8 @@ func unknown(ctx context.Context, q postgres.Queryer, list []raised) ([]raised, 
 	for i := range list {
 		pending[i] = &list[i].Pending
 	}
-	known, err := probe(ctx, q, pending)
-	return slices.DeleteFunc(list, func(r raised) bool { _, ok := known[keyOf(&r.Pending)]; return ok }), err
+	known, err := dedupe.Probe(ctx, q, pending)
+	return slices.DeleteFunc(list, func(r raised) bool { _, ok := known[dedupe.KeyOf(&r.Pending)]; return ok }), err
 }
 
 // raise places the crossings of rows behind them.
@@ -313,13 +314,13 @@ func (w *watched) read(ctx context.Context, conn server.Session, keys []domain.A
 	if len(keys) == 0 {
 		return nil
 	}
-	tenants, features, periods := keyColumns(keys)
-	rows, err := conn.Query(ctx, readAccountsSQL, tenants, features, periods)
+	read := tables.ReadAccounts(keys)
+	rows, err := conn.Query(ctx, read.SQL, read.Args...)
 	if err != nil {
 		return fmt.Errorf("reading accounts: %w", err)
 	}
 	ledger := domain.NewLedger(time.Time{})
-	if err := scanAccounts(rows, keys, ledger); err != nil {
+	if err := tables.ScanAccounts(rows, keys, ledger); err != nil {
 		return err
 	}
 	for _, k := range keys {

@@ -1,4 +1,5 @@
-package eventlog
+// Package dedupe finds the events that have a key already: in the log, and in a group that is not written yet.
+package dedupe
 
 import (
 	"context"
@@ -10,19 +11,20 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// logKey is the unique key of an event in the log.
-type logKey struct {
-	tenant uuid.UUID
-	key    string
+// Key is the unique key of an event in the log.
+type Key struct {
+	Tenant uuid.UUID
+	Key    string
 }
 
-func keyOf(p *events.Pending) logKey { return logKey{p.TenantID, p.DedupeKey} }
+// KeyOf returns the key of an event.
+func KeyOf(p *events.Pending) Key { return Key{p.TenantID, p.DedupeKey} }
 
-// found is the event that holds a key.
-type found struct {
-	position events.Position
-	eventID  uuid.UUID
-	hash     []byte
+// Found is the event that holds a key.
+type Found struct {
+	Position events.Position
+	EventID  uuid.UUID
+	Hash     []byte
 }
 
 // LATERAL with LIMIT forces one look-up for each key, whatever size of the table the
@@ -32,9 +34,9 @@ const probeSQL = `SELECT k.tenant_id, k.dedupe_key, l.partition, l.position, l.e
  CROSS JOIN LATERAL (SELECT l.partition, l.position, l.event_id, l.payload_hash FROM event_log_rows l
   WHERE l.partition = k.partition AND l.tenant_id = k.tenant_id AND l.dedupe_key = k.dedupe_key LIMIT 1) l`
 
-// probe looks up the keys of pending events in one query. Under the heads' locks the
+// Probe looks up the keys of pending events in one query. Under the heads' locks the
 // result stays true until the transaction ends.
-func probe(ctx context.Context, q postgres.Queryer, pending []*events.Pending) (map[logKey]found, error) {
+func Probe(ctx context.Context, q postgres.Queryer, pending []*events.Pending) (map[Key]Found, error) {
 	partitions := make([]int16, len(pending))
 	tenants := make([]uuid.UUID, len(pending))
 	keys := make([]string, len(pending))
@@ -47,11 +49,11 @@ func probe(ctx context.Context, q postgres.Queryer, pending []*events.Pending) (
 		return nil, fmt.Errorf("looking up keys: %w", err)
 	}
 	defer rows.Close()
-	known := map[logKey]found{}
+	known := map[Key]Found{}
 	for rows.Next() {
-		var k logKey
-		var f found
-		if err := rows.Scan(&k.tenant, &k.key, &f.position.Partition, &f.position.Number, &f.eventID, &f.hash); err != nil {
+		var k Key
+		var f Found
+		if err := rows.Scan(&k.Tenant, &k.Key, &f.Position.Partition, &f.Position.Number, &f.EventID, &f.Hash); err != nil {
 			return nil, fmt.Errorf("reading a key: %w", err)
 		}
 		known[k] = f

@@ -1,4 +1,5 @@
-package eventlog
+// Package reads reads the log: stretches of partitions, by topic or subject.
+package reads
 
 import (
 	"cmp"
@@ -6,12 +7,22 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/origins"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
+
+// Reader reads the log.
+type Reader struct {
+	DB       postgres.Queryer
+	Carrying postgres.Queryer // of ReadStretches: its sessions keep their plans
+	Origins  *origins.Origins
+	LogID    uuid.UUID
+}
 
 // readColumns are the values that server.RowReader.Event takes, in its order.
 const readColumns = `SELECT l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id, l.correlation_id,
@@ -27,17 +38,17 @@ const readAtSQL = readColumns + ` WHERE l.partition = $1 AND l.position = ANY ($
 
 // Read returns the events of a partition after one position up to and including
 // another, in order, at most limit.
-func (l *Log) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
-	return l.read(ctx, l.db, partition, after, upTo, 0, limit)
+func (l *Reader) Read(ctx context.Context, partition int16, after, upTo int64, limit int) ([]events.Envelope, error) {
+	return l.ReadIn(ctx, l.DB, partition, after, upTo, 0, limit)
 }
 
 // ReadTx is Read inside a transaction, for one topic, or for all if topic is 0.
-func (l *Log) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
-	return l.read(ctx, tx, partition, after, upTo, topic, limit)
+func (l *Reader) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+	return l.ReadIn(ctx, tx, partition, after, upTo, topic, limit)
 }
 
 // ReadAtTx returns the events at some positions of a partition, in any order.
-func (l *Log) ReadAtTx(ctx context.Context, tx pgx.Tx, partition int16, numbers []int64) ([]events.Envelope, error) {
+func (l *Reader) ReadAtTx(ctx context.Context, tx pgx.Tx, partition int16, numbers []int64) ([]events.Envelope, error) {
 	rows, err := tx.Query(ctx, readAtSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, numbers)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
@@ -46,8 +57,8 @@ func (l *Log) ReadAtTx(ctx context.Context, tx pgx.Tx, partition int16, numbers 
 }
 
 // ReadTopic returns the events of one topic in a stretch of a partition, in order.
-func (l *Log) ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error) {
-	return l.read(ctx, l.db, s.Partition, s.After, s.UpTo, topic, int(s.UpTo-s.After))
+func (l *Reader) ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error) {
+	return l.ReadIn(ctx, l.DB, s.Partition, s.After, s.UpTo, topic, int(s.UpTo-s.After))
 }
 
 // One statement for many partitions: planned once, answered in one round trip.
@@ -79,13 +90,13 @@ const maxScanned = 5000
 
 // ReadStretches returns the events of several stretches of the log, those of each
 // stretch in order, at most limit of each.
-func (l *Log) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
-	return l.readStretches(ctx, l.cfg.Carrying, readStretchesSQL, stretches, limit)
+func (l *Reader) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
+	return l.readStretches(ctx, l.Carrying, readStretchesSQL, stretches, limit)
 }
 
 // ReadStretchesTx is ReadStretches inside a transaction. It returns the events of some
 // subjects and the last event of each stretch, or all events if no subject is named.
-func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error) {
+func (l *Reader) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error) {
 	if len(of) == 0 {
 		return l.readStretches(ctx, tx, readStretchesSQL, stretches, limit)
 	}
@@ -98,7 +109,7 @@ func (l *Log) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events
 
 // ReadTopicTx returns events of a topic in several stretches inside a transaction, the first ones of each stretch, in order, at most limit
 // of each. A stretch ends at the last event of the topic; if none of it is returned, that event is missing.
-func (l *Log) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope, error) {
+func (l *Reader) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope, error) {
 	scanned := slices.Clone(stretches)
 	for i := range scanned {
 		scanned[i].UpTo = min(scanned[i].UpTo, scanned[i].After+maxScanned)
@@ -121,7 +132,7 @@ func (l *Log) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Str
 }
 
 // walkBack returns the first events of a sparse topic in a stretch that ends at one of them.
-func (l *Log) walkBack(ctx context.Context, tx pgx.Tx, s events.Stretch, limit int) ([]events.Envelope, error) {
+func (l *Reader) walkBack(ctx context.Context, tx pgx.Tx, s events.Stretch, limit int) ([]events.Envelope, error) {
 	rows, err := tx.Query(ctx, walkBackSQL, s.Partition, s.After, s.UpTo, limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
@@ -135,7 +146,7 @@ func (l *Log) walkBack(ctx context.Context, tx pgx.Tx, s events.Stretch, limit i
 	return list, err
 }
 
-func (l *Log) readStretches(ctx context.Context, q postgres.Queryer, sql string, stretches []events.Stretch, limit int, more ...any) ([]events.Envelope, error) {
+func (l *Reader) readStretches(ctx context.Context, q postgres.Queryer, sql string, stretches []events.Stretch, limit int, more ...any) ([]events.Envelope, error) {
 	partitions, after, upTo := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
 	var most int64
 	for i, s := range stretches {
@@ -149,7 +160,8 @@ func (l *Log) readStretches(ctx context.Context, q postgres.Queryer, sql string,
 	return l.envelopes(ctx, q, rows, most, func(r *server.RowReader) int16 { return r.Int16() })
 }
 
-func (l *Log) read(ctx context.Context, q postgres.Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+// ReadIn is ReadTx on a connection.
+func (l *Reader) ReadIn(ctx context.Context, q postgres.Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
 	rows, err := q.Query(ctx, readSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, after, upTo, int16(topic), limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
@@ -161,7 +173,7 @@ func (l *Log) read(ctx context.Context, q postgres.Queryer, partition int16, aft
 const maxPrepared = 512
 
 // envelopes reads rows, at most so many; partitionOf knows their partition, or reads it from the row.
-func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, most int64, partitionOf func(*server.RowReader) int16) ([]events.Envelope, error) {
+func (l *Reader) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, most int64, partitionOf func(*server.RowReader) int16) ([]events.Envelope, error) {
 	defer rows.Close()
 	most = max(0, min(most, maxPrepared))
 	list, origin := make([]events.Envelope, 0, most), make([]int32, 0, most)
@@ -171,18 +183,18 @@ func (l *Log) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, 
 		if r.Err != nil {
 			return nil, r.Err
 		}
-		l.origins.InEpoch(e.Position.Partition, e.Epoch)
+		l.Origins.InEpoch(e.Position.Partition, e.Epoch)
 		list, origin = append(list, e), append(origin, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
 	}
-	known, err := l.origins.Resolve(ctx, q, origin)
+	known, err := l.Origins.Resolve(ctx, q, origin)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
-		list[i].LogID = l.id
+		list[i].LogID = l.LogID
 		of := known[origin[i]]
 		list[i].Actor, list[i].Producer, list[i].Vocabulary, list[i].Residency = of.Actor, of.Producer, of.Vocabulary, of.Residency
 	}

@@ -1,4 +1,4 @@
-package eventlog
+package dedupe
 
 import (
 	"encoding/binary"
@@ -7,17 +7,17 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// firsts finds the first member of a group with a key. It is a hash table with open
-// addressing that holds a part of each key's hash beside the member's index, so that
+// Firsts finds the first event of a group with a key. It is a hash table with open
+// addressing that holds a part of each key's hash beside the event's index, so that
 // different keys are hardly ever compared, and keys are not copied. A map took a
 // twelfth of the service's work for an event in a batch.
-type firsts struct {
+type Firsts struct {
 	seed  maphash.Seed
-	slots []uint64 // the upper half of the hash, and the member's index + 1; 0 is free
+	slots []uint64 // the upper half of the hash, and the event's index + 1; 0 is free
 }
 
-// reset empties it, with room for n keys.
-func (f *firsts) reset(n int) {
+// Reset empties it, with room for n keys.
+func (f *Firsts) Reset(n int) {
 	size := 64
 	for size < 2*n {
 		size *= 2
@@ -30,9 +30,9 @@ func (f *firsts) reset(n int) {
 	clear(f.slots)
 }
 
-// of returns the index of the first member with the key of p, which will be member i; i
+// Of returns the index of the first event with the key of p, which will be event i of the list; i
 // if the key is new. If note is true, p is then recorded as the first.
-func (f *firsts) of(members []member, p *events.Pending, i int, note bool) int {
+func (f *Firsts) Of(list []*events.Pending, p *events.Pending, i int, note bool) int {
 	// Tenants often have the same keys: their ids, which end in random bits, tell them apart.
 	hash := maphash.String(f.seed, p.DedupeKey) ^ binary.LittleEndian.Uint64(p.TenantID[8:])
 	for at := hash; ; at++ {
@@ -45,7 +45,7 @@ func (f *firsts) of(members []member, p *events.Pending, i int, note bool) int {
 		}
 		if (*slot^hash)>>32 == 0 {
 			first := int(uint32(*slot)) - 1
-			if s := members[first].submitted; s.DedupeKey == p.DedupeKey && s.TenantID == p.TenantID {
+			if s := list[first]; s.DedupeKey == p.DedupeKey && s.TenantID == p.TenantID {
 				return first
 			}
 		}

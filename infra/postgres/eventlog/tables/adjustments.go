@@ -1,4 +1,4 @@
-package changes
+package tables
 
 import (
 	"github.com/google/uuid"

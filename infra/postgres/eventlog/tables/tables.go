@@ -1,11 +1,11 @@
-// Package changes keeps the tables that change with the events of an append, in the transaction that writes them:
-// accounts, reservations, corrections and adjustments.
-package changes
+// Package tables keeps the tables that change with the events of an append, in the transaction that writes them:
+// accounts, reservations, corrections and adjustments. Accounts and reservations are read behind the locks of the heads.
+package tables
 
 import "github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 
-// With returns the statements that change the tables which the events of rows change.
-func With(rows []server.Row) (list []server.Move) {
+// Changes returns the statements that change the tables which the events of rows change.
+func Changes(rows []server.Row) (list []server.Move) {
 	for _, c := range []struct {
 		name string
 		of   func([]server.Row) (server.Statement, bool)
