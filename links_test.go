@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -111,6 +112,32 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		for _, named := range name.FindAllString(string(text), -1) {
 			if !strings.Contains(string(code), "func "+named) {
 				t.Errorf("%s names %s, which does not exist", document, named)
+			}
+		}
+	}
+}
+
+// A page has at most 150 lines, and none above 200 columns outside of code. The table of codes is generated.
+func TestPagesAreShort(t *testing.T) {
+	for _, folder := range []string{"tutorials", "how-to", "reference", "explanation", "project"} {
+		pages, err := filepath.Glob(filepath.Join("docs", folder, "*.md"))
+		must.OK(t, err)
+		if len(pages) == 0 {
+			t.Errorf("docs/%s has no pages", folder)
+		}
+		for _, page := range pages {
+			if page == "docs/reference/errors.md" {
+				continue
+			}
+			text, err := os.ReadFile(page)
+			must.OK(t, err)
+			if n := strings.Count(string(text), "\n"); n > 150 {
+				t.Errorf("%s has %d lines", page, n)
+			}
+			for line := range strings.Lines(prose(t, page)) {
+				if n := utf8.RuneCountInString(line) - 1; n > 200 {
+					t.Errorf("%s has a line of %d columns: %.60s…", page, n, line)
+				}
 			}
 		}
 	}
