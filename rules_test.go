@@ -102,9 +102,22 @@ var layers = map[string]layer{
 	"http/buffer":    {},
 	"http/body":      {ours: []string{"http/admission", "http/buffer", "http/problem"}, others: []string{"github.com/klauspost/compress"}},
 	"http/shape":     {ours: []string{"http/problem", "domain/strictjson"}, others: []string{"github.com/danielgtaylor/huma"}},
-	// The pages of the console know no handler, read model or rule: they are a client of the API.
 	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/buffer", "http/problem", "http/shape", "commands", "domain", "events"},
 		others: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"}},
+
+	// The pages of the console know no handler, read model or rule: they are a client of the API.
+	"http/console": {ours: []string{"http/auth", "http/edge", "http/problem", "http/shape", "commands", "domain"},
+		others: []string{"github.com/google/uuid", "github.com/danielgtaylor/huma"}},
+	"http/console/operate":      pages(),
+	"http/console/tenants":      pages("http/console/entitlements"),
+	"http/console/usage":        pages(),
+	"http/console/events":       pages(),
+	"http/console/entitlements": pages(),
+	"http/console/catalogue":    pages(),
+	"http/console/billing":      pages("http/console/tenants"),
+	"http/console/repair":       pages(),
+	"http/console/pages": pages("http/console/operate", "http/console/tenants", "http/console/usage", "http/console/events", "http/console/entitlements", "http/console/catalogue",
+		"http/console/billing", "http/console/repair"),
 
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 
@@ -126,11 +139,32 @@ var layers = map[string]layer{
 		"cmd/meterplex/output", "events"}},
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
 		"events", "projections", "projections/usage"}},
-	"verify":               {}, // a module of its own that imports nothing of the service
-	"cmd/meterplex/doctor": {ours: []string{"events", "projections/state", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "cmd/meterplex/tour", "verify", "commands", "domain", "events", "projections/audit", "projections/models", "projections/overview", "projections/series", "projections/state"},
-		others: []string{"github.com/alecthomas/kong", "github.com/schollz/progressbar", "github.com/twmb/franz-go"}},
+	"verify":                         {}, // a module of its own that imports nothing of the service
+	"cmd/meterplex/doctor":           {ours: []string{"events", "projections/state", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"cmd/meterplex/cli/app":          {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/output"}, others: []string{"github.com/alecthomas/kong"}},
+	"cmd/meterplex/cli/tenants":      nouns(),
+	"cmd/meterplex/cli/catalogue":    nouns("cmd/meterplex/cli/billing"),
+	"cmd/meterplex/cli/usage":        nouns("cmd/meterplex/cli/events", "cmd/meterplex/importer", "events", "projections/series"),
+	"cmd/meterplex/cli/events":       nouns("events", "projections/audit"),
+	"cmd/meterplex/cli/entitlements": nouns(),
+	"cmd/meterplex/cli/billing":      nouns(),
+	"cmd/meterplex/cli/repair":       nouns("projections/models"),
+	"cmd/meterplex/cli/operate": nouns("cmd/meterplex/cli/repair", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/node", "verify",
+		"projections/overview", "projections/state"),
+	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/cli/app", "cmd/meterplex/cli/tenants", "cmd/meterplex/cli/catalogue", "cmd/meterplex/cli/usage", "cmd/meterplex/cli/events",
+		"cmd/meterplex/cli/entitlements", "cmd/meterplex/cli/billing", "cmd/meterplex/cli/repair", "cmd/meterplex/cli/operate", "cmd/meterplex/config", "cmd/meterplex/node",
+		"cmd/meterplex/tour", "commands", "domain"}, others: []string{"github.com/alecthomas/kong"}},
+}
+
+// nouns returns the layer of the commands of a subject.
+func nouns(ours ...string) layer {
+	return layer{ours: append(ours, "cmd/meterplex/cli/app", "cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/output"),
+		others: []string{"github.com/schollz/progressbar"}}
+}
+
+// pages returns the layer of the console's pages of a subject.
+func pages(ours ...string) layer {
+	return layer{ours: append(ours, "http/console", "http/auth", "http/problem")}
 }
 
 // projection returns the layer of a package below projections/.

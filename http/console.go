@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/console"
+	"github.com/meterplex/meterplex/http/console/pages"
 )
 
 // consoleOperations serves the console. It is registered last: its pages are those whose operations the API has.
@@ -21,7 +22,7 @@ func (t *site) consoleOperations() {
 	pages, err := console.New(console.Config{
 		API: t.inProcess(), Operation: t.operationNamed, Schemas: t.api.OpenAPI().Components.Schemas,
 		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.log, Now: t.now, Version: domain.Version + ", " + t.Version,
-		NewToken: func() (token [32]byte) {
+		Pages: pages.All(), NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails
 			return token
 		},

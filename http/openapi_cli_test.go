@@ -12,9 +12,9 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-var updateCLI = flag.Bool("update-cli", false, "write cmd/meterplex/cli/operations.json from the OpenAPI document")
+var updateCLI = flag.Bool("update-cli", false, "write cmd/meterplex/cli/app/operations.json from the OpenAPI document")
 
-// cliOperation is an operation in cmd/meterplex/cli/operations.json: what the command line reads of the document.
+// cliOperation is an operation in cmd/meterplex/cli/app/operations.json: what the command line reads of the document.
 type cliOperation struct {
 	Method      string     `json:"method"`
 	Path        string     `json:"path"` // below /api/v1
@@ -91,7 +91,7 @@ func TestTheCommandLineKnowsTheDocument(t *testing.T) {
 			all[call.OperationID] = op
 		}
 	}
-	requireGenerated(t, "../cmd/meterplex/cli/operations.json", all, *updateCLI, "run make generate")
+	requireGenerated(t, "../cmd/meterplex/cli/app/operations.json", all, *updateCLI, "run make generate")
 }
 
 // cliNames lists the members: the required ones as declared, then the others by name.

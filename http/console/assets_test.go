@@ -67,7 +67,7 @@ func TestTemplatesHoldNoScriptAndNoStyle(t *testing.T) {
 func TestEachAssetIsServedAtAnAddressOfItsContent(t *testing.T) {
 	f := newFixture(t)
 	for _, a := range assets() {
-		got := f.get(assetPath(a.name), "")
+		got := f.Get(assetPath(a.name), "")
 		content, _ := assetFiles.ReadFile("assets/" + a.name)
 		if got.Header().Get("Content-Security-Policy") != policy {
 			t.Errorf("%s has no Content-Security-Policy", a.name)

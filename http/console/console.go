@@ -1,6 +1,6 @@
 // Package console serves the pages of /console. It is a client of the API: a page sends requests to the API's own handlers, in the process
 // and with the key of the session, and renders their answers. So it holds no SQL and no rule, and a page can show no more than its key may
-// read. pages.go lists the pages.
+// read. The packages below it have the pages, by subject; package pages lists them.
 package console
 
 import (
@@ -26,6 +26,7 @@ type Config struct {
 	API http.Handler
 	// Operation returns an operation of the API, as "GET /api/v1/tenants"; nil if it has none. A page of a feature that is not built is absent.
 	Operation func(name string) *Operation
+	Pages     []*Page       // besides the search
 	Schemas   huma.Registry // of the members of operations
 	Keys      *auth.Authenticator
 	Sessions  commands.ConsoleSessions
@@ -38,7 +39,7 @@ type Config struct {
 // Console serves pages.
 type Console struct {
 	Config
-	pages     []*page // those whose feature is built, in the order of the navigation
+	pages     []*Page // those whose feature is built, in the order of the navigation
 	templates *templates
 	refused   attempts // to sign in, by address
 	opened    attempts // sessions, by key
@@ -57,8 +58,8 @@ func New(c Config) (*Console, error) {
 	s := &Console{Config: c, refused: attempts{most: 10}, opened: attempts{most: 30}, reading: edge.Slow{Most: maxReading},
 		fragments: fragments{all: map[string]*fragment{}}}
 	faults := []error{checkAssets()}
-	for _, p := range pages() {
-		if p.needs == "" || c.Operation(p.needs) != nil {
+	for _, p := range append(c.Pages, searchPage()) {
+		if p.Needs == "" || c.Operation(p.Needs) != nil {
 			faults = append(faults, p.complete(&c))
 			s.pages = append(s.pages, p)
 		}
@@ -77,15 +78,15 @@ func New(c Config) (*Console, error) {
 func (c *Console) Routes() []Route {
 	all := append(c.assetRoutes(), c.sessionRoutes()...)
 	for _, p := range c.pages {
-		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.page(p))})
-		for _, a := range p.actions {
-			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.path, Who: a.who, Scopes: a.scopes, Session: true}, c.handler(c.action(p, a))})
+		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.Path, Who: p.Who, Scopes: p.Scopes, Session: true}, c.handler(c.page(p))})
+		for _, a := range p.Actions {
+			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.Path, Who: a.Who, Scopes: a.scopes, Session: true}, c.handler(c.action(p, a))})
 		}
-		for _, f := range p.files {
-			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: f.path, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.file(p, f))})
+		for _, f := range p.Files {
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: f.Path, Who: p.Who, Scopes: p.Scopes, Session: true}, c.handler(c.file(p, f))})
 		}
-		if p.live != nil {
-			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.path + liveSuffix, Who: p.who, Scopes: p.scopes, Session: true}, c.handler(c.live(p))})
+		if p.Live != nil {
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.Path + liveSuffix, Who: p.Who, Scopes: p.Scopes, Session: true}, c.handler(c.live(p))})
 		}
 	}
 	return all
@@ -113,7 +114,7 @@ func (c *Console) Refuse(w http.ResponseWriter, r *http.Request, p *problem.Prob
 	if p.Code == "not_found" {
 		p = absent().For(p.TraceID, r.URL)
 	}
-	c.refuse(w, r, &refusal{Problem: *p})
+	c.refuse(w, r, &Refusal{Problem: *p})
 	return true
 }
 

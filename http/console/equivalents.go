@@ -32,14 +32,14 @@ func (d *view) Equivalents() (lines []string) {
 
 // commands are the commands of the page for the visitor's kind of key.
 func (d *view) commands() []string {
-	if d.v.tenant != nil && d.Page.tenantCLI != nil {
-		return d.Page.tenantCLI
+	if d.v.Tenant != nil && d.Page.TenantCLI != nil {
+		return d.Page.TenantCLI
 	}
-	return d.Page.cli
+	return d.Page.CLI
 }
 
 // curlOf returns the curl command of a request. The service's address and the key are in the environment, as the command line reads them.
-func curlOf(req request) string {
+func curlOf(req Request) string {
 	target := req.Path
 	if len(req.Query) > 0 {
 		target += "?" + req.Query.Encode()
@@ -57,7 +57,7 @@ func curlOf(req request) string {
 
 // fill replaces the parameters of a command, each quoted for the shell. It reports false if one of them is absent. A part in brackets is left out
 // if its parameter is absent.
-func (v *visit) fill(command string) (string, bool) {
+func (v *Visit) fill(command string) (string, bool) {
 	var b strings.Builder
 	for command != "" {
 		before, rest, found := strings.Cut(command, "[")
@@ -78,7 +78,7 @@ func (v *visit) fill(command string) (string, bool) {
 	return b.String(), true
 }
 
-func (v *visit) fillPart(text string) (string, bool) {
+func (v *Visit) fillPart(text string) (string, bool) {
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{")
@@ -87,12 +87,12 @@ func (v *visit) fillPart(text string) (string, bool) {
 			return b.String(), true
 		}
 		name, after, _ := strings.Cut(rest, "}")
-		value := v.param(name)
+		value := v.Param(name)
 		if value == "" {
-			value = v.query.Get(name)
+			value = v.Query.Get(name)
 		}
 		if name == "tenantId" && value == "" {
-			value = v.tenantID()
+			value = v.TenantID()
 		}
 		if value == "" {
 			return "", false

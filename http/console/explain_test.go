@@ -17,7 +17,7 @@ func TestExplain_APageWithoutEventsLeadsToTheNext(t *testing.T) {
 		{path, `"c1"`, "cursor=c1"}, {path + "&cursor=c1", `"c2"`, "cursor=c2"}, {path + "&cursor=c2", "null", "No further event"}, {path, "null", none},
 	} {
 		f.api = func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(answer(c.next))) }
-		shown := f.get(c.path, f.session).Body.String()
+		shown := f.Get(c.path, f.session).Body.String()
 		if !strings.Contains(shown, c.shows) || strings.Contains(shown, none) != (c.shows == none) {
 			t.Errorf("%s with the next page %s:\n%s", c.path, c.next, shown)
 		}

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// file is an answer of the API that a page offers as a file. It is passed on as it comes, without being held in memory.
-type file struct {
-	path    string
-	name    string // of the file; its extension gives the media type
-	params  []string
-	request func(v *visit) (path string, query url.Values)
+// File is an answer of the API that a page offers as a file. It is passed on as it comes, without being held in memory.
+type File struct {
+	Path    string
+	Name    string // of the file; its extension gives the media type
+	Params  []string
+	Request func(v *Visit) (path string, query url.Values)
 }
 
 // file serves a file. The API confirms its key while it is sent.
-func (c *Console) file(p *page, f *file) func(w http.ResponseWriter, r *http.Request) error {
-	rule := &route{Method: http.MethodGet, Path: f.path, Who: p.who, Scopes: p.scopes}
+func (c *Console) file(p *Page, f *File) func(w http.ResponseWriter, r *http.Request) error {
+	rule := &route{Method: http.MethodGet, Path: f.Path, Who: p.Who, Scopes: p.Scopes}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		v, err := c.visit(w, r, rule)
 		if err != nil {
 			return err
 		}
-		if err := v.read(r.URL.RawQuery, f.params); err != nil {
+		if err := v.read(r.URL.RawQuery, f.Params); err != nil {
 			return err
 		}
 		if err := c.used(r, v.visitor); err != nil {
 			return err
 		}
-		path, query := f.request(v)
-		out := &passage{to: w, control: http.NewResponseController(w), header: http.Header{}, name: f.name}
-		answered, err := v.requestOf(request{Method: r.Method, Path: path, Query: query})
+		path, query := f.Request(v)
+		out := &passage{to: w, control: http.NewResponseController(w), header: http.Header{}, name: f.Name}
+		answered, err := v.requestOf(Request{Method: r.Method, Path: path, Query: query})
 		if err != nil {
 			return err
 		}
@@ -46,12 +46,12 @@ func (c *Console) file(p *page, f *file) func(w http.ResponseWriter, r *http.Req
 
 // File is the address of a file of the page, with the page's parameters.
 func (d *view) File(name string) (string, error) {
-	for _, f := range d.Page.files {
-		if f.name == name {
-			return f.path + "?" + d.v.pick(f.params...).Encode(), nil
+	for _, f := range d.Page.Files {
+		if f.Name == name {
+			return f.Path + "?" + d.v.Pick(f.Params...).Encode(), nil
 		}
 	}
-	return "", fmt.Errorf("the page %s has no file %q", d.Page.path, name)
+	return "", fmt.Errorf("the page %s has no file %q", d.Page.Path, name)
 }
 
 // passage is the answer of the API that becomes a file. It holds only a refusal, which becomes a page.

@@ -27,6 +27,11 @@ const (
 	suspendedKey = "mp_live_0123456789abcdef0123456789abcdef"
 )
 
+// explainNeeds is the operation of the page of the events behind a figure.
+const explainNeeds = "GET /api/v1/usage/aggregates/explain"
+
+var explainParams = []string{"tenantId", "feature", "period", "cursor"}
+
 // fixture is a console with sessions in memory and an API that a test writes. Its page /console/live has a live part.
 type fixture struct {
 	*Console
@@ -43,19 +48,23 @@ func newFixture(t *testing.T) *fixture {
 	keys, err := auth.New(ring{}, operatorKey, time.Now)
 	must.OK(t, err)
 	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Operation: func(name string) *Operation {
-		if name != explainPage().needs {
+		if name != explainNeeds {
 			return nil
 		}
 		return &Operation{Route: &auth.Route{Scopes: []string{"usage:read", "billing", "audit"}}}
 	},
+		Pages: []*Page{{Path: Prefix + "/usage/explain", Title: "Events behind a figure", Template: "explain.html", Needs: explainNeeds, Who: Either,
+			Params: explainParams, CLI: []string{"x"}, Load: func(v *Visit) (Doc, error) {
+				return v.Main(API("usage", "aggregates", "explain"), v.Pick(explainParams...))
+			}}},
 		Keys: keys, Sessions: f.open, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
 		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
 	must.OK(t, err)
-	f.pages = append(f.pages, &page{path: Prefix + "/live", title: "Live", template: "signin.html", who: operator, scopes: []string{"admin"}, cli: []string{"x"},
-		load: func(*visit) (doc, error) { return doc{}, nil },
-		live: &live{params: []string{"filter"}, template: "empty", load: func(v *visit) (doc, error) { return v.get(api("live"), v.pick("filter")) },
-			version: func(v *visit) (string, error) {
-				got, err := v.send(request{Method: http.MethodGet, Path: api("live", "version")})
+	f.pages = append(f.pages, &Page{Path: Prefix + "/live", Title: "Live", Template: "signin.html", Who: operator, Scopes: []string{"admin"}, CLI: []string{"x"},
+		Load: func(*Visit) (Doc, error) { return Doc{}, nil },
+		Live: &Live{Params: []string{"filter"}, Template: "empty", Load: func(v *Visit) (Doc, error) { return v.Get(API("live"), v.Pick("filter")) },
+			Version: func(v *Visit) (string, error) {
+				got, err := v.send(Request{Method: http.MethodGet, Path: API("live", "version")})
 				if err != nil {
 					return "", err
 				}
@@ -79,7 +88,7 @@ func (f *fixture) serve(w http.ResponseWriter, r *http.Request) {
 	f.routes[r.Method+" "+pattern].ServeHTTP(w, r)
 }
 
-func (f *fixture) get(path, cookie string) *httptest.ResponseRecorder {
+func (f *fixture) Get(path, cookie string) *httptest.ResponseRecorder {
 	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, path, nil)
 	if cookie != "" {
 		r.Header.Set("Cookie", cookie)

@@ -16,7 +16,7 @@ type formView struct {
 	Fields                  []fieldView
 	ID                      string   // unique in the page, for labels
 	ReasonFault             string   // of the last attempt
-	Refused                 *refusal // the problem of the last attempt
+	Refused                 *Refusal // the problem of the last attempt
 }
 
 type fieldView struct {
@@ -36,38 +36,38 @@ type option struct {
 // fields, as pairs of name and value. state is the state of the target as the page displays it: it must differ after each execution of the action, e.g. by a
 // time or a count, because a state that returns would be an Idempotency-Key that returns.
 func (d *view) Form(name, state string, target ...any) (*formView, error) {
-	for _, a := range d.Page.actions {
-		if a.name == name {
+	for _, a := range d.Page.Actions {
+		if a.Name == name {
 			return d.form(a, state, dict(target...)), nil
 		}
 	}
-	return nil, fmt.Errorf("the page %s has no action %q", d.Page.path, name)
+	return nil, fmt.Errorf("the page %s has no action %q", d.Page.Path, name)
 }
 
 // NewForm returns the form of the page's first action, which makes something: filled with the page's parameters.
 func (d *view) NewForm() *formView {
-	filled := doc{}
-	for _, name := range d.Page.params {
+	filled := Doc{}
+	for _, name := range d.Page.Params {
 		filled[name] = d.Query(name)
 	}
-	return d.form(d.Page.actions[0], d.Query("key"), filled)
+	return d.form(d.Page.Actions[0], d.Query("key"), filled)
 }
 
 // Text explains the page.
-func (d *view) Text() string { return d.Page.text }
+func (d *view) Text() string { return d.Page.Text }
 
-func (d *view) form(a *action, state string, target doc) *formView {
-	if d.Visitor.allowed(&route{Who: a.who, Scopes: a.scopes}) != nil {
+func (d *view) form(a *Action, state string, target Doc) *formView {
+	if d.Visitor.allowed(&route{Who: a.Who, Scopes: a.scopes}) != nil {
 		return nil
 	}
-	address := a.path
+	address := a.Path
 	for name, value := range target {
-		address = replaceParameter(address, name, text(value))
+		address = replaceParameter(address, name, Text(value))
 	}
-	address = d.v.expand(address)
-	f := &formView{Name: a.name, Path: address, Label: a.label, Warn: a.warn, Token: d.Token(), State: digest(state), ID: "f" + digest(address)}
+	address = d.v.Expand(address)
+	f := &formView{Name: a.Name, Path: address, Label: a.Label, Warn: a.Warn, Token: d.Token(), State: Digest(state), ID: "f" + Digest(address)}
 	at := url.Values{}
-	for name, of := range d.v.query {
+	for name, of := range d.v.Query {
 		at[name] = of
 	}
 	at.Del("done")
@@ -103,32 +103,32 @@ func (f *formView) place() {
 	}
 }
 
-func fieldOf(in field, form string, target doc, again url.Values) fieldView {
-	v := fieldView{ID: form + "-" + in.name, Name: in.name, Label: in.label, Hint: in.hint, Kind: in.kind, Optional: in.optional, Value: text(target[in.name])}
+func fieldOf(in Field, form string, target Doc, again url.Values) fieldView {
+	v := fieldView{ID: form + "-" + in.Name, Name: in.Name, Label: in.Label, Hint: in.Hint, Kind: in.Kind, Optional: in.Optional, Value: Text(target[in.Name])}
 	chosen := map[string]bool{v.Value: true}
-	for _, value := range texts(items(target[in.name])) {
+	for _, value := range Texts(Items(target[in.Name])) {
 		chosen[value] = true
 	}
-	if again != nil && in.kind != "displayed" {
-		v.Value, chosen = again.Get(in.name), map[string]bool{}
-		for _, value := range again[in.name] {
+	if again != nil && in.Kind != "displayed" {
+		v.Value, chosen = again.Get(in.Name), map[string]bool{}
+		for _, value := range again[in.Name] {
 			chosen[value] = true
 		}
 	}
-	for _, o := range in.options {
+	for _, o := range in.Options {
 		v.Options = append(v.Options, option{o, chosen[o]})
 	}
 	return v
 }
 
-// digest returns a short name of a text, for ids in a page.
-func digest(of string) string {
+// Digest returns a short name of a text, for ids in a page.
+func Digest(of string) string {
 	sum := sha256.Sum256([]byte(of))
 	return hex.EncodeToString(sum[:8])
 }
 
 // Failed is the problem of an action whose form the page does not show any more.
-func (d *view) Failed() *refusal {
+func (d *view) Failed() *Refusal {
 	if d.failed == nil {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (d *view) Failed() *refusal {
 }
 
 // Secret is the answer of an action that holds a secret.
-func (d *view) Secret() doc {
+func (d *view) Secret() Doc {
 	if d.failed == nil {
 		return nil
 	}
@@ -148,14 +148,14 @@ func (d *view) Done() string {
 	if d.v == nil || d.Page == nil {
 		return ""
 	}
-	done := d.v.query.Get("done")
+	done := d.v.Query.Get("done")
 	if done == "repeated" {
 		return "This was done already, from the same state of the page, and is not done again. The page shows the result, or lists it."
 	}
 	for _, p := range d.c.pages {
-		for _, a := range p.actions {
-			if a.name == done {
-				return "Done: " + a.label + "."
+		for _, a := range p.Actions {
+			if a.Name == done {
+				return "Done: " + a.Label + "."
 			}
 		}
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// live is the part of a page that the script reloads every two seconds, from the page's address with liveSuffix, into the element with the id "live".
-type live struct {
-	template string // one of templates/shared
-	// params and load are those of the page, if they differ.
-	params []string
-	load   func(v *visit) (doc, error)
-	// version, if set, is cheaper than load: while it is the same, the part is.
-	version func(v *visit) (string, error)
+// Live is the part of a page that the script reloads every two seconds, from the page's address with liveSuffix, into the element with the id "live".
+type Live struct {
+	Template string // one of templates/shared
+	// Params and load are those of the page, if they differ.
+	Params []string
+	Load   func(v *Visit) (Doc, error)
+	// Version, if set, is cheaper than load: while it is the same, the part is.
+	Version func(v *Visit) (string, error)
 }
 
 const liveSuffix = "/live"
@@ -67,18 +67,18 @@ func (c *fragments) of(key string, now time.Time) *fragment {
 }
 
 // live serves the live part of a page; 304 if the browser has it. A reload does not extend the session: an unattended page reloads, too.
-func (c *Console) live(p *page) func(w http.ResponseWriter, r *http.Request) error {
-	rule := &auth.Route{Method: http.MethodGet, Path: p.path + liveSuffix, Who: p.who, Scopes: p.scopes}
+func (c *Console) live(p *Page) func(w http.ResponseWriter, r *http.Request) error {
+	rule := &auth.Route{Method: http.MethodGet, Path: p.Path + liveSuffix, Who: p.Who, Scopes: p.Scopes}
 	return func(w http.ResponseWriter, r *http.Request) error {
 		v, err := c.visit(w, r, rule)
 		if err != nil {
 			return err
 		}
-		if err = v.read(r.URL.RawQuery, p.live.params); err != nil {
+		if err = v.read(r.URL.RawQuery, p.Live.Params); err != nil {
 			return err
 		}
-		key := fmt.Sprint(v.caller.TenantID, v.caller.Scopes, r.URL.EscapedPath(), "?", v.query.Encode())
-		html, tag, err := c.fragments.of(key, c.Now()).show(v, p.live)
+		key := fmt.Sprint(v.caller.TenantID, v.caller.Scopes, r.URL.EscapedPath(), "?", v.Query.Encode())
+		html, tag, err := c.fragments.of(key, c.Now()).show(v, p.Live)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (c *Console) live(p *page) func(w http.ResponseWriter, r *http.Request) err
 }
 
 // show returns a fragment and its entity tag. It is read unless the last read is recent. An error is that of this visitor alone.
-func (f *fragment) show(v *visit, l *live) (html []byte, tag string, err error) {
+func (f *fragment) show(v *Visit, l *Live) (html []byte, tag string, err error) {
 	select {
 	case f.lock <- struct{}{}:
 	case <-v.r.Context().Done():
@@ -111,19 +111,19 @@ func (f *fragment) show(v *visit, l *live) (html []byte, tag string, err error) 
 }
 
 // read renders a fragment, unless its version is the same.
-func (f *fragment) read(v *visit, l *live) (err error) {
+func (f *fragment) read(v *Visit, l *Live) (err error) {
 	version := ""
-	if l.version != nil {
-		if version, err = l.version(v); err != nil || f.tag != "" && version == f.version {
+	if l.Version != nil {
+		if version, err = l.Version(v); err != nil || f.tag != "" && version == f.version {
 			return err
 		}
 	}
-	data, err := l.load(v)
+	data, err := l.Load(v)
 	if err != nil {
 		return err
 	}
 	var html bytes.Buffer
-	if err := v.c.templates.set.ExecuteTemplate(&html, l.template, data); err != nil {
+	if err := v.c.templates.set.ExecuteTemplate(&html, l.Template, data); err != nil {
 		return err
 	}
 	sum := sha256.Sum256(html.Bytes())

@@ -80,14 +80,14 @@ func TestLive_CachesABoundedNumberOfFragments(t *testing.T) {
 		fmt.Fprint(w, `{"text":"x"}`)
 	}
 	for n := range maxFragments + 10 {
-		f.get(livePath+"?filter="+fmt.Sprint(n), f.session)
+		f.Get(livePath+"?filter="+fmt.Sprint(n), f.session)
 	}
 	if n := len(f.fragments.all); n != maxFragments || reads != maxFragments+10 {
 		t.Errorf("%d fragments are cached after %d reads", n, reads)
 	}
 	later := time.Now().Add(fragmentIdle + time.Second)
 	f.now = func() time.Time { return later }
-	f.get(livePath+"?filter=b", f.session)
+	f.Get(livePath+"?filter=b", f.session)
 	if n := len(f.fragments.all); n != 1 {
 		t.Errorf("%d fragments are cached after a time without requests", n)
 	}

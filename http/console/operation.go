@@ -35,47 +35,47 @@ func (o *Operation) scopesOf(who auth.Who) []string {
 }
 
 // complete takes from the operation of the API what the action does not differ in: who may use it, and the form of its fields.
-func (a *action) complete(c *Config) error {
-	op := c.Operation(a.does)
+func (a *Action) complete(c *Config) error {
+	op := c.Operation(a.Does)
 	if op == nil {
-		return fmt.Errorf("the API has no operation %q, which the action %s sends", a.does, a.name)
+		return fmt.Errorf("the API has no operation %q, which the action %s sends", a.Does, a.Name)
 	}
-	a.who = cmp.Or(a.who, operator)
-	a.scopes = op.scopesOf(a.who)
+	a.Who = cmp.Or(a.Who, operator)
+	a.scopes = op.scopesOf(a.Who)
 	members, required := map[string]*huma.Schema{}, []string(nil)
 	if op.Body != nil {
 		members, required = op.Body.Properties, op.Body.Required
 	}
 	a.bare = members["reason"] == nil
-	for i := range a.fields {
-		in := &a.fields[i]
-		if member := members[in.name]; member != nil {
-			in.complete(member, c.Schemas, slices.Contains(required, in.name) || a.patches())
+	for i := range a.Fields {
+		in := &a.Fields[i]
+		if member := members[in.Name]; member != nil {
+			in.complete(member, c.Schemas, slices.Contains(required, in.Name) || a.patches())
 		}
-		in.label, in.kind = cmp.Or(in.label, labelOf(in.name)), cmp.Or(in.kind, "text")
+		in.Label, in.Kind = cmp.Or(in.Label, labelOf(in.Name)), cmp.Or(in.Kind, "text")
 	}
 	return nil
 }
 
 // patches reports whether the form shows the present values and sends those that the visitor changes.
-func (a *action) patches() bool {
-	return slices.ContainsFunc(a.fields, func(in field) bool { return in.name == "was" })
+func (a *Action) patches() bool {
+	return slices.ContainsFunc(a.Fields, func(in Field) bool { return in.Name == "was" })
 }
 
 // complete takes from the schema of a member what its field does not differ in.
-func (in *field) complete(member *huma.Schema, schemas huma.Registry, required bool) {
+func (in *Field) complete(member *huma.Schema, schemas huma.Registry, required bool) {
 	of := member.Items
 	for of != nil && of.Ref != "" {
 		of = schemas.SchemaFromRef(of.Ref)
 	}
 	kind := "text"
-	in.holds, in.optional = holdsText, in.optional || !required
+	in.holds, in.Optional = holdsText, in.Optional || !required
 	switch {
 	case member.Type == huma.TypeBoolean:
 		in.holds, kind = holdsYes, "checkbox"
 	case member.Type == huma.TypeInteger:
 		in.holds, kind = holdsInteger, "number"
-	case member.Type == huma.TypeArray && of.Type == huma.TypeString && (of.Enum != nil || in.options != nil):
+	case member.Type == huma.TypeArray && of.Type == huma.TypeString && (of.Enum != nil || in.Options != nil):
 		in.holds, kind, member = holdsChoices, "checkboxes", &huma.Schema{Enum: of.Enum, Description: member.Description}
 	case member.Type == huma.TypeArray && of.Type == huma.TypeString:
 		in.holds = holdsWords
@@ -84,12 +84,12 @@ func (in *field) complete(member *huma.Schema, schemas huma.Registry, required b
 	case member.Enum != nil:
 		kind = "select"
 	}
-	if in.kind = cmp.Or(in.kind, kind); in.options == nil {
+	if in.Kind = cmp.Or(in.Kind, kind); in.Options == nil {
 		for _, value := range member.Enum {
-			in.options = append(in.options, text(value))
+			in.Options = append(in.Options, Text(value))
 		}
 	}
-	in.hint = cmp.Or(in.hint, member.Description)
+	in.Hint = cmp.Or(in.Hint, member.Description)
 }
 
 // labelOf writes the name of a member as words: closeAfterHours is "Close after hours".
@@ -123,66 +123,66 @@ const (
 
 // requestOf returns the request of an action: the operation, with the parameters of the page or of the form, and the members that its fields hold. A form that
 // shows the present values sends those that the visitor changed.
-func (a *action) requestOf(v *visit, f form) (request, error) {
-	method, path, _ := strings.Cut(a.does, " ")
+func (a *Action) requestOf(v *Visit, f Form) (Request, error) {
+	method, path, _ := strings.Cut(a.Does, " ")
 	for name := range strings.SplitSeq(path, "{") {
 		if name, _, found := strings.Cut(name, "}"); found {
-			path = replaceParameter(path, name, cmp.Or(f.get(a.parameter(name)), v.param(name)))
+			path = replaceParameter(path, name, cmp.Or(f.Get(a.parameter(name)), v.Param(name)))
 		}
 	}
-	req := request{Method: method, Path: path, Body: maps.Clone(a.sets)}
+	req := Request{Method: method, Path: path, Body: maps.Clone(a.Sets)}
 	if req.Body == nil && method != http.MethodDelete {
 		req.Body = map[string]any{}
 	}
-	for i := range a.fields {
-		in := &a.fields[i]
-		if written := in.written(f); in.holds == holdsNothing || written == "" && !a.patches() || a.patches() && !f.changed(in.name, written) {
+	for i := range a.Fields {
+		in := &a.Fields[i]
+		if written := in.written(f); in.holds == holdsNothing || written == "" && !a.patches() || a.patches() && !f.changed(in.Name, written) {
 			continue
 		}
 		value, err := in.value(f)
 		if err != nil {
 			return req, err
 		}
-		req.Body[in.name] = value
+		req.Body[in.Name] = value
 	}
-	if a.adds == nil {
+	if a.Adds == nil {
 		return req, nil
 	}
-	return req, a.adds(v, f, req.Body)
+	return req, a.Adds(v, f, req.Body)
 }
 
 // parameter returns the field that holds a parameter of the operation's path.
-func (a *action) parameter(name string) string {
-	for _, in := range a.fields {
-		if in.is == name {
-			return in.name
+func (a *Action) parameter(name string) string {
+	for _, in := range a.Fields {
+		if in.Is == name {
+			return in.Name
 		}
 	}
 	return name
 }
 
 // written is the text of a field, as the page displays the value of its member.
-func (in *field) written(f form) string {
+func (in *Field) written(f Form) string {
 	switch in.holds {
 	case holdsChoices:
-		return strings.Join(slices.Sorted(slices.Values(f.all(in.name))), ",")
+		return strings.Join(slices.Sorted(slices.Values(f.All(in.Name))), ",")
 	case holdsText:
-		return f.get(in.name)
+		return f.Get(in.Name)
 	}
-	return f.lines(in.name)
+	return f.lines(in.Name)
 }
 
 // value returns the member that a field holds: each with the digits that were written, since the API decides on them. An emptied field holds the empty value.
-func (in *field) value(f form) (any, error) {
+func (in *Field) value(f Form) (any, error) {
 	written := in.written(f)
 	switch in.holds {
 	case holdsYes:
 		return true, nil
 	case holdsChoices:
-		return append([]string{}, f.all(in.name)...), nil
+		return append([]string{}, f.All(in.Name)...), nil
 	case holdsWords:
 		by := ","
-		if in.kind == "area" {
+		if in.Kind == "area" {
 			by = "\n"
 		}
 		return append([]string{}, words(written, by)...), nil
@@ -190,11 +190,11 @@ func (in *field) value(f form) (any, error) {
 		if written == "" {
 			return nil, nil
 		}
-		_, err := f.integer(in.name)
+		_, err := f.integer(in.Name)
 		return json.RawMessage(written), err
 	case holdsJSON:
 		if !json.Valid([]byte(cmp.Or(written, "{}"))) {
-			return nil, problem.New("body_invalid", "The field "+in.label+" is not JSON").At("/" + in.name)
+			return nil, problem.New("body_invalid", "The field "+in.Label+" is not JSON").At("/" + in.Name)
 		}
 		return json.RawMessage(cmp.Or(written, "{}")), nil
 	}
@@ -214,4 +214,10 @@ func words(text, by string) (all []string) {
 // replaceParameter replaces a parameter of a pattern by a value, escaped.
 func replaceParameter(pattern, name, value string) string {
 	return strings.ReplaceAll(pattern, "{"+name+"}", url.PathEscape(value))
+}
+
+// JSONOf returns the JSON that a parameter of a page holds.
+func JSONOf(name, text string) (any, error) {
+	in := Field{Name: name, Label: labelOf(name), holds: holdsJSON}
+	return in.value(Form{url.Values{name: {text}}})
 }

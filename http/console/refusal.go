@@ -10,14 +10,14 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// refusal is a problem of the API, or of the console itself, as an error of a page.
-type refusal struct {
+// Refusal is a problem of the API, or of the console itself, as an error of a page.
+type Refusal struct {
 	problem.Problem
 	// signIn is set if the page shows the form to sign in.
 	signIn bool
 }
 
-func (r *refusal) Error() string { return r.Code + ": " + r.Detail }
+func (r *Refusal) Error() string { return r.Code + ": " + r.Detail }
 
 // absent is the error of every page that does not exist, or that the key may not open.
 func absent() *problem.Problem {
@@ -25,19 +25,19 @@ func absent() *problem.Problem {
 }
 
 // refusalOf converts an error of a page. It logs the cause, unless only the visitor is at fault.
-func (c *Console) refusalOf(r *http.Request, err error) *refusal {
-	if ours, ok := err.(*refusal); ok {
+func (c *Console) refusalOf(r *http.Request, err error) *Refusal {
+	if ours, ok := err.(*Refusal); ok {
 		return ours
 	}
 	if err == errSignedOut {
 		p := problem.New("unauthenticated", "Sign in with a key")
-		return &refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL), signIn: true}
+		return &Refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL), signIn: true}
 	}
 	p, cause := problem.Of(err)
 	if cause != nil && r.Context().Err() == nil {
 		c.Logger.ErrorContext(r.Context(), "a page of the console failed", "path", logged(r), "trace", edge.ExchangeOf(r.Context()).TraceID(), "error", cause)
 	}
-	return &refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL)}
+	return &Refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL)}
 }
 
 // logged returns the path of a request for the log, without the token of a link.
@@ -50,7 +50,7 @@ func logged(r *http.Request) string {
 
 // refusalIn decodes the problem that the API answered.
 func refusalIn(status int, body []byte) error {
-	r := &refusal{}
+	r := &Refusal{}
 	if err := json.Unmarshal(bytes.TrimSpace(body), &r.Problem); err != nil || r.Code == "" {
 		r.Problem = *problem.New("internal", "The API gave an answer that is not understood")
 	}
@@ -59,7 +59,7 @@ func refusalIn(status int, body []byte) error {
 }
 
 // refuse writes a refusal as a page: with the navigation if the visitor is known.
-func (c *Console) refuse(w http.ResponseWriter, r *http.Request, p *refusal) {
+func (c *Console) refuse(w http.ResponseWriter, r *http.Request, p *Refusal) {
 	for name, values := range p.GetHeaders() {
 		w.Header()[name] = values
 	}

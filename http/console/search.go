@@ -26,23 +26,23 @@ type hit struct{ Kind, Name, Address string }
 // finder finds one kind of result. It is used if the visitor may open its page.
 type finder struct {
 	page string
-	find func(v *visit, q string) ([]hit, error)
+	find func(v *Visit, q string) ([]hit, error)
 }
 
 func finders() []finder {
 	return []finder{
-		{tenantPath, findTenants},
-		{eventPath, findLogged},
-		{receiptPath, findUsage},
-		{eventsPath, findTrace},
+		{Prefix + "/tenants/{tenantId}", findTenants},
+		{Prefix + "/events/{event}", findLogged},
+		{Prefix + "/usage/events/{eventId}", findUsage},
+		{Prefix + "/events", findTrace},
 		{Prefix + "/rebuilds/{rebuildId}", findByID("Rebuild", "rebuilds")},
 		{Prefix + "/dead-letters/{deadLetterId}", findByID("Dead letter", "dead-letters")},
 	}
 }
 
-func searchPage() *page {
-	return &page{path: searchPath, title: "Search", template: "search.html", who: auth.AnyKey, params: []string{"q", "tenantId", "secret"},
-		cli: []string{"meterplex tenants list[ --q {q}]"}, before: withoutSecret, load: search}
+func searchPage() *Page {
+	return &Page{Path: searchPath, Title: "Search", Template: "search.html", Who: auth.AnyKey, Params: []string{"q", "tenantId", "secret"},
+		CLI: []string{"meterplex tenants list[ --q {q}]"}, before: withoutSecret, Load: search}
 }
 
 // secretForm is the begin of a key's secret.
@@ -60,13 +60,13 @@ func withoutSecret(r *http.Request) error {
 	return nil
 }
 
-func search(v *visit) (doc, error) {
-	q := strings.TrimSpace(v.query.Get("q"))
+func search(v *Visit) (Doc, error) {
+	q := strings.TrimSpace(v.Query.Get("q"))
 	switch {
-	case v.query.Get("secret") != "" || q == "":
-		return doc{"secret": v.query.Get("secret") != "", "empty": true}, nil
+	case v.Query.Get("secret") != "" || q == "":
+		return Doc{"secret": v.Query.Get("secret") != "", "empty": true}, nil
 	case utf8.RuneCountInString(q) > maxSearch || !utf8.ValidString(q):
-		v.query.Del("q") // the search box would show it again
+		v.Query.Del("q") // the search box would show it again
 		return nil, problem.New("parameter_invalid", "Search for at most 255 characters")
 	}
 	var hits []hit
@@ -83,13 +83,13 @@ func search(v *visit) (doc, error) {
 	if len(hits) == 1 && hits[0].Address != "" {
 		return nil, &elsewhere{hits[0].Address}
 	}
-	return doc{"hits": hits, "q": q}, nil
+	return Doc{"hits": hits, "q": q}, nil
 }
 
 // look is get for a resource that may not exist: its request is an equivalent only if it does.
-func (v *visit) look(path string, query url.Values) (doc, error) {
-	d, err := v.get(path, query)
-	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+func (v *Visit) look(path string, query url.Values) (Doc, error) {
+	d, err := v.Get(path, query)
+	if refused := (*Refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
 		v.asked = v.asked[:len(v.asked)-1]
 		return nil, nil
 	}
@@ -97,17 +97,17 @@ func (v *visit) look(path string, query url.Values) (doc, error) {
 }
 
 // findTenants finds them by a part of their name or external id, or the beginning of their id.
-func findTenants(v *visit, q string) ([]hit, error) {
-	d, err := v.look(api("tenants"), url.Values{"q": {q}, "limit": {"50"}})
+func findTenants(v *Visit, q string) ([]hit, error) {
+	d, err := v.look(API("tenants"), url.Values{"q": {q}, "limit": {"50"}})
 	if err != nil {
 		return nil, err
 	}
 	var hits []hit
-	for _, t := range items(d["data"]) {
+	for _, t := range Items(d["data"]) {
 		tenant, _ := t.(map[string]any)
-		hits = append(hits, hit{"Tenant", text(tenant["name"]), tenantsPath + pathOf(text(tenant["id"]))})
+		hits = append(hits, hit{"Tenant", Text(tenant["name"]), Prefix + PathOf("tenants", Text(tenant["id"]))})
 	}
-	if text(d["nextCursor"]) != "" {
+	if Text(d["nextCursor"]) != "" {
 		hits = append(hits, hit{Kind: "Tenant", Name: "More tenants match. Search for a longer part of the name, the id or an external id"})
 	}
 	return hits, nil
@@ -116,69 +116,69 @@ func findTenants(v *visit, q string) ([]hit, error) {
 var positionForm = regexp.MustCompile(`^[0-9]{1,3}-[0-9]{1,19}$`)
 
 // findLogged finds an event of the log by its position or by the id that the service gave it.
-func findLogged(v *visit, q string) ([]hit, error) {
+func findLogged(v *Visit, q string) ([]hit, error) {
 	name := q
 	if id, err := uuid.Parse(q); err == nil {
 		name = id.String()
 	} else if !positionForm.MatchString(q) {
 		return nil, nil
 	}
-	d, err := v.look(api("events", name), v.pick("tenantId"))
+	d, err := v.look(API("events", name), v.Pick("tenantId"))
 	if d == nil || err != nil {
 		return nil, err
 	}
-	return []hit{{"Event of the log", text(d["eventType"]) + " at " + text(d["position"]), query(eventsPath+pathOf(text(d["position"])), "tenantId", v.query.Get("tenantId"))}}, nil
+	return []hit{{"Event of the log", Text(d["eventType"]) + " at " + Text(d["position"]), Query(Prefix+PathOf("events", Text(d["position"])), "tenantId", v.Query.Get("tenantId"))}}, nil
 }
 
 // findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant.
-func findUsage(v *visit, q string) ([]hit, error) {
-	if v.tenantID() == "" {
+func findUsage(v *Visit, q string) ([]hit, error) {
+	if v.TenantID() == "" {
 		return nil, nil
 	}
-	d, err := v.look(api("usage", "events", q), v.pick("tenantId"))
+	d, err := v.look(API("usage", "events", q), v.Pick("tenantId"))
 	if d == nil || err != nil {
 		return nil, err
 	}
-	return []hit{{"Usage event", q, query(recordsPath+pathOf(q), "tenantId", v.query.Get("tenantId"))}}, nil
+	return []hit{{"Usage event", q, Query(Prefix+PathOf("usage", "events", q), "tenantId", v.Query.Get("tenantId"))}}, nil
 }
 
 // findTrace finds the events of a trace, by its id in hex or by their correlationId: among the newest, then among the first.
-func findTrace(v *visit, q string) ([]hit, error) {
+func findTrace(v *Visit, q string) ([]hit, error) {
 	id, err := uuid.Parse(q)
 	if err != nil || strings.ContainsAny(q, "{:}") {
 		return nil, nil
 	}
-	of := with(v.pick("tenantId"), "correlationId", id.String())
-	newest := with(with(with(v.pick("tenantId"), "correlationId", id.String()), "last", "1"), "follow", "false")
-	found, err := v.followed(api("events", "stream"), newest)
-	if refused := (*refusal)(nil); errors.As(err, &refused) && (refused.Status == http.StatusServiceUnavailable || refused.Status == http.StatusTooManyRequests) { // the first ones may be found
+	of := With(v.Pick("tenantId"), "correlationId", id.String())
+	newest := With(With(With(v.Pick("tenantId"), "correlationId", id.String()), "last", "1"), "follow", "false")
+	found, err := v.Followed(API("events", "stream"), newest)
+	if refused := (*Refusal)(nil); errors.As(err, &refused) && (refused.Status == http.StatusServiceUnavailable || refused.Status == http.StatusTooManyRequests) { // the first ones may be found
 		found, err = nil, nil
 	}
-	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+	if refused := (*Refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
 		return nil, nil
 	}
 	if err == nil && len(found) == 0 {
-		var first doc
-		first, err = v.look(api("events"), with(url.Values{"correlationId": {id.String()}, "limit": {"1"}}, "tenantId", of.Get("tenantId")))
-		found = items(first["data"])
+		var first Doc
+		first, err = v.look(API("events"), With(url.Values{"correlationId": {id.String()}, "limit": {"1"}}, "tenantId", of.Get("tenantId")))
+		found = Items(first["data"])
 	}
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	return []hit{{"Trace", id.String(), eventsPath + "?" + of.Encode()}}, nil
+	return []hit{{"Trace", id.String(), Prefix + "/events?" + of.Encode()}}, nil
 }
 
 // findByID finds a resource by its id.
-func findByID(kind, resource string) func(v *visit, q string) ([]hit, error) {
-	return func(v *visit, q string) ([]hit, error) {
+func findByID(kind, resource string) func(v *Visit, q string) ([]hit, error) {
+	return func(v *Visit, q string) ([]hit, error) {
 		id, err := uuid.Parse(q)
 		if err != nil {
 			return nil, nil
 		}
-		d, err := v.look(api(resource, id.String()), nil)
+		d, err := v.look(API(resource, id.String()), nil)
 		if d == nil || err != nil {
 			return nil, err
 		}
-		return []hit{{kind, id.String(), Prefix + pathOf(resource, id.String())}}, nil
+		return []hit{{kind, id.String(), Prefix + PathOf(resource, id.String())}}, nil
 	}
 }

@@ -29,7 +29,7 @@ type visitor struct {
 	session commands.ConsoleSession
 	keyHash [sha256.Size]byte
 	caller  commands.Caller
-	tenant  *domain.Tenant // nil: an operator
+	Tenant  *domain.Tenant // nil: an operator
 }
 
 // errSignedOut is the error of a request without a session.
@@ -71,7 +71,7 @@ func (c *Console) confirm(r *http.Request, v *visitor) error {
 	if v.keyHash, ok = c.Keys.HashOfKey(session.KeyID, session.KeyHash); !ok {
 		return errSignedOut
 	}
-	v.caller, v.tenant, err = c.Keys.Identify(ctx, v.keyHash)
+	v.caller, v.Tenant, err = c.Keys.Identify(ctx, v.keyHash)
 	if refused := (*domain.Error)(nil); errors.As(err, &refused) {
 		return errSignedOut
 	}
@@ -140,5 +140,5 @@ func setCookie(w http.ResponseWriter, value string, seconds int) {
 
 // allowed reports whether a visitor may use a route.
 func (v *visitor) allowed(route *auth.Route) *problem.Problem {
-	return route.Authorize(v.caller, v.tenant != nil)
+	return route.Authorize(v.caller, v.Tenant != nil)
 }

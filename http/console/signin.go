@@ -52,7 +52,7 @@ func (c *Console) sessionRoutes() []Route {
 		public(http.MethodPost, signInPath, nil, c.signIn),
 		public(http.MethodPost, signOutPath, nil, c.signOut),
 		public(http.MethodGet, linkPath, nil, func(w http.ResponseWriter, r *http.Request) error {
-			c.write(w, r, http.StatusOK, "link.html", &view{c: c, r: r, Title: "Sign in", Data: doc{"path": r.URL.EscapedPath()}})
+			c.write(w, r, http.StatusOK, "link.html", &view{c: c, r: r, Title: "Sign in", Data: Doc{"path": r.URL.EscapedPath()}})
 			return nil
 		}),
 		public(http.MethodPost, linkPath, nil, c.useLink),
@@ -73,12 +73,12 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 }
 
 // signInData says where the visitor goes after signing in, and whether the browser would drop the cookie.
-func signInData(r *http.Request) doc {
+func signInData(r *http.Request) Doc {
 	next := r.URL.RequestURI()
 	if r.Method != http.MethodGet || !IsPath(r.URL.Path) || r.URL.Path == signInPath {
 		next = r.URL.Query().Get("next")
 	}
-	return doc{"next": localPath(next), "insecure": r.TLS == nil && r.Header.Get("X-Forwarded-Proto") != "https" && !isLoopback(r.Host)}
+	return Doc{"next": localPath(next), "insecure": r.TLS == nil && r.Header.Get("X-Forwarded-Proto") != "https" && !isLoopback(r.Host)}
 }
 
 // localPath returns an address of the console; "" for any other, and for one that the form to sign in cannot hold.
@@ -150,7 +150,7 @@ func (c *Console) wrongKey(w http.ResponseWriter, r *http.Request) error {
 	refused := c.refusalOf(r, problem.New("unauthenticated", "The key cannot sign in: it is unknown, expired or revoked, or its tenant is suspended"))
 	refused.signIn = true
 	c.write(w, r, refused.Status, "signin.html", &view{c: c, r: r, Title: "Sign in", Problem: refused,
-		Data: doc{"next": localPath(r.PostForm.Get("next")), "insecure": signInData(r)["insecure"]}})
+		Data: Doc{"next": localPath(r.PostForm.Get("next")), "insecure": signInData(r)["insecure"]}})
 	return nil
 }
 

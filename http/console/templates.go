@@ -38,14 +38,14 @@ func (t *templates) page(w io.Writer, name string, data *view) error {
 }
 
 // parseTemplates fails if a page's file is missing or wrong.
-func parseTemplates(pages []*page) (*templates, error) {
+func parseTemplates(pages []*Page) (*templates, error) {
 	set, err := template.New("").Funcs(functions(pages)).ParseFS(templateFiles, "templates/*.html", "templates/shared/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("parse the templates: %w", err)
 	}
 	for _, p := range pages {
-		if set.Lookup(p.template) == nil || p.live != nil && set.Lookup(p.live.template) == nil {
-			return nil, fmt.Errorf("the page %s has no template %s, or its live part has none", p.path, p.template)
+		if set.Lookup(p.Template) == nil || p.Live != nil && set.Lookup(p.Live.Template) == nil {
+			return nil, fmt.Errorf("the page %s has no template %s, or its live part has none", p.Path, p.Template)
 		}
 	}
 	return &templates{set}, nil
@@ -55,14 +55,14 @@ func parseTemplates(pages []*page) (*templates, error) {
 type view struct {
 	c       *Console
 	r       *http.Request
-	v       *visit
+	v       *Visit
 	Visitor *visitor // nil on the page to sign in
-	Page    *page
+	Page    *Page
 	Title   string
-	Data    doc
-	Problem *refusal
+	Data    Doc
+	Problem *Refusal
 	failed  *failedAction
-	names   tenantNames
+	names   TenantNames
 }
 
 // write renders a page before the first byte is sent, so that an error becomes a page of its own.
@@ -72,7 +72,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 		c.Logger.ErrorContext(r.Context(), "a page of the console cannot be rendered", "path", logged(r), "trace", data.Trace(), "error", err)
 		p := problem.New("internal", "The page cannot be rendered; quote the trace id to have it found").For(data.Trace(), r.URL)
 		b.Reset()
-		if name, status = "problem.html", p.Status; c.templates.page(&b, name, &view{c: c, r: r, Title: p.Title, Problem: &refusal{Problem: *p}}) != nil {
+		if name, status = "problem.html", p.Status; c.templates.page(&b, name, &view{c: c, r: r, Title: p.Title, Problem: &Refusal{Problem: *p}}) != nil {
 			b.Reset()
 		}
 	}
@@ -82,30 +82,30 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name
 }
 
 // functions are those that templates call. Each returns text, which html/template escapes by its place.
-func functions(pages []*page) template.FuncMap {
+func functions(pages []*Page) template.FuncMap {
 	return template.FuncMap{
 		"time":   timeOf,
-		"path":   func(segments ...any) string { return Prefix + pathOf(texts(segments)...) },
-		"query":  query,
-		"join":   func(list any) string { return strings.Join(texts(items(list)), ", ") },
-		"json":   indented,
+		"path":   func(segments ...any) string { return Prefix + PathOf(Texts(segments)...) },
+		"query":  Query,
+		"join":   func(list any) string { return strings.Join(Texts(Items(list)), ", ") },
+		"json":   Indented,
 		"dict":   dict,
 		"short":  short,
-		"lower":  func(v any) string { return strings.ToLower(strings.ReplaceAll(text(v), "_", " ")) },
-		"text":   text,
+		"lower":  func(v any) string { return strings.ToLower(strings.ReplaceAll(Text(v), "_", " ")) },
+		"text":   Text,
 		"words":  strings.Fields,
-		"begins": func(v any, with string) bool { return strings.HasPrefix(text(v), with) },
+		"begins": func(v any, with string) bool { return strings.HasPrefix(Text(v), with) },
 		"brief":  func(v any) (string, error) { return brief(v, 140) },
 		"asset":  assetPath,
 		"list":   func(values ...any) []any { return values },
 		"figure": figure,
 		"page":   pageFor(pages),
-		"api":    func(segments ...any) string { return api(texts(segments)...) },
+		"api":    func(segments ...any) string { return API(Texts(segments)...) },
 	}
 }
 
-// text returns a value of an answer as text: numbers with the digits that the API wrote, "" for an absent value.
-func text(v any) string {
+// Text returns a value of an answer as text: numbers with the digits that the API wrote, "" for an absent value.
+func Text(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""
@@ -117,15 +117,15 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-func texts(values []any) []string {
+func Texts(values []any) []string {
 	all := make([]string, len(values))
 	for i, v := range values {
-		all[i] = text(v)
+		all[i] = Text(v)
 	}
 	return all
 }
 
-func items(list any) []any {
+func Items(list any) []any {
 	switch l := list.(type) {
 	case []any:
 		return l
@@ -141,19 +141,19 @@ func items(list any) []any {
 
 // timeOf returns a time of the API in UTC, to the second: the element's datetime has all digits.
 func timeOf(v any) string {
-	at, err := time.Parse(time.RFC3339Nano, text(v))
+	at, err := time.Parse(time.RFC3339Nano, Text(v))
 	if err != nil {
-		return text(v)
+		return Text(v)
 	}
 	return at.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// query returns an address with parameters: pairs of name and value. Empty values are left out.
-func query(address string, pairs ...any) string {
+// Query returns an address with parameters: pairs of name and value. Empty values are left out.
+func Query(address string, pairs ...any) string {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if value := text(pairs[i+1]); value != "" {
-			values.Set(text(pairs[i]), value)
+		if value := Text(pairs[i+1]); value != "" {
+			values.Set(Text(pairs[i]), value)
 		}
 	}
 	if len(values) == 0 {
@@ -162,7 +162,7 @@ func query(address string, pairs ...any) string {
 	return address + "?" + values.Encode()
 }
 
-func indented(v any) (string, error) {
+func Indented(v any) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetIndent("", "  ")
@@ -180,10 +180,10 @@ func compact(v any) (string, error) {
 }
 
 // dict returns the pairs of name and value as an object, for the data of a shared template.
-func dict(pairs ...any) doc {
-	d := doc{}
+func dict(pairs ...any) Doc {
+	d := Doc{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		d[text(pairs[i])] = pairs[i+1]
+		d[Text(pairs[i])] = pairs[i+1]
 	}
 	return d
 }
@@ -200,8 +200,8 @@ func (d *view) Menu() (entries []menuEntry) {
 		return nil
 	}
 	for _, p := range d.c.pages {
-		if p.menu != "" && (d.Visitor.tenant == nil || p.who != "operator") && d.Visitor.allowed(routeOf(p)) == nil {
-			entries = append(entries, menuEntry{p.menu, p.path, d.Page != nil && strings.HasPrefix(d.Page.path+"/", p.path+"/")})
+		if p.Menu != "" && (d.Visitor.Tenant == nil || p.Who != "operator") && d.Visitor.allowed(routeOf(p)) == nil {
+			entries = append(entries, menuEntry{p.Menu, p.Path, d.Page != nil && strings.HasPrefix(d.Page.Path+"/", p.Path+"/")})
 		}
 	}
 	return entries
@@ -215,27 +215,27 @@ type menuEntry struct {
 
 // Holder says whose key is signed in.
 func (d *view) Holder() string {
-	if d.Visitor.tenant != nil {
-		return "tenant " + d.Visitor.tenant.Name
+	if d.Visitor.Tenant != nil {
+		return "tenant " + d.Visitor.Tenant.Name
 	}
 	return "operator: " + strings.Join(d.Visitor.caller.Scopes, ", ")
 }
 
 // IsOperator reports whether an operator's key is signed in.
-func (d *view) IsOperator() bool { return d.Visitor != nil && d.Visitor.tenant == nil }
+func (d *view) IsOperator() bool { return d.Visitor != nil && d.Visitor.Tenant == nil }
 
 // Query returns a parameter of the page.
-func (d *view) Query(name string) string { return d.v.query.Get(name) }
+func (d *view) Query(name string) string { return d.v.Query.Get(name) }
 
 // Param returns a parameter of the page's path.
-func (d *view) Param(name string) string { return d.v.param(name) }
+func (d *view) Param(name string) string { return d.v.Param(name) }
 
 // Tenant is the id of the page's tenant.
-func (d *view) Tenant() string { return d.v.tenantID() }
+func (d *view) Tenant() string { return d.v.TenantID() }
 
 // Live is the address of the page's live part.
 func (d *view) Live() string {
-	return d.v.expand(d.Page.path) + liveSuffix + "?" + d.v.pick(d.Page.live.params...).Encode()
+	return d.v.Expand(d.Page.Path) + liveSuffix + "?" + d.v.Pick(d.Page.Live.Params...).Encode()
 }
 
 // Positions are those at which the page is true.
@@ -251,30 +251,30 @@ func (d *view) Token() string { return d.Visitor.formToken() }
 
 // Next is the address of the next page of a list; "" on the last.
 func (d *view) Next(cursor any) string {
-	if text(cursor) == "" {
+	if Text(cursor) == "" {
 		return ""
 	}
 	values := url.Values{}
-	for name, of := range d.v.query {
+	for name, of := range d.v.Query {
 		values[name] = of
 	}
 	values.Del("done")
-	values.Set("cursor", text(cursor))
+	values.Set("cursor", Text(cursor))
 	return d.r.URL.EscapedPath() + "?" + values.Encode()
 }
 
 // With is the address of this page with other parameters, from its first list entry.
 func (d *view) With(pairs ...any) string {
 	values := url.Values{}
-	for name, of := range d.v.query {
+	for name, of := range d.v.Query {
 		values[name] = of
 	}
 	values.Del("done")
 	values.Del("cursor")
 	for i := 0; i+1 < len(pairs); i += 2 {
-		values.Del(text(pairs[i]))
-		if value := text(pairs[i+1]); value != "" {
-			values.Set(text(pairs[i]), value)
+		values.Del(Text(pairs[i]))
+		if value := Text(pairs[i+1]); value != "" {
+			values.Set(Text(pairs[i]), value)
 		}
 	}
 	if len(values) == 0 {
@@ -286,8 +286,8 @@ func (d *view) With(pairs ...any) string {
 // route is a row of the route table.
 type route = auth.Route
 
-func routeOf(p *page) *route {
-	return &route{Method: http.MethodGet, Path: p.path, Who: p.who, Scopes: p.scopes}
+func routeOf(p *Page) *route {
+	return &route{Method: http.MethodGet, Path: p.Path, Who: p.Who, Scopes: p.Scopes}
 }
 
 // Opens reports whether there is a page with this pattern as its path that the visitor may open.
@@ -296,9 +296,9 @@ func (d *view) Opens(path string) bool {
 }
 
 // opens returns the page with a pattern as its path; nil if it is absent, or if the visitor may not open it.
-func (c *Console) opens(v *visitor, path string) *page {
+func (c *Console) opens(v *visitor, path string) *Page {
 	for _, p := range c.pages {
-		if p.path == path && v.allowed(routeOf(p)) == nil {
+		if p.Path == path && v.allowed(routeOf(p)) == nil {
 			return p
 		}
 	}
@@ -313,7 +313,7 @@ func (d *view) Searched() string {
 	if d.v == nil {
 		return ""
 	}
-	return d.v.query.Get("q")
+	return d.v.Query.Get("q")
 }
 
 // SearchTenant is the tenant of the page, for an operator who searches from it: an eventId belongs to one tenant.

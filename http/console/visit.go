@@ -16,31 +16,31 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-// doc is an object of an answer of the API. Numbers are json.Number: their digits stay as the API wrote them.
-type doc map[string]any
+// Doc is an object of an answer of the API. Numbers are json.Number: their digits stay as the API wrote them.
+type Doc map[string]any
 
-// visit is one request for a page, or one action.
-type visit struct {
+// Visit is one request for a page, or one action.
+type Visit struct {
 	c *Console
 	r *http.Request
 	w http.ResponseWriter
 	*visitor
-	query     url.Values // without empty values
-	asked     []request  // requests to the API, in their order, for the equivalents
+	Query     url.Values // without empty values
+	asked     []Request  // requests to the API, in their order, for the equivalents
 	positions []string   // at which the answers are true
 	status    int        // of the page, if the API refused its main section
 }
 
-// request is a request to the API.
-type request struct {
+// Request is a request to the API.
+type Request struct {
 	Method, Path string // the path is escaped
 	Query        url.Values
 	Body         map[string]any
 	header       http.Header
 }
 
-// pathOf joins the segments of a path, each escaped.
-func pathOf(segments ...string) string {
+// PathOf joins the segments of a path, each escaped.
+func PathOf(segments ...string) string {
 	var b strings.Builder
 	for _, s := range segments {
 		b.WriteString("/" + url.PathEscape(s))
@@ -48,11 +48,11 @@ func pathOf(segments ...string) string {
 	return b.String()
 }
 
-// api joins the segments of a path of the API.
-func api(segments ...string) string { return "/api/v1" + pathOf(segments...) }
+// API joins the segments of a path of the API.
+func API(segments ...string) string { return "/api/v1" + PathOf(segments...) }
 
-// param returns a parameter of the page's path.
-func (v *visit) param(name string) string {
+// Param returns a parameter of the page's path.
+func (v *Visit) Param(name string) string {
 	text := v.r.PathValue(name)
 	if v.r.URL.RawPath == "" {
 		return text
@@ -63,68 +63,68 @@ func (v *visit) param(name string) string {
 	return text
 }
 
-// tenantID returns the tenant of the page: the one of its path or query, or the visitor's own.
-func (v *visit) tenantID() string {
-	if v.tenant != nil {
-		return v.tenant.ID.String()
+// TenantID returns the tenant of the page: the one of its path or query, or the visitor's own.
+func (v *Visit) TenantID() string {
+	if v.Tenant != nil {
+		return v.Tenant.ID.String()
 	}
-	if id := v.param("tenantId"); id != "" {
+	if id := v.Param("tenantId"); id != "" {
 		return id
 	}
-	return v.query.Get("tenantId")
+	return v.Query.Get("tenantId")
 }
 
-// get reads a resource of the API. The page shows the request as its equivalent.
-func (v *visit) get(path string, query url.Values) (doc, error) {
-	req := request{Method: http.MethodGet, Path: path, Query: query}
+// Get reads a resource of the API. The page shows the request as its equivalent.
+func (v *Visit) Get(path string, query url.Values) (Doc, error) {
+	req := Request{Method: http.MethodGet, Path: path, Query: query}
 	v.asked = append(v.asked, req)
-	d, err := v.do(req)
+	d, err := v.Do(req)
 	if position, ok := d["asOfPosition"].(string); ok && err == nil && !slices.Contains(v.positions, position) {
 		v.positions = append(v.positions, position)
 	}
 	return d, err
 }
 
-// preview reads the outcome that an action would have: a request of the API that changes no data. The page shows it as its equivalent.
-func (v *visit) preview(path string, body map[string]any) (doc, error) {
-	req := request{Method: http.MethodPost, Path: path, Body: body}
+// Preview reads the outcome that an action would have: a request of the API that changes no data. The page shows it as its equivalent.
+func (v *Visit) Preview(path string, query url.Values, body map[string]any) (Doc, error) {
+	req := Request{Method: http.MethodPost, Path: path, Query: query, Body: body}
 	v.asked = append(v.asked, req)
-	return v.do(req)
+	return v.Do(req)
 }
 
-// try is get for a section of a page: a refusal is the member "problem" of its result, and the other sections are shown. Errors of the
+// Try is get for a section of a page: a refusal is the member "problem" of its result, and the other sections are shown. Errors of the
 // service itself fail the page.
-func (v *visit) try(path string, query url.Values) (doc, error) { return tried(v.get(path, query)) }
+func (v *Visit) Try(path string, query url.Values) (Doc, error) { return Tried(v.Get(path, query)) }
 
-func tried(d doc, err error) (doc, error) {
-	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
-		return doc{"problem": refused}, nil
+func Tried(d Doc, err error) (Doc, error) {
+	if refused := (*Refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {
+		return Doc{"problem": refused}, nil
 	}
 	return d, err
 }
 
-// main is try for the section that the page is about: the page has the status of its refusal, and its form is shown again.
-func (v *visit) main(path string, query url.Values) (doc, error) { return v.mainOf(v.get(path, query)) }
+// Main is try for the section that the page is about: the page has the status of its refusal, and its form is shown again.
+func (v *Visit) Main(path string, query url.Values) (Doc, error) { return v.MainOf(v.Get(path, query)) }
 
-// mainOf is main for an answer.
-func (v *visit) mainOf(d doc, err error) (doc, error) {
-	d, err = tried(d, err)
-	if refused, ok := d["problem"].(*refusal); ok {
+// MainOf is main for an answer.
+func (v *Visit) MainOf(d Doc, err error) (Doc, error) {
+	d, err = Tried(d, err)
+	if refused, ok := d["problem"].(*Refusal); ok {
 		v.status = refused.Status
 	}
 	return d, err
 }
 
-// all reads several sections, named as in the page's data: each is a path of the API with its query.
-func (v *visit) all(sections map[string]section) (doc, error) {
+// All reads several sections, named as in the page's data: each is a path of the API with its query.
+func (v *Visit) All(sections map[string]Section) (Doc, error) {
 	names := make([]string, 0, len(sections))
 	for name := range sections {
 		names = append(names, name)
 	}
 	slices.Sort(names) // the equivalents have one order
-	data := doc{}
+	data := Doc{}
 	for _, name := range names {
-		d, err := v.try(sections[name].path, sections[name].query)
+		d, err := v.Try(sections[name].Path, sections[name].Query)
 		if err != nil {
 			return nil, err
 		}
@@ -133,15 +133,15 @@ func (v *visit) all(sections map[string]section) (doc, error) {
 	return data, nil
 }
 
-// section is a read of the API.
-type section struct {
-	path  string
-	query url.Values
+// Section is a read of the API.
+type Section struct {
+	Path  string
+	Query url.Values
 }
 
-// followed reads a stream of the API that ends: server-sent events, each with an object.
-func (v *visit) followed(path string, query url.Values) ([]any, error) {
-	req := request{Method: http.MethodGet, Path: path, Query: query}
+// Followed reads a stream of the API that ends: server-sent events, each with an object.
+func (v *Visit) Followed(path string, query url.Values) ([]any, error) {
+	req := Request{Method: http.MethodGet, Path: path, Query: query}
 	v.asked = append(v.asked, req)
 	answer, err := v.send(req)
 	if err != nil {
@@ -153,7 +153,7 @@ func (v *visit) followed(path string, query url.Values) ([]any, error) {
 		if !isData {
 			continue
 		}
-		d, err := decode(strings.NewReader(data))
+		d, err := Decode(strings.NewReader(data))
 		if err != nil {
 			return nil, fmt.Errorf("decode the answer of GET %s: %w", path, err)
 		}
@@ -162,23 +162,23 @@ func (v *visit) followed(path string, query url.Values) ([]any, error) {
 	return all, nil
 }
 
-// decode reads an object of the API.
-func decode(from io.Reader) (d doc, err error) {
+// Decode reads an object of the API.
+func Decode(from io.Reader) (d Doc, err error) {
 	decoder := json.NewDecoder(from)
 	decoder.UseNumber()
 	return d, decoder.Decode(&d)
 }
 
-// do sends a request to the API. Its answer is an object, or a refusal as the error.
-func (v *visit) do(req request) (doc, error) {
+// Do sends a request to the API. Its answer is an object, or a refusal as the error.
+func (v *Visit) Do(req Request) (Doc, error) {
 	answer, err := v.send(req)
 	if err != nil {
 		return nil, err
 	}
 	if answer.status == http.StatusNoContent || answer.body.Len() == 0 {
-		return doc{}, nil
+		return Doc{}, nil
 	}
-	d, err := decode(&answer.body)
+	d, err := Decode(&answer.body)
 	if err != nil {
 		return nil, fmt.Errorf("decode the answer of %s %s: %w", req.Method, req.Path, err)
 	}
@@ -189,7 +189,7 @@ func (v *visit) do(req request) (doc, error) {
 }
 
 // send sends a request to the API. Its answer has a status below 400.
-func (v *visit) send(req request) (*answer, error) {
+func (v *Visit) send(req Request) (*answer, error) {
 	out := &answer{header: http.Header{}}
 	r, err := v.requestOf(req)
 	if err != nil {
@@ -203,7 +203,7 @@ func (v *visit) send(req request) (*answer, error) {
 }
 
 // requestOf makes the request with the session's key, and with the ids of the page's request, so that log and traces show one trace.
-func (v *visit) requestOf(req request) (*http.Request, error) {
+func (v *Visit) requestOf(req Request) (*http.Request, error) {
 	var body io.Reader
 	if req.Body != nil {
 		encoded, err := json.Marshal(req.Body)
@@ -259,3 +259,44 @@ func (a *answer) SetWriteDeadline(time.Time) error { return nil }
 
 // Flush completes http.Flusher.
 func (a *answer) Flush() {}
+
+// Perhaps is try for a resource that may not exist: its request is an equivalent only if it does, and the result is nil if it does not.
+func (v *Visit) Perhaps(path string, query url.Values) (Doc, error) {
+	asked := v.asked
+	found, err := v.Try(path, query)
+	if refused, _ := found["problem"].(*Refusal); refused != nil && refused.Status == http.StatusNotFound {
+		v.asked = asked // the command would fail
+		return nil, nil
+	}
+	return found, err
+}
+
+// Choice lists tenants, one of which the page needs.
+func (v *Visit) Choice() (Doc, error) {
+	tenants, err := v.Try(API("tenants"), Limited(50, nil))
+	return Doc{"tenants": tenants}, err
+}
+
+// TrueAt adds a position at which the page is true.
+func (v *Visit) TrueAt(position string) { v.positions = append(v.positions, position) }
+
+// Now is the time of the console.
+func (v *Visit) Now() time.Time { return v.c.Now() }
+
+// Has reports whether the API has an operation.
+func (v *Visit) Has(operation string) bool { return v.c.Operation(operation) != nil }
+
+// Raw reads a resource of the API as it is.
+func (v *Visit) Raw(path string, query url.Values) ([]byte, error) {
+	v.asked = append(v.asked, Request{Method: http.MethodGet, Path: path, Query: query})
+	return v.Unseen(path, query)
+}
+
+// Unseen is raw for a read that the page does not show as its equivalent.
+func (v *Visit) Unseen(path string, query url.Values) ([]byte, error) {
+	answer, err := v.send(Request{Method: http.MethodGet, Path: path, Query: query})
+	if err != nil {
+		return nil, err
+	}
+	return answer.body.Bytes(), nil
+}

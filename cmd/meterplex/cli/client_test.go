@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 func TestClientSendsTheSameEventAgain(t *testing.T) {
@@ -14,7 +16,7 @@ func TestClientSendsTheSameEventAgain(t *testing.T) {
 	c := newConsole(t, p)
 	p.after = func(n int) bool { return n == 0 }
 	code, out, errs := c.run("usage", "send", "api_calls", "1", "-o", "ndjson")
-	if code != exitYes || !strings.Contains(out, `"status":"duplicate"`) || len(p.known) != 1 {
+	if code != app.ExitYes || !strings.Contains(out, `"status":"duplicate"`) || len(p.known) != 1 {
 		t.Errorf("exit code %d, %d events are known, want one\n%s%s", code, len(p.known), out, errs)
 	}
 }
@@ -30,7 +32,7 @@ func TestClientPostsUnderOneIdempotencyKey(t *testing.T) {
 	}))
 	defer s.Close()
 	code, _, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "create", "Acme")
-	if code != exitYes || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
+	if code != app.ExitYes || len(keys) != 2 || keys[0] == "" || keys[0] != keys[1] {
 		t.Errorf("exit code %d, keys %q\n%s", code, keys, errs)
 	}
 }
@@ -52,7 +54,7 @@ func TestRemovalsAreRepeatedUnderOneIdempotencyKey(t *testing.T) {
 			}
 		}))
 		code, _, errs := newConsole(t, &fakeService{url: s.URL}).run(strings.Fields(args)...)
-		if s.Close(); code != exitYes || sent != 2 {
+		if s.Close(); code != app.ExitYes || sent != 2 {
 			t.Errorf("%s: exit code %d after %d requests\n%s", args, code, sent, errs)
 		}
 	}
@@ -60,7 +62,7 @@ func TestRemovalsAreRepeatedUnderOneIdempotencyKey(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	for status, want := range map[int]int{
-		200: exitYes, 400: exitUnknown, 401: exitUnknown, 403: exitUnknown, 404: exitNo, 409: exitNo, 422: exitNo, 500: exitUnknown, 503: exitUnknown,
+		200: app.ExitYes, 400: app.ExitUnknown, 401: app.ExitUnknown, 403: app.ExitUnknown, 404: app.ExitNo, 409: app.ExitNo, 422: app.ExitNo, 500: app.ExitUnknown, 503: app.ExitUnknown,
 	} {
 		var asked atomic.Int32
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +81,7 @@ func TestExitCodes(t *testing.T) {
 	}
 	// Port 1 has no listener, and the system does not assign it during the test.
 	code, out, errs := newConsole(t, &fakeService{url: "http://127.0.0.1:1"}).run("--retry-for", "1ms", "tenants", "list", "-o", "json")
-	if code != exitUnknown || out != "" || !strings.Contains(errs, "hint: is the service running there?") {
+	if code != app.ExitUnknown || out != "" || !strings.Contains(errs, "hint: is the service running there?") {
 		t.Errorf("nobody there: exit code %d\n%s%s", code, out, errs)
 	}
 }
@@ -112,7 +114,7 @@ func TestListFollowsPages(t *testing.T) {
 		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\",\"limit\":9007199254740993}\n",
 		"table":  "id  name    class  mode  status  createdAt  externalIds\n1   =a,\"b\"  -      -     -       -          -\n2   -       -      -     -       -          -\n3   c\uFFFD      -      -     -       -          -\n",
 	} {
-		if code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", format); code != exitYes || out != want {
+		if code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", format); code != app.ExitYes || out != want {
 			t.Errorf("%s: exit code %d\n%q\n%q\n%s", format, code, out, want, errs)
 		}
 	}
@@ -141,7 +143,7 @@ func TestSystemReadyAsksTheInstanceOfThisMachine(t *testing.T) {
 	} {
 		c := newConsole(t, &fakeService{url: "http://127.0.0.1:1"})
 		c.setEnv(settings)
-		if code, out, errs := c.run("system", "ready", "--here", "--retry-for", "0s"); code != exitYes || !strings.Contains(out, "ready") {
+		if code, out, errs := c.run("system", "ready", "--here", "--retry-for", "0s"); code != app.ExitYes || !strings.Contains(out, "ready") {
 			t.Errorf("%v: exit code %d\n%s%s", settings, code, out, errs)
 		}
 	}
@@ -152,7 +154,7 @@ func TestSystemReadySetsTheExitCode(t *testing.T) {
 	answers := map[int]string{http.StatusOK: `{"status":"ready","version":"v1","dependencies":{"database":"ok"}}`,
 		http.StatusServiceUnavailable: `{"status":503,"title":"Not ready","code":"not_ready","detail":"These dependencies do not answer: database"}`,
 		http.StatusTeapot:             `{}`}
-	for status, want := range map[int]int{http.StatusOK: exitYes, http.StatusServiceUnavailable: exitNo, http.StatusTeapot: exitUnknown} {
+	for status, want := range map[int]int{http.StatusOK: app.ExitYes, http.StatusServiceUnavailable: app.ExitNo, http.StatusTeapot: app.ExitUnknown} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/readyz" {
 				t.Errorf("requested %s", r.URL)
@@ -162,11 +164,11 @@ func TestSystemReadySetsTheExitCode(t *testing.T) {
 			_, _ = w.Write([]byte(answers[status]))
 		}))
 		code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("system", "ready", "--retry-for", "1ms")
-		if s.Close(); code != want || !strings.Contains(out+errs, "database") && want != exitUnknown {
+		if s.Close(); code != want || !strings.Contains(out+errs, "database") && want != app.ExitUnknown {
 			t.Errorf("%d: exit code %d\n%s%s", status, code, out, errs)
 		}
 	}
-	if code, _, errs := newConsole(t, &fakeService{url: "http://127.0.0.1:1"}).run("system", "ready", "--retry-for", "1ms"); code != exitUnknown {
+	if code, _, errs := newConsole(t, &fakeService{url: "http://127.0.0.1:1"}).run("system", "ready", "--retry-for", "1ms"); code != app.ExitUnknown {
 		t.Errorf("unreachable: exit code %d\n%s", code, errs)
 	}
 }

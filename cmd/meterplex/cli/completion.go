@@ -26,15 +26,15 @@ func (CompletionCmd) Help() string {
 }
 
 // Run writes the script.
-func (c *CompletionCmd) Run(a *app) error {
-	all := places(nil, a.parser.Model.Node, nil)
+func (c *CompletionCmd) Run(p *program) error {
+	all := places(nil, p.parser.Model.Node, nil)
 	switch c.Shell {
 	case "bash":
-		return writeBash(a.stdout, all)
+		return writeBash(p.Stdout, all)
 	case "zsh":
-		return writeZsh(a.stdout, all)
+		return writeZsh(p.Stdout, all)
 	default:
-		return writeFish(a.stdout, all)
+		return writeFish(p.Stdout, all)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -41,7 +42,7 @@ func TestBashCompletes(t *testing.T) {
 func TestCompletionNamesEveryCommand(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
 		code, script, errs := newConsole(t, nil).run("completion", shell)
-		if code != exitYes {
+		if code != app.ExitYes {
 			t.Fatalf("exit code %d\n%s", code, errs)
 		}
 		for _, want := range []string{"'usage import'", "'dead-letters retry'", "--shift-to-now", "--entitlement", "'config print'"} {

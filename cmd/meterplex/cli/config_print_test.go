@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -18,9 +19,9 @@ func TestConfigPrintMasksSecrets(t *testing.T) {
 	must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 	for _, format := range []string{"table", "json", "ndjson", "csv"} {
 		c := newConsole(t, nil)
-		c.app.env = func(string) (string, bool) { return "", false }
+		c.app.Env = func(string) (string, bool) { return "", false }
 		code, out, errs := c.run("config", "print", "-o", format, "--config", file, "--database-url", "postgres://u:"+canary+"@h/d")
-		if code != exitYes || strings.Contains(out+errs, canary) || strings.Contains(out+errs, letters) || !strings.Contains(out, "flag --database-url") || !strings.Contains(out, "u:********@h") {
+		if code != app.ExitYes || strings.Contains(out+errs, canary) || strings.Contains(out+errs, letters) || !strings.Contains(out, "flag --database-url") || !strings.Contains(out, "u:********@h") {
 			t.Errorf("%s: exit code %d\n%s%s", format, code, out, errs)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 // TestBulkNeedsConfirmation: a bulk command shows a dry run before it acts, and stops if
@@ -35,13 +37,13 @@ func TestBulkNeedsConfirmation(t *testing.T) {
 		sent   string
 		stdout []string
 	}{
-		{"bulk retry --stage VALIDATION --reason r", exitUnknown, "dry", nil},
-		{"bulk retry --feature none --reason r", exitNo, "dry", []string{"matched    1\n", "eligible   0\n"}},
-		{"bulk retry --stage VALIDATION --reason r --dry-run", exitYes, "dry", []string{"matched    35\n", "eligible   34\n", "dead_letter_not_retryable  the dead letter is RESOLVED"}},
-		{"bulk retry --stage VALIDATION --reason r --yes", exitYes, "real", []string{"bulkId     b1\n", "requested  34\n", "COUNT"}},
-		{"bulk retry --stage VALIDATION --reason r --yes -o json", exitYes, "real", []string{`"requested": 34`}},
-		{"bulk delete --stage VALIDATION --reason r --yes", exitUnknown, "", nil},
-		{"bulk discard --stage VALIDATION --yes", exitUnknown, "", nil},
+		{"bulk retry --stage VALIDATION --reason r", app.ExitUnknown, "dry", nil},
+		{"bulk retry --feature none --reason r", app.ExitNo, "dry", []string{"matched    1\n", "eligible   0\n"}},
+		{"bulk retry --stage VALIDATION --reason r --dry-run", app.ExitYes, "dry", []string{"matched    35\n", "eligible   34\n", "dead_letter_not_retryable  the dead letter is RESOLVED"}},
+		{"bulk retry --stage VALIDATION --reason r --yes", app.ExitYes, "real", []string{"bulkId     b1\n", "requested  34\n", "COUNT"}},
+		{"bulk retry --stage VALIDATION --reason r --yes -o json", app.ExitYes, "real", []string{`"requested": 34`}},
+		{"bulk delete --stage VALIDATION --reason r --yes", app.ExitUnknown, "", nil},
+		{"bulk discard --stage VALIDATION --yes", app.ExitUnknown, "", nil},
 	} {
 		sent = nil
 		code, out, errs := c.run(append([]string{"dead-letters"}, strings.Fields(call.args)...)...)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/node"
 	"github.com/meterplex/meterplex/internal/tier"
@@ -35,7 +36,7 @@ func TestDemoTwice(t *testing.T) {
 	withFakeService(c, p)
 	for range 2 {
 		code, out, errs := c.run("demo", "--for", "1800ms", "--rate", "2", "--show-password")
-		if code != exitYes || !strings.Contains(errs, "Stopped.") {
+		if code != app.ExitYes || !strings.Contains(errs, "Stopped.") {
 			t.Fatalf("exit code %d\n%s%s", code, out, errs)
 		}
 		for _, want := range []string{p.url + "/console\n", p.url + "/console/link/xxx\n", p.url + "/docs", p.url + "/metrics", "postgres://meterplex:database-secret@127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
@@ -56,7 +57,7 @@ func TestDemoTwice(t *testing.T) {
 	}); len(created) != 1 {
 		t.Errorf("%d keys were made: %q", len(created), created)
 	}
-	dir, _ := c.app.env("METERPLEX_DATA_DIR")
+	dir, _ := c.app.Env("METERPLEX_DATA_DIR")
 	if info, err := os.Stat(filepath.Join(dir, "demo", "api-key")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's file: %v, %v", info, err)
 	}
@@ -67,7 +68,7 @@ func TestDemoReportsWhyTheServiceDoesNotStart(t *testing.T) {
 	c.app.service = func(context.Context, config.Config, chan<- node.Endpoints) error {
 		return errors.New("port 8080 is in use")
 	}
-	if code, _, errs := c.run("demo"); code != exitUnknown || !strings.Contains(errs, "port 8080 is in use") {
+	if code, _, errs := c.run("demo"); code != app.ExitUnknown || !strings.Contains(errs, "port 8080 is in use") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 func TestAccountsThatDifferAreShownAndRepaired(t *testing.T) {
@@ -14,13 +16,13 @@ func TestAccountsThatDifferAreShownAndRepaired(t *testing.T) {
 		code                  int
 		says                  string
 	}{
-		{"", `{"tenantId":"` + tenant + `","drift":[],"repaired":false,"headPosition":"17-9"}`, `{"tenantId":"` + tenant + `"}`, exitYes, "All accounts and reservations equal the log."},
-		{"", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, exitNo, "1 accounts differ from the log"},
-		{"--repair --reason restored", `{` + differ + `,"repaired":true}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, exitYes, "were set to the log"},
-		{"-o json", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, exitNo, `"was": 950`},
-		{"--repair --reason restored", `{` + differ + `,"repaired":true,` + gone + `}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, exitNo, "1 reservations differ from the log"},
-		{"", `{"drift":[],"repaired":false,` + gone + `}`, `{"tenantId":"` + tenant + `"}`, exitNo, "job-1"},
-		{"", `{}`, `{"tenantId":"` + tenant + `"}`, exitUnknown, "no comparison"},
+		{"", `{"tenantId":"` + tenant + `","drift":[],"repaired":false,"headPosition":"17-9"}`, `{"tenantId":"` + tenant + `"}`, app.ExitYes, "All accounts and reservations equal the log."},
+		{"", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, app.ExitNo, "1 accounts differ from the log"},
+		{"--repair --reason restored", `{` + differ + `,"repaired":true}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, app.ExitYes, "were set to the log"},
+		{"-o json", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, app.ExitNo, `"was": 950`},
+		{"--repair --reason restored", `{` + differ + `,"repaired":true,` + gone + `}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, app.ExitNo, "1 reservations differ from the log"},
+		{"", `{"drift":[],"repaired":false,` + gone + `}`, `{"tenantId":"` + tenant + `"}`, app.ExitNo, "job-1"},
+		{"", `{}`, `{"tenantId":"` + tenant + `"}`, app.ExitUnknown, "no comparison"},
 	} {
 		p := newAnsweringService(t, 200, c.answer)
 		code, out, errs := newConsole(t, p).run(strings.Fields("entitlements reconcile --tenant " + tenant + " " + c.args)...)
@@ -29,7 +31,7 @@ func TestAccountsThatDifferAreShownAndRepaired(t *testing.T) {
 		}
 	}
 	p := newAnsweringService(t, 200, "{}")
-	if code, _, errs := newConsole(t, p).run("entitlements", "reconcile", "--tenant", tenant, "--repair"); code == exitYes || len(p.requests) > 0 || !strings.Contains(errs, "--reason") {
+	if code, _, errs := newConsole(t, p).run("entitlements", "reconcile", "--tenant", tenant, "--repair"); code == app.ExitYes || len(p.requests) > 0 || !strings.Contains(errs, "--reason") {
 		t.Errorf("without a reason: exit code %d, %s", code, errs)
 	}
 }

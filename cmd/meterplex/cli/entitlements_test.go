@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 // newAnsweringService answers every request with a status and a body, and records the requests.
@@ -65,7 +67,7 @@ func TestAnswersAboutQuotasArePrinted(t *testing.T) {
 	} {
 		p := newAnsweringService(t, 200, c.answer)
 		code, out, errs := newConsole(t, p).run(strings.Fields("entitlements " + c.args)...)
-		if code != exitYes || len(p.requests) != 1 || canonical(t, p.requests[0]) != canonical(t, c.request) || !strings.Contains(out, c.want) || errs != "" {
+		if code != app.ExitYes || len(p.requests) != 1 || canonical(t, p.requests[0]) != canonical(t, c.request) || !strings.Contains(out, c.want) || errs != "" {
 			t.Errorf("%s: exit code %d\n%q\n%s%s", c.args, code, p.requests, out, errs)
 		}
 	}
@@ -83,7 +85,7 @@ func TestConsumeReserveAndCommitMakeIDs(t *testing.T) {
 			answer = heldOne
 		}
 		p := newAnsweringService(t, 200, answer)
-		if code, _, errs := newConsole(t, p).run(strings.Fields("entitlements " + args)...); code != exitYes {
+		if code, _, errs := newConsole(t, p).run(strings.Fields("entitlements " + args)...); code != app.ExitYes {
 			t.Errorf("%s: exit code %d\n%s", args, code, errs)
 		}
 		for _, id := range regexp.MustCompile(`"(?:eventId|reservationId)":"(cli_[^"]{20,})"`).FindAllStringSubmatch(p.requests[0], -1) {
@@ -102,7 +104,7 @@ func TestReserveOfAnEndedReservationIsNo(t *testing.T) {
 		"--item tokens=500,r-1 --item bytes=1800,b,1=x": strings.Replace(heldTwo, "HELD", "EXPIRED", 1),
 	} {
 		p := newAnsweringService(t, 200, answer)
-		if code, out, errs := newConsole(t, p).run(strings.Fields("entitlements reserve " + args)...); code != exitNo || !strings.Contains(out, "r-1") || errs != "" {
+		if code, out, errs := newConsole(t, p).run(strings.Fields("entitlements reserve " + args)...); code != app.ExitNo || !strings.Contains(out, "r-1") || errs != "" {
 			t.Errorf("%s: exit code %d\n%s%s", args, code, out, errs)
 		}
 	}
@@ -117,25 +119,25 @@ func TestRefusalsAboutQuotasSetTheExitCode(t *testing.T) {
 		body, want   string
 		unknown      bool // is the outcome
 	}{
-		{"consume calls --event-id req-1", 409, exitNo, overLimit + `"limit":955,"used":953,"held":0,"remaining":2,"resetAt":"2026-12-01T00:00:00Z"}`, "remaining 2, limit 955, used 953, held 0, resetAt 2026-12-01T00:00:00Z\n  hint: Ask for less", false},
-		{"consume calls --event-id req-1", 409, exitNo, overLimit + `"limit":955,"used":953,"held":0,"remaining":0,"resetAt":null}`, "remaining 0, limit 955, used 953, held 0, resetAt never", false},
-		{"consume calls --event-id req-1", 409, exitNo, `{"code":"payload_conflict","detail":"other"}`, "payload_conflict: other\n  hint: Send the event under an eventId of its own", false},
-		{"consume calls --event-id req-1", 409, exitNo, `{"code":"no_active_subscription","detail":"none"}`, "hint: Create a subscription", false},
-		{"consume calls --event-id req-1", 404, exitNo, `{"code":"feature_not_found","detail":"none"}`, "hint: Name a feature of the subscription", false},
-		{"consume calls --event-id req-1", 403, exitUnknown, `{"code":"forbidden","detail":"lacks entitlements:reserve"}`, "forbidden: lacks entitlements:reserve", false},
-		{"consume calls --event-id req-1", 400, exitUnknown, `{"code":"amount_invalid","detail":"no"}`, "amount_invalid: no", false},
-		{"consume calls --event-id req-1", 503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "The outcome is unknown. Send the request again with the same event ids, it counts once: req-1", true},
-		{"reserve tokens --reservation-id r-1", 409, exitNo, exceeded, "remaining 500, limit 1000, used 0, held 500, resetAt never\n  hint: Ask for less", false},
-		{"reserve --item tokens=1,r-1", 409, exitNo, exceeded, "quota_exceeded: The limit of tokens", false},
-		{"reserve tokens --reservation-id r-1", 409, exitNo, `{"code":"reservation_conflict","detail":"other"}`, "hint: Use a reservationId of its own", false},
-		{"reserve tokens --ttl 100000", 400, exitUnknown, `{"code":"ttl_seconds_invalid","detail":"too long"}`, "hint: Send an integer from 1 to 86400", false},
-		{"reserve tokens --reservation-id r-1", 503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "Send the request again with the same reservation ids, each holds once: r-1", true},
-		{"reserve --item tokens=1,r-1 --item bytes=2,r-2", 503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "each holds once: r-1 r-2", true},
-		{"extend tokens r-1 --ttl 60", 409, exitNo, `{"code":"reservation_ended","detail":"The reservation is EXPIRED","state":"EXPIRED"}`, "The reservation is EXPIRED\n  hint: The hold is over", false},
-		{"commit tokens r-1 --event-id u-1 --amount 1", 409, exitNo, `{"code":"amount_exceeds_hold","detail":"less"}`, "hint: Commit at most the held amount", false},
-		{"commit tokens r-1 --event-id u-1 --amount 1", 503, exitUnknown, `{"code":"unavailable","detail":"later"}`, "Send the request again with the same event ids, it counts once: u-1", true},
-		{"release tokens r-1", 404, exitNo, `{"code":"reservation_not_found","detail":"none"}`, "hint: Use the feature and the reservationId of the hold", false},
-		{"reservations tokens r-1", 404, exitNo, `{"code":"reservation_not_found","detail":"none"}`, "reservation_not_found: none", false},
+		{"consume calls --event-id req-1", 409, app.ExitNo, overLimit + `"limit":955,"used":953,"held":0,"remaining":2,"resetAt":"2026-12-01T00:00:00Z"}`, "remaining 2, limit 955, used 953, held 0, resetAt 2026-12-01T00:00:00Z\n  hint: Ask for less", false},
+		{"consume calls --event-id req-1", 409, app.ExitNo, overLimit + `"limit":955,"used":953,"held":0,"remaining":0,"resetAt":null}`, "remaining 0, limit 955, used 953, held 0, resetAt never", false},
+		{"consume calls --event-id req-1", 409, app.ExitNo, `{"code":"payload_conflict","detail":"other"}`, "payload_conflict: other\n  hint: Send the event under an eventId of its own", false},
+		{"consume calls --event-id req-1", 409, app.ExitNo, `{"code":"no_active_subscription","detail":"none"}`, "hint: Create a subscription", false},
+		{"consume calls --event-id req-1", 404, app.ExitNo, `{"code":"feature_not_found","detail":"none"}`, "hint: Name a feature of the subscription", false},
+		{"consume calls --event-id req-1", 403, app.ExitUnknown, `{"code":"forbidden","detail":"lacks entitlements:reserve"}`, "forbidden: lacks entitlements:reserve", false},
+		{"consume calls --event-id req-1", 400, app.ExitUnknown, `{"code":"amount_invalid","detail":"no"}`, "amount_invalid: no", false},
+		{"consume calls --event-id req-1", 503, app.ExitUnknown, `{"code":"unavailable","detail":"later"}`, "The outcome is unknown. Send the request again with the same event ids, it counts once: req-1", true},
+		{"reserve tokens --reservation-id r-1", 409, app.ExitNo, exceeded, "remaining 500, limit 1000, used 0, held 500, resetAt never\n  hint: Ask for less", false},
+		{"reserve --item tokens=1,r-1", 409, app.ExitNo, exceeded, "quota_exceeded: The limit of tokens", false},
+		{"reserve tokens --reservation-id r-1", 409, app.ExitNo, `{"code":"reservation_conflict","detail":"other"}`, "hint: Use a reservationId of its own", false},
+		{"reserve tokens --ttl 100000", 400, app.ExitUnknown, `{"code":"ttl_seconds_invalid","detail":"too long"}`, "hint: Send an integer from 1 to 86400", false},
+		{"reserve tokens --reservation-id r-1", 503, app.ExitUnknown, `{"code":"unavailable","detail":"later"}`, "Send the request again with the same reservation ids, each holds once: r-1", true},
+		{"reserve --item tokens=1,r-1 --item bytes=2,r-2", 503, app.ExitUnknown, `{"code":"unavailable","detail":"later"}`, "each holds once: r-1 r-2", true},
+		{"extend tokens r-1 --ttl 60", 409, app.ExitNo, `{"code":"reservation_ended","detail":"The reservation is EXPIRED","state":"EXPIRED"}`, "The reservation is EXPIRED\n  hint: The hold is over", false},
+		{"commit tokens r-1 --event-id u-1 --amount 1", 409, app.ExitNo, `{"code":"amount_exceeds_hold","detail":"less"}`, "hint: Commit at most the held amount", false},
+		{"commit tokens r-1 --event-id u-1 --amount 1", 503, app.ExitUnknown, `{"code":"unavailable","detail":"later"}`, "Send the request again with the same event ids, it counts once: u-1", true},
+		{"release tokens r-1", 404, app.ExitNo, `{"code":"reservation_not_found","detail":"none"}`, "hint: Use the feature and the reservationId of the hold", false},
+		{"reservations tokens r-1", 404, app.ExitNo, `{"code":"reservation_not_found","detail":"none"}`, "reservation_not_found: none", false},
 	} {
 		p := newAnsweringService(t, c.status, c.body)
 		code, out, errs := newConsole(t, p).run(strings.Fields("entitlements --retry-for 1ms " + c.args)...)
@@ -161,7 +163,7 @@ func TestReservationRequestsAreSentAgainUnchanged(t *testing.T) {
 		}))
 		code, out, errs := newConsole(t, &fakeService{url: s.URL}).run(strings.Fields("entitlements " + args)...)
 		s.Close()
-		if code != exitYes || len(sent) != 2 || sent[0] != sent[1] || !strings.Contains(out, "r-1") || !strings.Contains(errs, "trying again") {
+		if code != app.ExitYes || len(sent) != 2 || sent[0] != sent[1] || !strings.Contains(out, "r-1") || !strings.Contains(errs, "trying again") {
 			t.Errorf("%s: exit code %d\n%q\n%s%s", args, code, sent, out, errs)
 		}
 	}
@@ -171,7 +173,7 @@ func TestReservationsAreListedByPages(t *testing.T) {
 	page := `{"data":[{"reservationId":"r-2","amount":5,"state":"HELD","eventId":null,"committed":null}],"nextCursor":"c1"}`
 	p := newFakeService(t)
 	p.catalog["/api/v1/entitlements/tokens/reservations"] = []byte(page)
-	if code, out, errs := newConsole(t, p).run("entitlements", "reservations", "tokens", "--limit", "2", "-o", "csv"); code != exitYes || len(p.requests) != 2 ||
+	if code, out, errs := newConsole(t, p).run("entitlements", "reservations", "tokens", "--limit", "2", "-o", "csv"); code != app.ExitYes || len(p.requests) != 2 ||
 		!strings.HasSuffix(p.requests[1], "/tokens/reservations?cursor=c1&limit=1 ") || strings.Count(out, "r-2") != 2 {
 		t.Errorf("exit code %d\n%q\n%s%s", code, p.requests, out, errs)
 	}
@@ -189,13 +191,13 @@ func TestCommandsAboutQuotasRefuseBadArguments(t *testing.T) {
 		"commit tokens r-1 --amount 1 --overage all": "overage", "release tokens": "expected", "reservations": "expected", "reservations tokens r-1 --state HELD": "not both",
 	} {
 		p := newAnsweringService(t, 200, heldOne)
-		if code, _, errs := newConsole(t, p).run(strings.Fields("entitlements " + args)...); code != exitUnknown || len(p.requests) != 0 || !strings.Contains(errs, want) {
+		if code, _, errs := newConsole(t, p).run(strings.Fields("entitlements " + args)...); code != app.ExitUnknown || len(p.requests) != 0 || !strings.Contains(errs, want) {
 			t.Errorf("%s: exit code %d, %q\n%s", args, code, p.requests, errs)
 		}
 	}
 	for _, args := range []string{"consume --item calls=1,a", "reserve --item tokens=1,a", "reserve tokens"} {
 		p := newAnsweringService(t, 200, `{}`)
-		if code, _, errs := newConsole(t, p).run(strings.Fields("entitlements " + args)...); code != exitUnknown || !strings.Contains(errs, "the answer does not") {
+		if code, _, errs := newConsole(t, p).run(strings.Fields("entitlements " + args)...); code != app.ExitUnknown || !strings.Contains(errs, "the answer does not") {
 			t.Errorf("%s, answered {}: exit code %d\n%s", args, code, errs)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections/audit"
@@ -30,7 +31,7 @@ type fakeLogService struct {
 
 func newFakeLogService(t *testing.T, n int) *fakeLogService {
 	p := &fakeLogService{fakeService: &fakeService{t: t}}
-	p.add(n)
+	p.Add(n)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/events/export", p.export)
 	mux.HandleFunc("GET /api/v1/events/stream", p.stream)
@@ -40,8 +41,8 @@ func newFakeLogService(t *testing.T, n int) *fakeLogService {
 	return p
 }
 
-// add records events in two partitions.
-func (p *fakeLogService) add(n int) {
+// Add records events in two partitions.
+func (p *fakeLogService) Add(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	numbers := map[int]int{}
@@ -135,7 +136,7 @@ func TestExportsResumeAfterABrokenConnection(t *testing.T) {
 	p := newFakeLogService(t, 50)
 	p.breaks = 5
 	code, out, errs := newConsole(t, p.fakeService).run("events", "export", "--retry-for", "60s")
-	if want := strings.Join(p.log, "\n") + "\n"; code != exitYes || out != want || p.asked != 6 || !strings.Contains(errs, "50 events") {
+	if want := strings.Join(p.log, "\n") + "\n"; code != app.ExitYes || out != want || p.asked != 6 || !strings.Contains(errs, "50 events") {
 		t.Errorf("exit code %d after %d requests, %d bytes instead of %d\n%s", code, p.asked, len(out), len(want), errs)
 	}
 }
@@ -145,7 +146,7 @@ func TestExportsResumeAfterABrokenConnection(t *testing.T) {
 func TestExportsToAFileAreResumed(t *testing.T) {
 	p := newFakeLogService(t, 20)
 	whole := strings.Join(p.log, "\n") + "\n"
-	p.add(10)
+	p.Add(10)
 	file := filepath.Join(t.TempDir(), "log.ndjson")
 	for range 30 {
 		must.OK(t, os.WriteFile(file, []byte(whole[:rand.N(len(whole)+1)]), 0o600))
@@ -163,10 +164,10 @@ func TestExportsToAFileAreResumed(t *testing.T) {
 		}
 	}
 	must.OK(t, os.WriteFile(file, []byte("{\"a\":1}\n"), 0o600))
-	if code, _, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file); code != exitUnknown || !strings.Contains(errs, "holds no export") {
+	if code, _, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file); code != app.ExitUnknown || !strings.Contains(errs, "holds no export") {
 		t.Errorf("another file: exit code %d\n%s", code, errs)
 	}
-	if code, _, _ := newConsole(t, p.fakeService).run("events", "export", "--resume", file, "--after", "1-1"); code != exitUnknown {
+	if code, _, _ := newConsole(t, p.fakeService).run("events", "export", "--resume", file, "--after", "1-1"); code != app.ExitUnknown {
 		t.Errorf("two places: exit code %d", code)
 	}
 }
@@ -175,7 +176,7 @@ func TestTailsResumeAfterABrokenConnection(t *testing.T) {
 	p := newFakeLogService(t, 50)
 	p.breaks = 5
 	code, out, errs := newConsole(t, p.fakeService).run("events", "tail", "-o", "ndjson", "--retry-for", "60s")
-	if want := strings.Join(p.log, "\n") + "\n"; code != exitYes || out != want || p.asked != 6 {
+	if want := strings.Join(p.log, "\n") + "\n"; code != app.ExitYes || out != want || p.asked != 6 {
 		t.Errorf("exit code %d after %d requests, %d bytes instead of %d\n%s", code, p.asked, len(out), len(want), errs)
 	}
 }
@@ -189,16 +190,16 @@ func TestLineagesAreTrees(t *testing.T) {
 		"edges":[{"from":"a","to":"b"},{"from":"b","to":"c"},{"from":"c","to":"d"},{"from":"b","to":"e"}],"completeUpTo":"17-9","truncated":false}`)
 	code, out, errs := newConsole(t, p).run("events", "lineage", "17-2")
 	want := "17-1  one  T1\n└─ 17-2  two  T2  <- this\n   └─ 17-3  three  T3\n      └─ 17-4  four\uFFFD[2J  T4\n   └─ 17-5  five  T5\n"
-	if code != exitYes || out != want {
+	if code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
-	if code, out, _ := newConsole(t, p).run("events", "lineage", "17-2", "-o", "json"); code != exitYes || !strings.Contains(out, `"completeUpTo": "17-9"`) {
+	if code, out, _ := newConsole(t, p).run("events", "lineage", "17-2", "-o", "json"); code != app.ExitYes || !strings.Contains(out, `"completeUpTo": "17-9"`) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
 
 func TestExplanationsThatDoNotAddUpSetTheExitCode(t *testing.T) {
-	for adds, want := range map[bool]int{true: exitYes, false: exitNo} {
+	for adds, want := range map[bool]int{true: app.ExitYes, false: app.ExitNo} {
 		p := newFakeService(t)
 		p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(fmt.Sprintf(`{"total":5,"eventCount":1,"adds":%v,"asOfPosition":"3-4",
 			"data":[{"eventId":"e","position":"3-1","amount":5,"count":1,"runningTotal":5}],"nextCursor":null,"rejected":[{"eventId":"r","code":"feature_not_found"}]}`, adds))
@@ -220,7 +221,7 @@ func TestALongFigureIsNotProvenByItsRejections(t *testing.T) {
 	p := newFakeService(t)
 	p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(`{"total":5,"eventCount":2000,"adds":true,"asOfPosition":"3-4","data":[],"nextCursor":"c","rejected":[],"rejectedMore":true}`)
 	code, _, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--rejected")
-	if code != exitYes || len(p.requests) != 1 || !strings.Contains(errs, "without --rejected all of them are read") || !strings.Contains(errs, "There may be more") {
+	if code != app.ExitYes || len(p.requests) != 1 || !strings.Contains(errs, "without --rejected all of them are read") || !strings.Contains(errs, "There may be more") {
 		t.Errorf("exit code %d, %q\n%s", code, p.requests, errs)
 	}
 }
@@ -238,7 +239,7 @@ func TestAnExplanationGoesOnAfterAPageWithoutEvents(t *testing.T) {
 	t.Cleanup(s.Close)
 	for _, limit := range []string{"0", "2"} {
 		code, out, errs := newConsole(t, &fakeService{t: t, url: s.URL}).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--limit", limit, "-o", "ndjson")
-		if code != exitYes || !strings.Contains(out, `"eventId":"e"`) || !strings.Contains(errs, "the events add up to it") {
+		if code != app.ExitYes || !strings.Contains(out, `"eventId":"e"`) || !strings.Contains(errs, "the events add up to it") {
 			t.Errorf("--limit %s: exit code %d\n%s%s", limit, code, out, errs)
 		}
 	}

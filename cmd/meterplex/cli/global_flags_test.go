@@ -10,13 +10,14 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
 // TestNoCommandShadowsAGlobalFlag: no flag, alias or argument of a command has the name of a flag of all commands. A user who gives the
 // argument as a flag would set the global one: a webhook's URL as --url was the host that got the operator's key.
 func TestNoCommandShadowsAGlobalFlag(t *testing.T) {
-	parser, err := newConsole(t, nil).app.parserFor(&clientFlags{}, "")
+	parser, err := newConsole(t, nil).app.parserFor(&app.ClientFlags{}, "")
 	must.OK(t, err)
 	var global []string
 	for _, flag := range parser.Model.Flags {
@@ -54,7 +55,7 @@ func TestURLIsNoFlag(t *testing.T) {
 	for _, args := range []string{"webhooks create --tenant t --event period.closed --url http://h.example https://c.example", "tenants list --url=http://h.example", "--url http://h.example tenants list"} {
 		p := newFakeService(t)
 		code, _, errs := newConsole(t, p).run(strings.Fields(args)...)
-		if code != exitUnknown || len(p.requests) != 0 || !strings.Contains(errs, "--server is the service's address") {
+		if code != app.ExitUnknown || len(p.requests) != 0 || !strings.Contains(errs, "--server is the service's address") {
 			t.Errorf("%s: exit code %d, %q\n%s", args, code, p.requests, errs)
 		}
 	}
@@ -71,7 +72,7 @@ func TestKeysFollowNoRedirect(t *testing.T) {
 	t.Cleanup(service.Close)
 	for _, args := range []string{"tenants list", "webhooks create https://c.example --tenant t --event period.closed", "events tail", "usage send a 1"} {
 		code, _, errs := newConsole(t, nil).run(append(strings.Fields(args), "--server", service.URL, "--key", "mp_op_secret", "--retry-for", "0s")...)
-		if code == exitYes || followed.Load() != 0 {
+		if code == app.ExitYes || followed.Load() != 0 {
 			t.Errorf("%s: exit code %d, %d requests followed\n%s", args, code, followed.Load(), errs)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -108,7 +109,7 @@ func requireRequests(t *testing.T, list []sentRequest) {
 	for _, c := range list {
 		p := newFakeService(t)
 		code, _, errs := newConsole(t, p).run(strings.Fields(c.args)...)
-		if code != exitYes || len(p.requests) != 1 || canonical(t, p.requests[0]) != canonical(t, c.want) {
+		if code != app.ExitYes || len(p.requests) != 1 || canonical(t, p.requests[0]) != canonical(t, c.want) {
 			t.Errorf("%s: exit code %d\n%q\n%s", c.args, code, p.requests, errs)
 		}
 	}
@@ -119,7 +120,7 @@ func TestCommandsNeedWholeRequests(t *testing.T) {
 	for _, args := range []string{"thresholds create --tenant t1", "thresholds create --tenant t1 --percent 80 --amount 5", "thresholds create --percent 80", "webhooks update w1 --tenant t1",
 		"webhooks rotate w1 --tenant t1 --overlap 1500ms", "webhooks replay w1 --tenant t1", "webhooks replay w1 --from 2026-05-01T00:00:00Z"} {
 		p := newFakeService(t)
-		if code, _, errs := newConsole(t, p).run(strings.Fields(args)...); code != exitUnknown || len(p.requests) != 0 || errs == "" {
+		if code, _, errs := newConsole(t, p).run(strings.Fields(args)...); code != app.ExitUnknown || len(p.requests) != 0 || errs == "" {
 			t.Errorf("%s: exit code %d, %q, %s", args, code, p.requests, errs)
 		}
 	}
@@ -127,7 +128,7 @@ func TestCommandsNeedWholeRequests(t *testing.T) {
 
 // TestFlagsOfPairsKeepSemicolons, which kong separates pairs at by default.
 func TestFlagsOfPairsKeepSemicolons(t *testing.T) {
-	parser, err := newConsole(t, nil).app.parserFor(&clientFlags{}, "")
+	parser, err := newConsole(t, nil).app.parserFor(&app.ClientFlags{}, "")
 	must.OK(t, err)
 	found := 0
 	err = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
@@ -151,7 +152,7 @@ func TestNegativeAnswersSetTheExitCode(t *testing.T) {
 		"/api/v1/system/identity":      {"system identity", `{"holds":true,"total":{"accepted":1}}`, `{"holds":false,"total":{"missing":1}}`},
 	} {
 		p := newFakeService(t)
-		for answer, want := range map[string]int{c.yes: exitYes, c.no: exitNo, `{}`: exitUnknown} {
+		for answer, want := range map[string]int{c.yes: app.ExitYes, c.no: app.ExitNo, `{}`: app.ExitUnknown} {
 			p.catalog[path] = json.RawMessage(answer)
 			if code, out, errs := newConsole(t, p).run(strings.Fields(c.args)...); code != want {
 				t.Errorf("%s of %s: exit code %d\n%s%s", c.args, answer, code, out, errs)
@@ -168,17 +169,17 @@ func TestSendLines(t *testing.T) {
 		b, _ := json.Marshal(event{EventID: "e" + time.Duration(n).String(), Feature: "a", Amount: int64(n + 1), Timestamp: time.Now()})
 		in.Write(append(b, "\n\n"...))
 	}
-	c.app.stdin = strings.NewReader(in.String())
+	c.app.Stdin = strings.NewReader(in.String())
 	code, out, errs := c.run("usage", "send", "-o", "ndjson")
-	if code != exitYes || strings.Count(out, "accepted") != 2500 || p.ingests != 3 || !strings.Contains(out, `"index":2499`) {
+	if code != app.ExitYes || strings.Count(out, "accepted") != 2500 || p.ingests != 3 || !strings.Contains(out, `"index":2499`) {
 		t.Errorf("exit code %d, %d requests\n%s", code, p.ingests, errs)
 	}
-	c.app.stdin = strings.NewReader(strings.Replace(in.String(), `"amount":7,`, `"amount":8,`, 1))
-	if code, out, _ = c.run("usage", "send", "-o", "ndjson"); code != exitNo || strings.Count(out, "conflict") != 2 { // status and code
+	c.app.Stdin = strings.NewReader(strings.Replace(in.String(), `"amount":7,`, `"amount":8,`, 1))
+	if code, out, _ = c.run("usage", "send", "-o", "ndjson"); code != app.ExitNo || strings.Count(out, "conflict") != 2 { // status and code
 		t.Errorf("a conflict: exit code %d, %d", code, strings.Count(out, "conflict"))
 	}
-	c.app.stdin = strings.NewReader("{}],\"events\":[{}\n")
-	if code, _, errs = c.run("usage", "send"); code != exitUnknown || !strings.Contains(errs, "line 1") {
+	c.app.Stdin = strings.NewReader("{}],\"events\":[{}\n")
+	if code, _, errs = c.run("usage", "send"); code != app.ExitUnknown || !strings.Contains(errs, "line 1") {
 		t.Errorf("no JSON: exit code %d\n%s", code, errs)
 	}
 }
@@ -189,12 +190,12 @@ func TestSchemasShow(t *testing.T) {
 	p.catalog["/api/v1/schemas"] = json.RawMessage(`{"data":[{"subject":"a.b","version":2},{"subject":"a.b","version":10},{"subject":"a.bc","version":11}],"nextCursor":null}`)
 	p.catalog["/api/v1/schemas/a.b/v10"] = json.RawMessage("{\n  \"type\": \"object\"\n}\n")
 	for args, want := range map[string]string{"schemas show a.b": "{\n  \"type\": \"object\"\n}\n", "schemas show a.b/v10 -o ndjson": `{"type":"object"}` + "\n"} {
-		if code, out, errs := newConsole(t, p).run(strings.Fields(args)...); code != exitYes || out != want {
+		if code, out, errs := newConsole(t, p).run(strings.Fields(args)...); code != app.ExitYes || out != want {
 			t.Errorf("%s: exit code %d\n%q\n%s", args, code, out, errs)
 		}
 	}
 	for _, name := range []string{"a/b", "a.b#sha256=1", ""} {
-		if code, _, errs := newConsole(t, p).run("schemas", "show", name); code != exitUnknown || !strings.Contains(errs, "SUBJECT/vN") {
+		if code, _, errs := newConsole(t, p).run("schemas", "show", name); code != app.ExitUnknown || !strings.Contains(errs, "SUBJECT/vN") {
 			t.Errorf("%q: exit code %d\n%s", name, code, errs)
 		}
 	}

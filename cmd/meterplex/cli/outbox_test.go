@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 func TestOutboxIsPrintedByPartition(t *testing.T) {
@@ -12,14 +14,14 @@ func TestOutboxIsPrintedByPartition(t *testing.T) {
 	p := newFakeService(t)
 	p.catalog["/api/v1/outbox"] = json.RawMessage(whole)
 	code, out, errs := newConsole(t, p).run("outbox")
-	if code != exitYes || !strings.Contains(out, "17-30") || !strings.Contains(out, "no broker answers") || strings.Contains(out, "1200") {
+	if code != app.ExitYes || !strings.Contains(out, "17-30") || !strings.Contains(out, "no broker answers") || strings.Contains(out, "1200") {
 		t.Errorf("a table: exit code %d\n%s%s", code, out, errs)
 	}
 	if want := "1200 events behind the relay, 7 of them never published, the oldest for 3.25s; 1 partitions without a lease, 2 failing."; !strings.Contains(errs, want) {
 		t.Errorf("the totals: %s", errs)
 	}
 	for format, want := range map[string]string{"json": `"unpublished"`, "ndjson": `"unpublished"`, "csv": "17,17-40,17-30,10,"} {
-		if code, out, errs := newConsole(t, p).run("outbox", "-o", format); code != exitYes || !strings.Contains(out, want) {
+		if code, out, errs := newConsole(t, p).run("outbox", "-o", format); code != app.ExitYes || !strings.Contains(out, want) {
 			t.Errorf("%s: exit code %d\n%s%s", format, code, out, errs)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 )
 
@@ -212,7 +213,7 @@ func (p *fakeService) totals() (events, sums map[string]int64) {
 
 // console runs commands in a test.
 type console struct {
-	app    *app
+	app    *program
 	out    *bytes.Buffer
 	err    *lockedBuffer
 	cancel context.CancelFunc
@@ -245,10 +246,10 @@ func newConsole(t *testing.T, p *fakeService) *console {
 		env["METERPLEX_URL"] = p.url
 	}
 	c := &console{out: &bytes.Buffer{}, err: &lockedBuffer{}, cancel: cancel}
-	c.app = &app{
-		ctx: ctx, stdin: strings.NewReader(""), stdout: c.out, stderr: c.err, now: time.Now,
-		env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
-	}
+	c.app = &program{App: &app.App{
+		Ctx: ctx, Stdin: strings.NewReader(""), Stdout: c.out, Stderr: c.err, Now: time.Now,
+		Env: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
+	}}
 	return c
 }
 
@@ -262,8 +263,8 @@ func (c *console) run(args ...string) (code int, stdout, stderr string) {
 
 // setEnv adds environment variables to the console.
 func (c *console) setEnv(more map[string]string) {
-	before := c.app.env
-	c.app.env = func(name string) (string, bool) {
+	before := c.app.Env
+	c.app.Env = func(name string) (string, bool) {
 		if v, ok := more[name]; ok {
 			return v, true
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -24,10 +25,10 @@ func TestPeriodsVerifyComputesTheHash(t *testing.T) {
 	c := newConsole(t, p)
 	const path = "/api/v1/tenants/t1/periods/2026-05/export"
 	file := filepath.Join(t.TempDir(), "2026-05.json")
-	for answer, want := range map[string]int{strings.Replace(exported, "HASH", exportedHash, 1): exitYes, strings.Replace(exported, "HASH", strings.Repeat("0", 64), 1): exitNo,
-		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), "930001", "930002", 1): exitNo, strings.Replace(exported, `"HASH"`, "null", 1): exitNo,
-		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), `"nextCursor":null`, `"nextCursor":"x"`, 1): exitUnknown,
-		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), `"t1"`, `"t2"`, 1):                          exitUnknown} {
+	for answer, want := range map[string]int{strings.Replace(exported, "HASH", exportedHash, 1): app.ExitYes, strings.Replace(exported, "HASH", strings.Repeat("0", 64), 1): app.ExitNo,
+		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), "930001", "930002", 1): app.ExitNo, strings.Replace(exported, `"HASH"`, "null", 1): app.ExitNo,
+		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), `"nextCursor":null`, `"nextCursor":"x"`, 1): app.ExitUnknown,
+		strings.Replace(strings.Replace(exported, "HASH", exportedHash, 1), `"t1"`, `"t2"`, 1):                          app.ExitUnknown} {
 		p.catalog[path] = json.RawMessage(answer)
 		must.OK(t, os.WriteFile(file, []byte(answer), 0o600))
 		for _, more := range [][]string{nil, {"--file", file}} {
@@ -43,7 +44,7 @@ func TestPeriodsShowPrintsMembersAndLines(t *testing.T) {
 	p.catalog["/api/v1/tenants/t1/periods/2026-05"] = json.RawMessage(exported)
 	code, out, errs := newConsole(t, p).run("periods", "show", "2026-05", "--tenant", "t1")
 	for _, want := range []string{"state         CLOSED\n", "cutPosition   17-4711\n", "\nfeature  frozen                pending", "\na        90071992547409930001  -6"} {
-		if code != exitYes || !strings.Contains(out, want) {
+		if code != app.ExitYes || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, no %q\n%s%s", code, want, out, errs)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -33,7 +34,7 @@ func TestBadTiersAndEntitlementsAreRefused(t *testing.T) {
 	} {
 		for bad := range strings.SplitSeq(c.bad, " ") {
 			code, _, errs := newConsole(t, newFakeService(t)).run(append(strings.Fields(c.args), "--"+flag, bad)...)
-			if code != exitUnknown || !strings.Contains(errs, flag) {
+			if code != app.ExitUnknown || !strings.Contains(errs, flag) {
 				t.Errorf("--%s %q: exit code %d: %s", flag, bad, code, errs)
 			}
 		}
@@ -47,7 +48,7 @@ func TestPeriodsChargesPrintsLinesAndTotals(t *testing.T) {
 {"feature":"b","status":"BEFORE","subscriptionId":"s1","amount":1,"price":null,"currency":null,"microUnits":null,"decimal":null}],
 "totals":[{"currency":"EUR","microUnits":1500000,"decimal":"1.50","lines":1}],"unpriced":1,"asOfPosition":"17-1","nextCursor":null}`)
 	code, out, errs := newConsole(t, p).run("periods", "charges", "2026-05", "--tenant", "t1", "-o", "csv")
-	if want := "feature,status,amount,price,version,currency,decimal,microUnits,from,to,subscriptionId\na,ACTIVE,90071992547409930001,p,2,EUR,1.50,1500000,2026-05-01T00:00:00Z,,s1\nb,BEFORE,1,,,,,,,,s1\n"; code != exitYes || out != want {
+	if want := "feature,status,amount,price,version,currency,decimal,microUnits,from,to,subscriptionId\na,ACTIVE,90071992547409930001,p,2,EUR,1.50,1500000,2026-05-01T00:00:00Z,,s1\nb,BEFORE,1,,,,,,,,s1\n"; code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	if errs != "Total by billable amounts: 1.50 EUR.\n1 line without a price.\n" {
@@ -71,7 +72,7 @@ func TestPricesEvaluatePrintsTenantsAndTotals(t *testing.T) {
 		p.catalog["POST /api/v1/prices/evaluate"] = json.RawMessage(`{"data":[{"tenantId":"t1","basis":"net","amount":7,` + cost(euros, "1.50", `{"microUnits":1,"decimal":"0.50"}`) +
 			`},{"tenantId":"t2","basis":"billable","amount":1,` + cost(dollars, "1.00", "null") + `}],"totals":` + totals + `,"nextCursor":null}`)
 		code, out, errs := newConsole(t, p).run("prices", "evaluate", "seat", "--period", "2026-05", "-o", "csv")
-		if rows := "tenantId,basis,amount,charged,evaluated,delta\nt1,net,7,1.00 EUR,1.50 EUR,0.50\nt2,billable,1,3.00 USD,1.00 EUR,\n"; code != exitYes || out != rows || errs != want {
+		if rows := "tenantId,basis,amount,charged,evaluated,delta\nt1,net,7,1.00 EUR,1.50 EUR,0.50\nt2,billable,1,3.00 USD,1.00 EUR,\n"; code != app.ExitYes || out != rows || errs != want {
 			t.Errorf("exit code %d\n%s%s", code, out, errs)
 		}
 	}
@@ -90,7 +91,7 @@ func TestADifferenceIsPrintedWithItsPrice(t *testing.T) {
 "totals":{"live":11,"rebuilt":9,"delta":-2,"keys":2,"differing":2,"charges":[{` + money("1.00", "0.70", "-0.30") + `,"keys":1}],"chargesByTenant":[{"tenantId":"t1",` + money("1.00", "1.70", "0.70") + `,"keys":1}],"unpriced":1}}`)
 	code, out, errs := newConsole(t, p).run("projections", "diff", "r1", "--priced", "-o", "csv")
 	if want := "tenantId,feature,periodKey,subscriptionId,live,rebuilt,delta,eventCount,adjustment,price,currency,liveCharge,rebuiltCharge,deltaCharge\n" +
-		"t1,a,2026-05,s1,10,7,-3,1,,p,EUR,1.00,0.70,-0.30\nt1,b,2026-05,s1,1,2,1,1,,,,,,\n"; code != exitYes || out != want {
+		"t1,a,2026-05,s1,10,7,-3,1,,p,EUR,1.00,0.70,-0.30\nt1,b,2026-05,s1,1,2,1,1,,,,,,\n"; code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	if !strings.HasSuffix(errs, "Their price in EUR goes from 1.00 to 0.70 (-0.30).\n  tenant t1: EUR goes from 1.00 to 1.70 (+0.70).\n1 key without a price.\n") {

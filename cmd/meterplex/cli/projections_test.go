@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 // answers is a fake service for the projection commands: a list of responses by method
@@ -91,12 +93,12 @@ func TestRebuildIsWaitedFor(t *testing.T) {
 		code      int
 		out, err  string
 	}{
-		{"READY", "--reason r", exitYes, "READY", "projections diff " + rebuildID},
-		{"FAILED", "--reason r", exitNo, "FAILED", "sour"},
-		{"ABANDONED", "--reason r", exitNo, "ABANDONED", "ABANDONED"},
-		{"READY", "--reason r --no-wait", exitYes, "0 of 100 events", ""},
-		{"READY", "--reason r --progress=json", exitYes, `"eventsDone":10`, ""},
-		{"READY", "", exitUnknown, "", "--reason"},
+		{"READY", "--reason r", app.ExitYes, "READY", "projections diff " + rebuildID},
+		{"FAILED", "--reason r", app.ExitNo, "FAILED", "sour"},
+		{"ABANDONED", "--reason r", app.ExitNo, "ABANDONED", "ABANDONED"},
+		{"READY", "--reason r --no-wait", app.ExitYes, "0 of 100 events", ""},
+		{"READY", "--reason r --progress=json", app.ExitYes, `"eventsDone":10`, ""},
+		{"READY", "", app.ExitUnknown, "", "--reason"},
 	} {
 		console, seen := newAnswers(t, list(c.end))
 		code, out, errs := console.run(append([]string{"projections", "rebuild", "usage_aggregates"}, strings.Fields(c.args)...)...)
@@ -106,7 +108,7 @@ func TestRebuildIsWaitedFor(t *testing.T) {
 		if strings.Contains(c.args, "json") && (strings.Count(out, "\n") != 2 || !json.Valid([]byte(strings.Split(out, "\n")[1]))) {
 			t.Errorf("lines of JSON: %s", out)
 		}
-		if waited := seen.asked("GET /rebuilds/" + rebuildID); (waited == 0) != (strings.Contains(c.args, "no-wait") || c.code == exitUnknown) {
+		if waited := seen.asked("GET /rebuilds/" + rebuildID); (waited == 0) != (strings.Contains(c.args, "no-wait") || c.code == app.ExitUnknown) {
 			t.Errorf("%s: looked %d times", c.args, waited)
 		}
 	}
@@ -122,7 +124,7 @@ func TestRebuildPrintsEachNoteOnce(t *testing.T) {
 		"GET /rebuilds/" + rebuildID:                  {"200 " + noted, "200 " + noted, "200 " + slow, "200 " + slow, "200 " + rebuildIn("READY", 100)},
 	})
 	code, _, errs := console.run("projections", "rebuild", "usage_aggregates", "--reason", "r")
-	if code != exitYes || strings.Count(errs, "nobody is there") != 1 || strings.Count(errs, "it is too slow") != 1 {
+	if code != app.ExitYes || strings.Count(errs, "nobody is there") != 1 || strings.Count(errs, "it is too slow") != 1 {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }
@@ -134,17 +136,17 @@ func TestDifferenceDecidesTheExitCode(t *testing.T) {
 		code          int
 		out, err      string
 	}{
-		{"200 " + sameDiff, "--exit-code", exitYes, "tenantId", "Nothing differs"},
-		{"200 " + otherDiff, "--exit-code", exitNo, "90071992547409930004", "from 9 to 12 (+3)"},
-		{"200 " + otherDiff, "", exitYes, "90071992547409930004", "1 of 4 keys differ"},
-		{"200 " + closedDiff, "", exitYes, "calls", "1 of them is of a closed period: a promotion changes no frozen figure"},
-		{"200 " + closedDiff, "-o json", exitYes, `"differingClosed": 1`, ""},
-		{"200 " + otherDiff, "--exit-code -o json", exitNo, `"rebuilt": 90071992547409930004`, ""},
-		{"200 " + otherDiff, "--exit-code -o csv", exitNo, "t,calls,2026-05,s,90071992547409930001,90071992547409930004,3,2", ""},
-		{"409 rebuild_not_ready", "--exit-code", exitUnknown, "", "rebuild_not_ready"},
-		{"404 rebuild_not_found", "--exit-code", exitUnknown, "", "rebuild_not_found"},
-		{"200 {}", "--exit-code", exitUnknown, "", "lacks the totals"},
-		{"200 " + strings.Replace(sameDiff, `"holds":true`, `"holds":false,"verdicts":5,"counted":4`, 1), "", exitYes, "", "CAUTION: 5 verdicts"},
+		{"200 " + sameDiff, "--exit-code", app.ExitYes, "tenantId", "Nothing differs"},
+		{"200 " + otherDiff, "--exit-code", app.ExitNo, "90071992547409930004", "from 9 to 12 (+3)"},
+		{"200 " + otherDiff, "", app.ExitYes, "90071992547409930004", "1 of 4 keys differ"},
+		{"200 " + closedDiff, "", app.ExitYes, "calls", "1 of them is of a closed period: a promotion changes no frozen figure"},
+		{"200 " + closedDiff, "-o json", app.ExitYes, `"differingClosed": 1`, ""},
+		{"200 " + otherDiff, "--exit-code -o json", app.ExitNo, `"rebuilt": 90071992547409930004`, ""},
+		{"200 " + otherDiff, "--exit-code -o csv", app.ExitNo, "t,calls,2026-05,s,90071992547409930001,90071992547409930004,3,2", ""},
+		{"409 rebuild_not_ready", "--exit-code", app.ExitUnknown, "", "rebuild_not_ready"},
+		{"404 rebuild_not_found", "--exit-code", app.ExitUnknown, "", "rebuild_not_found"},
+		{"200 {}", "--exit-code", app.ExitUnknown, "", "lacks the totals"},
+		{"200 " + strings.Replace(sameDiff, `"holds":true`, `"holds":false,"verdicts":5,"counted":4`, 1), "", app.ExitYes, "", "CAUTION: 5 verdicts"},
 	} {
 		console, _ := newAnswers(t, map[string][]string{path: {c.answer}})
 		code, out, errs := console.run(append([]string{"projections", "diff", rebuildID}, strings.Fields(c.flags)...)...)
@@ -168,12 +170,12 @@ func TestPromoteNeedsConfirmationIfFiguresChange(t *testing.T) {
 		code, acts  int
 		err         string
 	}{
-		{"200 " + otherDiff, "--reason r", exitUnknown, 0, "--yes"},
-		{"200 " + otherDiff, "--reason r --yes", exitYes, 1, ""},
-		{"200 " + sameDiff, "--reason r", exitYes, 1, ""},
-		{"200 " + strings.Replace(otherDiff, "usage_aggregates", "entitlement_reads", 1), "--reason r", exitYes, 1, ""},
-		{"409 rebuild_not_ready", "--reason r", exitNo, 0, "rebuild_not_ready"},
-		{"200 " + otherDiff, "--yes", exitUnknown, 0, "--reason"},
+		{"200 " + otherDiff, "--reason r", app.ExitUnknown, 0, "--yes"},
+		{"200 " + otherDiff, "--reason r --yes", app.ExitYes, 1, ""},
+		{"200 " + sameDiff, "--reason r", app.ExitYes, 1, ""},
+		{"200 " + strings.Replace(otherDiff, "usage_aggregates", "entitlement_reads", 1), "--reason r", app.ExitYes, 1, ""},
+		{"409 rebuild_not_ready", "--reason r", app.ExitNo, 0, "rebuild_not_ready"},
+		{"200 " + otherDiff, "--yes", app.ExitUnknown, 0, "--reason"},
 	} {
 		console, seen := newAnswers(t, map[string][]string{diff: {c.diff}, promote: {"202 " + rebuildIn("PROMOTED", 100)}})
 		code, out, errs := console.run(append([]string{"projections", "promote", rebuildID}, strings.Fields(c.flags)...)...)
@@ -194,15 +196,15 @@ func TestVerifyReportsARefusalAsUndetermined(t *testing.T) {
 		code     int
 		out, err string
 	}{
-		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "0", "")}}, "", exitYes, "", "agrees with the log"},
-		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", exitNo, "90071992547409930004", "--repair"},
-		{map[string][]string{verify: {"200 " + outcome("PROMOTED", "1", rowThatDiffers)}}, "--repair --reason r", exitNo, "calls", "repairs the rows"},
+		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "0", "")}}, "", app.ExitYes, "", "agrees with the log"},
+		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", app.ExitNo, "90071992547409930004", "--repair"},
+		{map[string][]string{verify: {"200 " + outcome("PROMOTED", "1", rowThatDiffers)}}, "--repair --reason r", app.ExitNo, "calls", "repairs the rows"},
 		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")},
-			status: {"200 " + outcome("FOLDING", "null", ""), "200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", exitNo, "calls", ""},
-		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")}, status: {"200 " + outcome("FAILED", "null", "")}}, "", exitUnknown, "", "FAILED"},
-		{map[string][]string{verify: {"409 rebuild_in_progress"}}, "", exitUnknown, "", "rebuild_in_progress"},
-		{map[string][]string{}, "", exitUnknown, "", "rebuild_not_found"},
-		{map[string][]string{}, "--repair", exitUnknown, "", "--reason"},
+			status: {"200 " + outcome("FOLDING", "null", ""), "200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", app.ExitNo, "calls", ""},
+		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")}, status: {"200 " + outcome("FAILED", "null", "")}}, "", app.ExitUnknown, "", "FAILED"},
+		{map[string][]string{verify: {"409 rebuild_in_progress"}}, "", app.ExitUnknown, "", "rebuild_in_progress"},
+		{map[string][]string{}, "", app.ExitUnknown, "", "rebuild_not_found"},
+		{map[string][]string{}, "--repair", app.ExitUnknown, "", "--reason"},
 	} {
 		console, _ := newAnswers(t, c.list)
 		code, out, errs := console.run(append([]string{"projections", "verify", "usage_aggregates"}, strings.Fields(c.flags)...)...)
@@ -218,12 +220,12 @@ func TestKeysOfADifference(t *testing.T) {
 		`"delta":4,"explained":1,"unexplained":3,"liveFold":"a/v1","rebuiltFold":"a/v2","note":"drifted"}`}}
 	for _, args := range [][]string{{"projections", "events", rebuildID, "t/calls/2026-05"}, {"projections", "diff", rebuildID, "--events", "t/calls/2026-05/s"}} {
 		console, _ := newAnswers(t, list)
-		if code, out, errs := console.run(args...); code != exitYes || !strings.Contains(out, "e1") || !strings.Contains(errs, "leave 3") || !strings.Contains(errs, "drifted") {
+		if code, out, errs := console.run(args...); code != app.ExitYes || !strings.Contains(out, "e1") || !strings.Contains(errs, "leave 3") || !strings.Contains(errs, "drifted") {
 			t.Errorf("%v: exit code %d\n%s%s", args, code, out, errs)
 		}
 	}
 	console, _ := newAnswers(t, list)
-	if code, _, errs := console.run("projections", "events", rebuildID, "calls"); code != exitUnknown || !strings.Contains(errs, "TENANT/FEATURE/PERIOD") {
+	if code, _, errs := console.run("projections", "events", rebuildID, "calls"); code != app.ExitUnknown || !strings.Contains(errs, "TENANT/FEATURE/PERIOD") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
@@ -232,13 +234,13 @@ func TestProjectionsAreListed(t *testing.T) {
 	list := map[string][]string{"GET /projections": {`200 {"data":[{"name":"usage_aggregates","generation":2,"foldVersion":"usage_aggregates/v1","lagEvents":0,` +
 		`"lastRebuild":{"id":"` + rebuildID + `","state":"READY"}}],"nextCursor":null}`}}
 	console, _ := newAnswers(t, list)
-	if code, out, _ := console.run("projections", "list"); code != exitYes || !strings.Contains(out, "READY "+rebuildID) {
+	if code, out, _ := console.run("projections", "list"); code != app.ExitYes || !strings.Contains(out, "READY "+rebuildID) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	if code, out, _ := console.run("projections", "status", "usage_aggregates"); code != exitYes || !strings.Contains(out, "foldVersion") {
+	if code, out, _ := console.run("projections", "status", "usage_aggregates"); code != app.ExitYes || !strings.Contains(out, "foldVersion") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	if code, _, _ := console.run("projections", "status", "nothing"); code != exitNo {
+	if code, _, _ := console.run("projections", "status", "nothing"); code != app.ExitNo {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -42,8 +43,8 @@ func TestTheCommandsOfRunbooksExist(t *testing.T) {
 // parses parses the arguments of a command, and does not run it.
 func parses(t *testing.T, args []string) error {
 	t.Helper()
-	a := &app{stdout: io.Discard, stderr: io.Discard}
-	parser, err := a.parserFor(&clientFlags{}, args[0])
+	a := &program{App: &app.App{Stdout: io.Discard, Stderr: io.Discard}}
+	parser, err := a.parserFor(&app.ClientFlags{}, args[0])
 	must.OK(t, err)
 	_, err = parser.Parse(args)
 	return err

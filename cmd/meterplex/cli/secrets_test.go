@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 // TestALostSecretIsReported: the answer with the secret was lost, and the repeat is answered without it. The command fails, and names the
@@ -25,10 +27,10 @@ func TestALostSecretIsReported(t *testing.T) {
 			code int
 			text string
 		}{
-			{"", true, exitUnknown, "the answer with the secret was lost"},
-			{"", false, exitYes, "Keep the secret now"},
-			{" --idempotency-key mine", true, exitYes, "in the first answer"},
-			{" --idempotency-key mine", false, exitYes, "Keep the secret now"},
+			{"", true, app.ExitUnknown, "the answer with the secret was lost"},
+			{"", false, app.ExitYes, "Keep the secret now"},
+			{" --idempotency-key mine", true, app.ExitYes, "in the first answer"},
+			{" --idempotency-key mine", false, app.ExitYes, "Keep the secret now"},
 		} {
 			sent := 0
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +45,7 @@ func TestALostSecretIsReported(t *testing.T) {
 				}
 			}))
 			code, out, errs := newConsole(t, &fakeService{url: s.URL}).run(strings.Fields(args + c.once)...)
-			if s.Close(); code != c.code || !strings.Contains(errs, c.text) || c.lost != strings.Contains(errs, remedy) || (out == "") != (code != exitYes) {
+			if s.Close(); code != c.code || !strings.Contains(errs, c.text) || c.lost != strings.Contains(errs, remedy) || (out == "") != (code != app.ExitYes) {
 				t.Errorf("%s%s, lost %t: exit code %d\n%s%s", args, c.once, c.lost, code, out, errs)
 			}
 		}

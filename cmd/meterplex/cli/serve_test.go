@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/node"
 )
@@ -21,12 +22,12 @@ func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 		for !strings.Contains(c.err.String(), "answers at") {
 			time.Sleep(time.Millisecond)
 		}
-		node.NewLogger(c.app.stderr, cfg).Error("a role ended")
+		node.NewLogger(c.app.Stderr, cfg).Error("a role ended")
 		return errors.New("it ended:\nfor a reason")
 	}
 	code, _, errs := c.run("serve")
 	lines := strings.Split(strings.TrimSpace(errs), "\n")
-	if code != exitUnknown || len(lines) != 3 {
+	if code != app.ExitUnknown || len(lines) != 3 {
 		t.Fatalf("exit code %d\n%s", code, errs)
 	}
 	for i, want := range []string{"The service answers at http://127.0.0.1:1", "a role ended", "run the service: it ended:\nfor a reason"} {
@@ -74,7 +75,7 @@ func TestTheStandardAddressIsTheAPIs(t *testing.T) {
 		{map[string]string{"METERPLEX_ROLES": "relay", "METERPLEX_HTTP_ADDR": "127.0.0.1:8080"}, "127.0.0.1:8080"},
 	} {
 		shell := newConsole(t, nil)
-		shell.app.env = func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
+		shell.app.Env = func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
 		var at string
 		shell.app.service = func(_ context.Context, cfg config.Config, _ chan<- node.Endpoints) error {
 			at = cfg.HTTPAddr

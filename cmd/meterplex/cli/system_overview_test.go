@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 const overviewAnswer = `{"at":"2026-05-01T12:00:00Z","instance":{"id":"i-1","perSecond":{"accepted":950.3},"freshness":[{"consumer":"c","p50Seconds":0.006,"p99Seconds":0.031}]},` +
@@ -17,7 +19,7 @@ func TestTheOverviewIsPrinted(t *testing.T) {
 	p := newFakeService(t)
 	p.catalog["/api/v1/system/overview"] = json.RawMessage(overviewAnswer)
 	code, out, errs := newConsole(t, p).run("system", "overview")
-	if code != exitYes {
+	if code != app.ExitYes {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	for _, want := range []string{"0.031", "push_failed", "/api/v1/pushes?state=FAILED"} {
@@ -30,7 +32,7 @@ func TestTheOverviewIsPrinted(t *testing.T) {
 			t.Errorf("%q is missing:\n%s", want, errs)
 		}
 	}
-	if code, out, errs := newConsole(t, p).run("system", "overview", "-o", "json"); code != exitYes || !strings.Contains(out, `"unpublished"`) {
+	if code, out, errs := newConsole(t, p).run("system", "overview", "-o", "json"); code != app.ExitYes || !strings.Contains(out, `"unpublished"`) {
 		t.Errorf("as JSON: exit code %d\n%s%s", code, out, errs)
 	}
 }
@@ -57,7 +59,7 @@ func TestAWatchOfTheOverviewEndsWithItsKey(t *testing.T) {
 	p := &fakeService{t: t}
 	p.url = s.URL
 	code, out, errs := newConsole(t, p).run("system", "overview", "--watch", "-o", "json")
-	if code == exitYes || strings.Count(out, `"unpublished":7`) != 3 || strings.Contains(out, "history") || !strings.Contains(errs, "unauthenticated") {
+	if code == app.ExitYes || strings.Count(out, `"unpublished":7`) != 3 || strings.Contains(out, "history") || !strings.Contains(errs, "unauthenticated") {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 }

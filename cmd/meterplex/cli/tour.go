@@ -21,19 +21,19 @@ func (TourBugfix) Help() string {
 }
 
 // Run runs the tour.
-func (c *TourBugfix) Run(a *app) error {
-	given, _, err := a.config()
+func (c *TourBugfix) Run(p *program) error {
+	given, _, err := p.Config()
 	if err != nil {
 		return err
 	}
-	revision, _ := buildCommit(a.commit)
+	revision, _ := buildCommit(p.commit)
 	t := tour.Tour{
-		Given: given, DataDir: c.DataDir, Commit: revision, NewClient: a.clientFor, Now: a.now, Stdout: a.stdout, Stderr: a.stderr,
+		Given: given, DataDir: c.DataDir, Commit: revision, NewClient: p.ClientFor, Now: p.Now, Stdout: p.Stdout, Stderr: p.Stderr,
 		Command: func(env config.Lookup, args []string) int {
-			console := *a
-			console.env = env
-			return console.run(args)
+			inner := *p.App
+			inner.Env = env
+			return (&program{App: &inner, commit: p.commit, service: p.service}).run(args)
 		},
 	}
-	return t.Run(a.ctx)
+	return t.Run(p.Ctx)
 }

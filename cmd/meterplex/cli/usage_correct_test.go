@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
 // TestCorrectionsAreSentAsEvents: with the members that the service takes, and no others; a refusal is exit code 1.
@@ -30,18 +32,18 @@ func TestCorrectionsAreSentAsEvents(t *testing.T) {
 		"usage retract evt_1 --feature api_calls" + at:                                  fmt.Sprintf(sent, ``, `"type":"retraction",`),
 	} {
 		code, out, errs := c.run(strings.Fields(args)...)
-		if code != exitYes || body != want || !json.Valid([]byte(out)) || !strings.Contains(out, "3-7") {
+		if code != app.ExitYes || body != want || !json.Valid([]byte(out)) || !strings.Contains(out, "3-7") {
 			t.Errorf("%s: exit code %d, sent\n%s\ninstead of\n%s\n%s%s", args, code, body, want, out, errs)
 		}
 	}
 	verdict = `{"index":0,"eventId":"fix","status":"rejected","code":"correction_target_retracted","reason":"it is retracted","pointer":"/events/0/correctionRef"}`
 	code, _, errs := c.run(strings.Fields("usage retract evt_1 --feature api_calls" + at)...)
-	if code != exitNo || !strings.Contains(errs, "correction_target_retracted (1): Send new usage with an eventId of its own") {
+	if code != app.ExitNo || !strings.Contains(errs, "correction_target_retracted (1): Send new usage with an eventId of its own") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 	body = ""
 	for _, args := range []string{"usage correct evt_1 --feature api_calls", "usage correct evt_1 --amount 1", "usage retract --feature api_calls", "usage retract evt_1 --feature api_calls --amount 1"} {
-		if code, _, errs := c.run(strings.Fields(args)...); code != exitUnknown || body != "" {
+		if code, _, errs := c.run(strings.Fields(args)...); code != app.ExitUnknown || body != "" {
 			t.Errorf("%s: exit code %d, sent %s\n%s", args, code, body, errs)
 		}
 	}

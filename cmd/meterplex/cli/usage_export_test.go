@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -27,7 +28,7 @@ func TestExportedUsageCanBeSent(t *testing.T) {
 	add("corrected", "t1", sent[2])
 	add("retracted", "t1", sent[3])
 	code, out, errs := newConsole(t, p.fakeService).run("usage", "export")
-	if want := strings.Join(sent, "\n") + "\n"; code != exitYes || out != want {
+	if want := strings.Join(sent, "\n") + "\n"; code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	items, err := domain.DecodeBatch([]byte(`{"events":[` + strings.Join(sent, ",") + `]}`))
@@ -38,7 +39,7 @@ func TestExportedUsageCanBeSent(t *testing.T) {
 		}
 	}
 	add("recorded", "t2", sent[0])
-	if code, _, errs := newConsole(t, p.fakeService).run("usage", "export"); code != exitUnknown || !strings.Contains(errs, "--tenant") {
+	if code, _, errs := newConsole(t, p.fakeService).run("usage", "export"); code != app.ExitUnknown || !strings.Contains(errs, "--tenant") {
 		t.Errorf("two tenants: exit code %d\n%s", code, errs)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -24,17 +25,17 @@ func TestImportReadsOtherDelimiters(t *testing.T) {
 		c := newConsole(t, p)
 		if of != "|" { // it may be part of a column's name
 			code, _, errs := c.run(traceArgs(file, "--backfill")...)
-			if code != exitUnknown || !strings.Contains(errs, "--delimiter '"+name+"'") {
+			if code != app.ExitUnknown || !strings.Contains(errs, "--delimiter '"+name+"'") {
 				t.Errorf("%s: exit code %d\n%s", name, code, errs)
 			}
 		}
 		code, out, errs := c.run(traceArgs(file, "--backfill", "--delimiter", name)...)
-		if s := summaryOf(t, out); code != exitYes || s.Accepted != 4 || s.Features["output_tokens"].Amount != 6 {
+		if s := summaryOf(t, out); code != app.ExitYes || s.Accepted != 4 || s.Features["output_tokens"].Amount != 6 {
 			t.Errorf("%s: exit code %d, %+v\n%s", name, code, s, errs)
 		}
 	}
 	for _, bad := range []string{"", "ab", "\"", "\n"} {
-		if code, _, errs := newConsole(t, newFakeService(t)).run(traceArgs(file, "--backfill", "--delimiter="+bad)...); code != exitUnknown || !strings.Contains(errs, "delimiter") {
+		if code, _, errs := newConsole(t, newFakeService(t)).run(traceArgs(file, "--backfill", "--delimiter="+bad)...); code != app.ExitUnknown || !strings.Contains(errs, "delimiter") {
 			t.Errorf("%q: exit code %d\n%s", bad, code, errs)
 		}
 	}
@@ -62,7 +63,7 @@ func TestImportNamesFilesThatAreNoCSV(t *testing.T) {
 		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		p := newFakeService(t)
 		code, out, errs := newConsole(t, p).run(traceArgs(file, "--backfill", "--skip-bad")...)
-		if code != exitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, strings.TrimSpace(want)) {
+		if code != app.ExitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, strings.TrimSpace(want)) {
 			t.Errorf("%s: exit code %d\n%s%s", want, code, out, errs)
 		}
 	}
@@ -73,14 +74,14 @@ func TestImportReadsStandardInput(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
 	for _, known := range []int64{0, 4} {
-		c.app.stdin = strings.NewReader(plainRows)
+		c.app.Stdin = strings.NewReader(plainRows)
 		code, out, errs := c.run(traceArgs("-", "--backfill")...)
-		if s := summaryOf(t, out); code != exitYes || s.Accepted != 4-known || s.Duplicates != known {
+		if s := summaryOf(t, out); code != app.ExitYes || s.Accepted != 4-known || s.Duplicates != known {
 			t.Errorf("exit code %d, %+v\n%s", code, s, errs)
 		}
 	}
 	code, _, errs := c.run("usage", "import", "-", "--time-column", "TIMESTAMP", "--map", "a=ContextTokens")
-	if code != exitUnknown || !strings.Contains(errs, "--name") {
+	if code != app.ExitUnknown || !strings.Contains(errs, "--name") {
 		t.Errorf("without a name: exit code %d\n%s", code, errs)
 	}
 }
@@ -92,16 +93,16 @@ func TestImportSaysCountedOnlyOfFigures(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
 	code, _, errs := c.run(traceArgs(file, "--backfill")...)
-	if code != exitYes || !strings.Contains(errs, "All 4 events are accepted") || strings.Contains(errs, "are counted") {
+	if code != app.ExitYes || !strings.Contains(errs, "All 4 events are accepted") || strings.Contains(errs, "are counted") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 	code, _, errs = c.run(traceArgs(file, "--backfill", "--again", "--name", "again", "--wait", "20s")...)
-	if code != exitYes || !strings.Contains(errs, "All 4 events are counted") || p.awaited != "3-8 wait=20" {
+	if code != app.ExitYes || !strings.Contains(errs, "All 4 events are counted") || p.awaited != "3-8 wait=20" {
 		t.Errorf("exit code %d, waited for %q\n%s", code, p.awaited, errs)
 	}
 	p.catalog["behind"] = json.RawMessage(`{}`)
 	code, out, errs := c.run(traceArgs(file, "--backfill", "--again", "--name", "third", "--wait", "1ms")...)
-	if summaryOf(t, out); code != exitUnknown || strings.Contains(errs, "are counted") || !strings.Contains(errs, "projection_behind") || !strings.Contains(errs, "All 4 events are accepted") {
+	if summaryOf(t, out); code != app.ExitUnknown || strings.Contains(errs, "are counted") || !strings.Contains(errs, "projection_behind") || !strings.Contains(errs, "All 4 events are accepted") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }
@@ -124,7 +125,7 @@ func TestImportNamesEventsThatAreNotCounted(t *testing.T) {
 	}
 	c := newConsole(t, p)
 	p.catalog["/api/v1/usage/events REJECTED"] = listed("3-9", "3-3", "3-2")
-	if code, _, errs := c.run(traceArgs(file, "--backfill", "--wait", "20s")...); code != exitYes || !strings.Contains(errs, "All 4 events are counted") {
+	if code, _, errs := c.run(traceArgs(file, "--backfill", "--wait", "20s")...); code != app.ExitYes || !strings.Contains(errs, "All 4 events are counted") {
 		t.Fatalf("rejected ones of others: exit code %d\n%s", code, errs)
 	}
 	p.catalog["/api/v1/usage/events REJECTED"] = listed("3-12", "3-11", "3-8", "3-7")
@@ -134,19 +135,19 @@ func TestImportNamesEventsThatAreNotCounted(t *testing.T) {
 		"1 of 4 events are counted, up to position 3-11; 3 are NOT counted.",
 		"\n2 are REJECTED: meterplex usage list --status REJECTED\n", "\n1 are DEAD_LETTERED: meterplex usage list --status DEAD_LETTERED\n",
 	} {
-		if code != exitNo || !strings.Contains(errs, want) {
+		if code != app.ExitNo || !strings.Contains(errs, want) {
 			t.Errorf("exit code %d, %q is not in\n%s", code, want, errs)
 		}
 	}
 	p.tooOld = time.Date(2023, 11, 16, 18, 17, 4, 0, time.UTC) // of another name, two are refused
 	clear(p.catalog)
 	code, _, errs = c.run(traceArgs(file, "--backfill", "--again", "--name", "old", "--wait", "20s")...)
-	if code != exitNo || strings.Contains(errs, "All ") || !strings.Contains(errs, "2 of 4 events are counted") || !strings.Contains(errs, "2 are not recorded") {
+	if code != app.ExitNo || strings.Contains(errs, "All ") || !strings.Contains(errs, "2 of 4 events are counted") || !strings.Contains(errs, "2 are not recorded") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 	p.refuse = func(w http.ResponseWriter) { refuse(w, http.StatusForbidden, "scope_missing", "needs usage:read") }
 	code, _, errs = c.run(traceArgs(file, "--backfill", "--again", "--name", "unknown", "--wait", "20s")...)
-	if code == exitYes || strings.Contains(errs, "are counted,") || !strings.Contains(errs, "not known whether all events are counted") {
+	if code == app.ExitYes || strings.Contains(errs, "are counted,") || !strings.Contains(errs, "not known whether all events are counted") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -45,7 +46,7 @@ func TestImportCountsARowOnceInEveryFile(t *testing.T) {
 		writeFile(t, "later.csv", onceHeader+"r4,2026-11-20 13:00:00,1,us\n"+lines[1]+lines[0]+lines[2]),
 	}
 	half := writeFile(t, "half.csv.gz", zipped.String()[:zipped.Len()/2])
-	if code, _, errs := newConsole(t, newFakeService(t)).run(onceArgs(half)...); code != exitUnknown {
+	if code, _, errs := newConsole(t, newFakeService(t)).run(onceArgs(half)...); code != app.ExitUnknown {
 		t.Errorf("half a file: exit code %d\n%s", code, errs)
 	}
 	for name, more := range map[string][]string{"values": nil, "metadata": {"--metadata", "region"}, "id": {"--id-column", "id"}, "id in metadata": {"--metadata", "id"}} {
@@ -53,7 +54,7 @@ func TestImportCountsARowOnceInEveryFile(t *testing.T) {
 		same := newConsole(t, p)
 		for i, file := range files {
 			for _, c := range []*console{same, newConsole(t, p)} { // the second is on another machine
-				if code, _, errs := c.run(onceArgs(file, more...)...); code != exitYes {
+				if code, _, errs := c.run(onceArgs(file, more...)...); code != app.ExitYes {
 					t.Fatalf("%s, %s: exit code %d\n%s", name, file, code, errs)
 				}
 			}
@@ -76,22 +77,22 @@ func TestImportRefusesToCountRowsAgain(t *testing.T) {
 	run := func(want int, sum int64, text string, more ...string) {
 		t.Helper()
 		code, out, errs := c.run(onceArgs(file, more...)...)
-		if _, sums := p.totals(); code != want || sums["tokens"] != sum || !strings.Contains(errs, text) || (out == "") != (want == exitUnknown) {
+		if _, sums := p.totals(); code != want || sums["tokens"] != sum || !strings.Contains(errs, text) || (out == "") != (want == app.ExitUnknown) {
 			t.Errorf("%s: exit code %d, %v\n%s%s", more, code, sums, out, errs)
 		}
 	}
-	run(exitYes, 500, "All 3 events are accepted")
-	run(exitYes, 500, "No new events", "--name", "second")
+	run(app.ExitYes, 500, "All 3 events are accepted")
+	run(app.ExitYes, 500, "No new events", "--name", "second")
 	for _, more := range [][]string{{"--time-zone", "Europe/Berlin"}, {"--metadata", "region"}, {"--scale", "2"}, {"--id-column", "id"}} {
-		run(exitUnknown, 500, "--again", more...)
-		run(exitUnknown, 500, "--again", append(more, "--name", "third")...)
+		run(app.ExitUnknown, 500, "--again", more...)
+		run(app.ExitUnknown, 500, "--again", append(more, "--name", "third")...)
 	}
-	run(exitUnknown, 500, "--again needs a --name", "--again")
-	run(exitUnknown, 500, "again: true, then false", "--again", "--name", "second")
-	run(exitYes, 1000, "All 3 events are accepted", "--again", "--name", "third")
-	run(exitYes, 1000, "No new events", "--again", "--name", "third")
-	run(exitYes, 1500, "All 3 events are accepted", "--again", "--name", "fourth", "--metadata", "region")
-	run(exitYes, 1500, "All 6 events are accepted", "--map", "calls=n") // another feature
+	run(app.ExitUnknown, 500, "--again needs a --name", "--again")
+	run(app.ExitUnknown, 500, "again: true, then false", "--again", "--name", "second")
+	run(app.ExitYes, 1000, "All 3 events are accepted", "--again", "--name", "third")
+	run(app.ExitYes, 1000, "No new events", "--again", "--name", "third")
+	run(app.ExitYes, 1500, "All 3 events are accepted", "--again", "--name", "fourth", "--metadata", "region")
+	run(app.ExitYes, 1500, "All 6 events are accepted", "--map", "calls=n") // another feature
 }
 
 // TestImportOfACloudBill: each row names its tenant and its feature; other rows are left out, keys end with the import.
@@ -106,16 +107,16 @@ func TestImportOfACloudBill(t *testing.T) {
 			"--feature-column", "product", "--amount-column", "hours", "--scale", "100", "--backfill", "--where", "type=Usage", "--where", "type=Credit"}, more...)
 	}
 	code, out, errs := c.run(args(bill)...)
-	if code != exitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, `line 2: column "product": "BoxUsage:t3.micro" is not the key of a feature: give --rename "BoxUsage:t3.micro=FEATURE"`) {
+	if code != app.ExitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, `line 2: column "product": "BoxUsage:t3.micro" is not the key of a feature: give --rename "BoxUsage:t3.micro=FEATURE"`) {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	code, out, errs = c.run(args(strings.ReplaceAll(bill, "222", "333"), "--rename", "BoxUsage:t3.micro=compute")...)
-	if code != exitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, `line 3: no tenant has the id or external id "333"`) || len(p.requests) != 2 {
+	if code != app.ExitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, `line 3: no tenant has the id or external id "333"`) || len(p.requests) != 2 {
 		t.Errorf("exit code %d, %q\n%s%s", code, p.requests, out, errs)
 	}
 	code, out, errs = c.run(args(bill, "--rename", "BoxUsage:t3.micro=compute")...)
 	s := summaryOf(t, out)
-	if code != exitYes || s.Accepted != 3 || s.OtherRows != 1 || s.SkippedZeroAmounts != 1 || s.Features["compute"].Amount != 25 || s.Features["storage"].Amount != 500 {
+	if code != app.ExitYes || s.Accepted != 3 || s.OtherRows != 1 || s.SkippedZeroAmounts != 1 || s.Features["compute"].Amount != 25 || s.Features["storage"].Amount != 500 {
 		t.Errorf("exit code %d, %+v\n%s", code, s, errs)
 	}
 	made, revoked := 0, 0
@@ -131,7 +132,7 @@ func TestImportOfACloudBill(t *testing.T) {
 		t.Errorf("%d keys made, %d revoked: %q", made, revoked, p.requests)
 	}
 	code, out, errs = c.run(onceArgs(writeFile(t, "a.csv", onceHeader+onceRows), "--where", "region=mars")...)
-	if code != exitUnknown || out != "" || !strings.Contains(errs, `none of the 3 rows is one of --where "region=mars"`) {
+	if code != app.ExitUnknown || out != "" || !strings.Contains(errs, `none of the 3 rows is one of --where "region=mars"`) {
 		t.Errorf("nothing selected: exit code %d\n%s%s", code, out, errs)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/importer"
 )
 
@@ -46,14 +47,14 @@ func TestImportTwiceCountsOnce(t *testing.T) {
 	c := newConsole(t, p)
 	before := time.Now().Add(-time.Second)
 	code, out, errs := c.run(traceArgs(tracePath, "--shift-to-now")...)
-	if s := summaryOf(t, out); code != exitYes || s.Accepted != 17_638 || s.Rows != 8819 || s.NotSent != 0 ||
+	if s := summaryOf(t, out); code != app.ExitYes || s.Accepted != 17_638 || s.Rows != 8819 || s.NotSent != 0 ||
 		s.Features["input_tokens"].Amount != 18_059_974 || s.Anchor.Before(before) {
 		t.Fatalf("exit code %d, %+v\n%s", code, s, errs)
 	}
 	isTrace(t, p)
 	for _, c := range []*console{c, newConsole(t, p)} {
 		code, out, errs = c.run(traceArgs(tracePath, "--shift-to-now", "--batch", "77")...)
-		if s := summaryOf(t, out); code != exitYes || s.Duplicates != 17_638 || !strings.Contains(errs, "No new events: all 17638 were known.") {
+		if s := summaryOf(t, out); code != app.ExitYes || s.Duplicates != 17_638 || !strings.Contains(errs, "No new events: all 17638 were known.") {
 			t.Errorf("exit code %d, %+v\n%s", code, s, errs)
 		}
 		isTrace(t, p)
@@ -74,7 +75,7 @@ func TestImportResumesAfterAStop(t *testing.T) {
 		return true
 	}
 	code, out, errs := c.run(traceArgs(tracePath, "--shift-to-now", "--patience", "1ms")...)
-	if code != exitUnknown {
+	if code != app.ExitUnknown {
 		t.Fatalf("exit code %d\n%s", code, errs)
 	}
 	if s := summaryOf(t, out); s.NotSent == 0 || s.NotSent == s.Events || s.Accepted+s.NotSent != s.Events {
@@ -84,7 +85,7 @@ func TestImportResumesAfterAStop(t *testing.T) {
 	p.before, p.after = nil, nil
 	p.mu.Unlock()
 	code, out, errs = c.run(traceArgs(tracePath, "--shift-to-now")...)
-	if s := summaryOf(t, out); code != exitYes || s.Accepted == 0 || s.Duplicates == 0 || s.Accepted+s.Duplicates != s.Events {
+	if s := summaryOf(t, out); code != app.ExitYes || s.Accepted == 0 || s.Duplicates == 0 || s.Accepted+s.Duplicates != s.Events {
 		t.Errorf("exit code %d, %+v\n%s", code, s, errs)
 	}
 	isTrace(t, p)
@@ -93,7 +94,7 @@ func TestImportResumesAfterAStop(t *testing.T) {
 func TestImportStoresTheAnchorBeforeTheFirstEvent(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
-	dir, _ := c.app.env("METERPLEX_DATA_DIR")
+	dir, _ := c.app.Env("METERPLEX_DATA_DIR")
 	state := filepath.Join(dir, "imports", "trace.json")
 	p.before = func(n int, w http.ResponseWriter) bool {
 		var kept struct{ Anchor *time.Time }
@@ -103,7 +104,7 @@ func TestImportStoresTheAnchorBeforeTheFirstEvent(t *testing.T) {
 		}
 		return false
 	}
-	if code, _, errs := c.run(traceArgs(tracePath, "--shift-to-now")...); code != exitYes {
+	if code, _, errs := c.run(traceArgs(tracePath, "--shift-to-now")...); code != app.ExitYes {
 		t.Fatalf("exit code %d\n%s", code, errs)
 	}
 }
@@ -116,7 +117,7 @@ func TestImportReportsConflictsAndRejections(t *testing.T) {
 	os.WriteFile(file, []byte(text), 0o600)
 	p.tooOld = time.Date(2023, 11, 16, 18, 17, 4, 0, time.UTC)
 	code, out, errs := c.run(traceArgs(file, "--backfill")...)
-	if s := summaryOf(t, out); code != exitNo || s.Accepted != 2 || s.RejectedByCode["timestamp_too_old"] != 1 || s.SkippedZeroAmounts != 1 {
+	if s := summaryOf(t, out); code != app.ExitNo || s.Accepted != 2 || s.RejectedByCode["timestamp_too_old"] != 1 || s.SkippedZeroAmounts != 1 {
 		t.Errorf("exit code %d, %+v", code, s)
 	}
 	if !strings.Contains(errs, "line 2, input_tokens: rejected: timestamp_too_old") || !strings.Contains(errs, "usage:backfill") {
@@ -128,7 +129,7 @@ func TestImportReportsConflictsAndRejections(t *testing.T) {
 		p.known[id] = e
 	}
 	code, out, _ = c.run(traceArgs(file, "--backfill")...)
-	if s := summaryOf(t, out); code != exitNo || s.Accepted != 1 || s.Conflicts != 2 {
+	if s := summaryOf(t, out); code != app.ExitNo || s.Accepted != 1 || s.Conflicts != 2 {
 		t.Errorf("exit code %d, %+v", code, s)
 	}
 }
@@ -143,7 +144,7 @@ func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
 	}
 	os.WriteFile(file, []byte(strings.Join(rows, "\r\n")), 0o600)
 	code, out, errs := c.run(traceArgs(file, "--backfill")...)
-	if code != exitUnknown || out != "" || p.ingests != 0 {
+	if code != app.ExitUnknown || out != "" || p.ingests != 0 {
 		t.Errorf("exit code %d, %d requests\n%s", code, p.ingests, out)
 	}
 	for _, want := range []string{"line 3: ", "line 4: ", "line 5: ", "line 6: ", "4 of 6 rows"} {
@@ -152,11 +153,11 @@ func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
 		}
 	}
 	code, out, _ = c.run(traceArgs(file, "--backfill", "--skip-bad")...)
-	if s := summaryOf(t, out); code != exitYes || s.Accepted != 4 || s.SkippedBadRows != 4 || s.Rows != 6 {
+	if s := summaryOf(t, out); code != app.ExitYes || s.Accepted != 4 || s.SkippedBadRows != 4 || s.Rows != 6 {
 		t.Errorf("exit code %d, %+v", code, s)
 	}
 	os.WriteFile(file, []byte(strings.Join(append(rows[:1], rows[2:6]...), "\n")), 0o600)
-	if code, out, errs := c.run(traceArgs(file, "--backfill", "--skip-bad")...); code != exitUnknown || out != "" || !strings.Contains(errs, "nothing sent: 4 of 4 rows are invalid") {
+	if code, out, errs := c.run(traceArgs(file, "--backfill", "--skip-bad")...); code != app.ExitUnknown || out != "" || !strings.Contains(errs, "nothing sent: 4 of 4 rows are invalid") {
 		t.Errorf("nothing left: exit code %d\n%s%s", code, out, errs)
 	}
 }
@@ -164,7 +165,7 @@ func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
 func TestImportOfOldTimesNamesTheOption(t *testing.T) {
 	p := newFakeService(t)
 	code, _, errs := newConsole(t, p).run(traceArgs(tracePath)...)
-	if code != exitUnknown || p.ingests != 0 || !strings.Contains(errs, "--shift-to-now") {
+	if code != app.ExitUnknown || p.ingests != 0 || !strings.Contains(errs, "--shift-to-now") {
 		t.Errorf("exit code %d, %d requests\n%s", code, p.ingests, errs)
 	}
 }

@@ -13,7 +13,7 @@ import (
 type VersionCmd struct{}
 
 // Run prints the build information of the binary.
-func (VersionCmd) Run(a *app) error {
+func (VersionCmd) Run(p *program) error {
 	v := struct {
 		Version  string `json:"version"`
 		Commit   string `json:"commit"`
@@ -21,12 +21,12 @@ func (VersionCmd) Run(a *app) error {
 		Go       string `json:"go"`
 		Platform string `json:"platform"`
 	}{domain.Version, "unknown", false, runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-	v.Commit, v.Modified = buildCommit(a.commit)
+	v.Commit, v.Modified = buildCommit(p.commit)
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("write the version: %w", err)
 	}
-	return a.object(raw)
+	return p.Object(raw)
 }
 
 // buildCommit returns the revision that the binary was built from, and whether the

@@ -1,0 +1,137 @@
+package operate
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
+	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/cmd/meterplex/output"
+)
+
+// SystemCmd groups the system commands.
+type SystemCmd struct {
+	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
+	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
+}
+
+// showSystem prints the log's id and the server's lives; other formats include the partitions.
+func showSystem(a *app.App, l *app.Call) error {
+	raw, err := l.Send(a)
+	if err != nil {
+		return err
+	}
+	if a.Flags.Output != "table" {
+		return a.Object(raw)
+	}
+	var answer struct {
+		LogID string            `json:"logId"`
+		Lives []json.RawMessage `json:"lives"`
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return fmt.Errorf("reading the system: %w", err)
+	}
+	a.Report("Log %s. Lives of the database server, newest first:", answer.LogID)
+	return a.PrintAll(answer.Lives, "reason", "startedAt", "raisedAt", "timeline", "systemIdentifier", "partitions")
+}
+
+// showInstance prints the settings of the instance; other formats than table include its roles and version.
+func showInstance(a *app.App, l *app.Call) error {
+	raw, err := l.Send(a)
+	if err != nil {
+		return err
+	}
+	if a.Flags.Output != "table" {
+		return a.Object(raw)
+	}
+	var answer struct {
+		ID, Version string
+		Roles       []string
+		Settings    []json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		return fmt.Errorf("reading the instance: %w", err)
+	}
+	a.Report("Instance %s, version %s, roles %s", output.Printable(answer.ID), output.Printable(answer.Version), output.Printable(strings.Join(answer.Roles, ",")))
+	return a.PrintAll(answer.Settings, "name", "value", "origin")
+}
+
+// SystemReady reads GET /readyz of an instance. Container health checks run it with --here --retry-for=0s.
+type SystemReady struct {
+	Here bool `help:"Ask the instance of this machine, by its own settings: METERPLEX_ADMIN_ADDR, else METERPLEX_HTTP_ADDR, and METERPLEX_HTTP_TLS_CERT. Its certificate may be of any name. --server is not used."`
+}
+
+// Run prints the instance's dependencies; the exit code says whether it is ready.
+func (c *SystemReady) Run(a *app.App) error {
+	cfg, _, err := a.Config()
+	if err != nil {
+		return err
+	}
+	if c.Here {
+		if cfg.URL, err = urlHere(cfg); err != nil {
+			return err
+		}
+	}
+	cl := a.ClientFor(cfg.URL, "")
+	if c.Here {
+		cl.AcceptAnyCertificate()
+	}
+	raw, err := cl.Do(a.Ctx, client.Request{Method: http.MethodGet, Path: "/readyz", Root: true})
+	if p, ok := errors.AsType[*client.Problem](err); ok && p.Code == "not_ready" {
+		a.Complain(p.Error())
+		return app.ErrNo
+	}
+	if err != nil {
+		return err
+	}
+	return a.Object(raw)
+}
+
+// urlHere returns where an instance with these settings serves /readyz on its own machine.
+func urlHere(cfg config.Config) (string, error) {
+	host, port, err := net.SplitHostPort(cmp.Or(cfg.AdminAddr, cfg.HTTPAddr))
+	if err != nil {
+		return "", fmt.Errorf("the address of the instance: %w", err)
+	}
+	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip.Is6() {
+			host = "::1"
+		}
+	}
+	scheme := "http"
+	if cfg.HTTPTLSCert != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port), nil
+}
+
+// showIdentity prints the figures; the exit code says whether they add up.
+func showIdentity(a *app.App, l *app.Call) error {
+	raw, err := l.Send(a)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Holds *bool
+		Total json.RawMessage
+	}
+	if err := json.Unmarshal(raw, &answer); err != nil || answer.Holds == nil {
+		return fmt.Errorf("the answer does not show whether the identity holds: %s", raw)
+	}
+	if a.Flags.Output == "table" { // only the sums; other formats include the partitions
+		raw = answer.Total
+		a.Report("%s", map[bool]string{true: "The identity holds.", false: "The identity does NOT hold."}[*answer.Holds])
+	}
+	if err := a.Object(raw); err != nil {
+		return err
+	}
+	return app.OrNo(*answer.Holds)
+}

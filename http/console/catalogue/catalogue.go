@@ -1,0 +1,160 @@
+// Package catalogue has the pages of features, plans and prices.
+package catalogue
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/meterplex/meterplex/http/console"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+const cataloguePath = console.Prefix + "/catalogue"
+
+// cataloguePage shows the begin of three lists, or more of one that its address names.
+func cataloguePage() *console.Page {
+	return &console.Page{Path: cataloguePath, Title: "Catalogue", Menu: "Catalogue", Template: "catalogue.html", Needs: "GET /api/v1/features",
+		Params: []string{"list", "cursor"}, CLI: []string{"meterplex features list", "meterplex plans list", "meterplex prices list"},
+		Load: func(v *console.Visit) (console.Doc, error) {
+			lists := []string{"features", "plans", "prices"}
+			if one := v.Query.Get("list"); one != "" {
+				if !slices.Contains(lists, one) {
+					return nil, problem.New("parameter_invalid", "list must be features, plans or prices")
+				}
+				lists = []string{one}
+			} else if v.Query.Get("cursor") != "" {
+				return nil, problem.New("parameter_missing", "A cursor needs its list: features, plans or prices")
+			}
+			data := console.Doc{}
+			for _, name := range lists {
+				found, err := v.Get(console.API(name), console.Limited(50, v.Pick("cursor")))
+				if err != nil {
+					return nil, err
+				}
+				data[name] = found
+			}
+			return data, nil
+		}}
+}
+
+func featurePage() *console.Page {
+	const path = cataloguePath + "/features/{lookupKey}"
+	return &console.Page{Path: path, Title: "Feature", Template: "feature.html", Needs: "GET /api/v1/features/{lookupKey}",
+		CLI:     []string{"meterplex features show {lookupKey}", "meterplex features put --help"},
+		Actions: []*console.Action{putting("put-feature", path, "Change the feature", putFeature, featureFields()[1:])}}
+}
+
+func newFeaturePage() *console.Page {
+	const path = console.Prefix + "/new/feature"
+	return &console.Page{Path: path, Title: "New feature", Template: "feature_new.html", Needs: putFeature, CLI: []string{"meterplex features put --help"},
+		Actions: []*console.Action{defining("define-feature", path, "Define the feature", putFeature, featureFields())}}
+}
+
+func featureFields() []console.Field {
+	return []console.Field{
+		{Name: "lookupKey", Hint: "As usage names it, e.g. api_calls."},
+		{Name: "name"},
+		{Name: "type", Options: []string{"QUOTA", "METERED", "BOOLEAN"}, Hint: "The type stays."},
+		{Name: "unit"},
+		{Name: "groupBy", Label: "Grouped by", Hint: "At most two keys of metadata, separated by commas."},
+		{Name: "billingEvent", Hint: "The event name of the provider's meter; empty: the lookup key."},
+	}
+}
+
+func planPage() *console.Page {
+	const path = cataloguePath + "/plans/{key}"
+	return &console.Page{Path: path, Title: "Plan", Template: "plan.html", Needs: "GET /api/v1/plans/{key}",
+		Params:  []string{"cursor"},
+		CLI:     []string{"meterplex plans show {key}", "meterplex plans subscriptions {key} --older", "meterplex plans put --help"},
+		Load:    loadPlan,
+		Actions: []*console.Action{putting("put-plan", path, "Change the plan", putPlan, planFields()[1:])}}
+}
+
+// loadPlan reads a plan, and the subscriptions that go on with an earlier state of it.
+func loadPlan(v *console.Visit) (console.Doc, error) {
+	plan, err := v.Get(console.API("plans", v.Param("key")), nil)
+	if err != nil {
+		return nil, err
+	}
+	query := console.Limited(olderShown, v.Pick("cursor"))
+	query.Set("snapshot", "older")
+	older, err := v.Try(console.API("plans", v.Param("key"), "subscriptions"), query)
+	return console.Doc{"plan": plan, "older": older}, err
+}
+
+// olderShown bounds the subscriptions on the page of a plan.
+const olderShown = 25
+
+func newPlanPage() *console.Page {
+	const path = console.Prefix + "/new/plan"
+	return &console.Page{Path: path, Title: "New plan", Template: "plan_new.html", Needs: putPlan, CLI: []string{"meterplex plans put --help"},
+		Actions: []*console.Action{defining("define-plan", path, "Define the plan", putPlan, planFields())}}
+}
+
+func planFields() []console.Field {
+	return []console.Field{
+		{Name: "key", Hint: "As subscriptions name it."},
+		{Name: "name"},
+		{Name: "entitlements", Hint: `JSON, as PUT /plans/{key} takes it, e.g. [{"feature":"api_calls","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"}].`},
+	}
+}
+
+func pricePage() *console.Page {
+	const path = cataloguePath + "/prices/{priceKey}"
+	return &console.Page{Path: path, Title: "Price", Template: "price.html", Needs: "GET /api/v1/prices/{priceKey}",
+		CLI:     []string{"meterplex prices show {priceKey}", "meterplex prices put --help"},
+		Load:    loadPrice,
+		Actions: []*console.Action{putting("put-price", path, "Change the price", putPrice, priceFields()[1:])}}
+}
+
+// loadPrice reads a price and its first versions.
+func loadPrice(v *console.Visit) (console.Doc, error) {
+	price, err := v.Get(console.API("prices", v.Param("priceKey")), nil)
+	if err != nil {
+		return nil, err
+	}
+	price["versions"], err = v.Try(console.API("prices", v.Param("priceKey"), "versions"), console.Limited(versionsShown, nil))
+	return price, err
+}
+
+// versionsShown bounds the versions on the page of a price.
+const versionsShown = 100
+
+func newPricePage() *console.Page {
+	const path = console.Prefix + "/new/price"
+	return &console.Page{Path: path, Title: "New price", Template: "price_new.html", Needs: putPrice, CLI: []string{"meterplex prices put --help"},
+		Actions: []*console.Action{defining("define-price", path, "Define the price", putPrice, priceFields())}}
+}
+
+func priceFields() []console.Field {
+	return []console.Field{
+		{Name: "priceKey", Label: "Key", Hint: "As entitlements of plans name it."},
+		{Name: "name"},
+		{Name: "currency", Hint: "ISO 4217, e.g. EUR."},
+		{Name: "model", Options: []string{"per_unit", "flat", "package", "graduated", "volume"}},
+		{Name: "microUnits", Label: "Micro-units"},
+		{Name: "packageSize"},
+		{Name: "tiers", Hint: `JSON, of graduated and volume, e.g. [{"upTo":1000,"microUnits":500},{"upTo":null,"microUnits":300}].`},
+	}
+}
+
+// Operations that define an entry of the catalogue.
+const (
+	putFeature = "PUT /api/v1/features/{lookupKey}"
+	putPlan    = "PUT /api/v1/plans/{key}"
+	putPrice   = "PUT /api/v1/prices/{priceKey}"
+)
+
+// putting is the action that changes an entry of the catalogue. It replaces the entry that the page displays, and no later one.
+func putting(name, path, label, does string, fields []console.Field) *console.Action {
+	return &console.Action{Name: name, Path: path + "/change", Label: label, Does: does, Fields: fields, Matches: true}
+}
+
+// defining is the action that makes an entry of the catalogue. It replaces none.
+func defining(name, path, label, does string, fields []console.Field) *console.Action {
+	return &console.Action{Name: name, Path: path, Label: label, Does: does, Fields: fields, Creates: true,
+		Next: func(_ *console.Visit, f console.Form, _ console.Doc) string {
+			list, _, _ := strings.Cut(strings.TrimPrefix(does, "PUT /api/v1/"), "/")
+			return cataloguePath + console.PathOf(list, f.Get(fields[0].Name))
+		}}
+}

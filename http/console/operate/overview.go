@@ -1,0 +1,113 @@
+// Package operate has the pages of the service as a whole: overview, instances, settings, withheld records and sagas.
+package operate
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/meterplex/meterplex/http/console"
+)
+
+const overviewPath = console.Prefix + "/overview"
+
+func overviewPage() *console.Page {
+	return &console.Page{Path: overviewPath, Title: "Overview", Menu: "Overview", Template: "overview.html", Needs: "GET /api/v1/system/overview",
+		Params: []string{"figure", "consumer"}, CLI: []string{"meterplex system overview", "meterplex system overview --watch"},
+		Load: loadOverview, Live: &console.Live{Template: "overview-now"}}
+}
+
+func loadOverview(v *console.Visit) (console.Doc, error) {
+	now, err := v.Get(console.API("system", "overview"), url.Values{"history": {"true"}})
+	if err != nil {
+		return nil, err
+	}
+	return console.Doc{"now": now, "chart": chartOf(now, v.Query.Get("figure"), v.Query.Get("consumer")), "consumers": consumersIn(now)}, nil
+}
+
+// chart is a figure of the last 15 minutes, one row a second.
+type chart struct {
+	ID, Title, Of string // Of: the installation, or this instance
+	Heads         []string
+	Rows          []chartRow
+}
+
+type chartRow struct {
+	At     string
+	Values []string
+}
+
+// Last are the rows of the last minute, which the script adds to the chart of a page.
+func (c chart) Last() []chartRow { return c.Rows[max(0, len(c.Rows)-60):] }
+
+// chartOf returns the chart of a figure: rates, outbox, or the lag or the freshness of a consumer.
+func chartOf(now console.Doc, figure, consumer string) chart {
+	history := now["history"]
+	instance, installation := console.Member(history, "instance"), console.Member(history, "installation")
+	c, columns := chart{ID: "chart-rates", Title: "Verdicts per second", Of: "this instance"}, []any{}
+	switch figure {
+	case "outbox":
+		c = chart{ID: "chart-outbox", Title: "Outbox", Of: "installation", Heads: []string{"Never published", "Age of the oldest, s"}}
+		columns = []any{console.Member(installation, "unpublished"), console.Member(installation, "oldestSeconds")}
+	case "lag":
+		c = chart{ID: "chart-lag-" + consumer, Title: "Lag of " + consumer, Of: "installation", Heads: []string{"Positions", "Seconds"}}
+		of := ofConsumer(console.Member(installation, "lags"), consumer)
+		columns = []any{console.Member(of, "positions"), console.Member(of, "seconds")}
+	case "freshness":
+		c = chart{ID: "chart-freshness-" + consumer, Title: "Freshness of " + consumer, Of: "this instance", Heads: []string{"p50, s", "p99, s"}}
+		of := ofConsumer(console.Member(instance, "freshness"), consumer)
+		columns = []any{console.Member(of, "p50Seconds"), console.Member(of, "p99Seconds")}
+	default:
+		c.Heads = []string{"Accepted", "Duplicates", "Conflicts", "Rejected"}
+		for _, head := range c.Heads {
+			columns = append(columns, console.Member(instance, strings.ToLower(head)))
+		}
+	}
+	c.fill(console.Text(console.Member(history, "from")), columns)
+	return c
+}
+
+// fill adds a row for each second that a column has.
+func (c *chart) fill(from string, columns []any) {
+	first, err := time.Parse(time.RFC3339Nano, from)
+	if err != nil {
+		return
+	}
+	for i := range len(console.Items(columns[0])) {
+		row := chartRow{At: first.Add(time.Duration(i) * time.Second).UTC().Format(time.RFC3339)}
+		for _, column := range columns {
+			value := ""
+			if values := console.Items(column); i < len(values) {
+				value = console.Text(values[i])
+			}
+			if value == "" { // no sample
+				value = "–"
+			}
+			row.Values = append(row.Values, value)
+		}
+		c.Rows = append(c.Rows, row)
+	}
+}
+
+func ofConsumer(list any, name string) any {
+	for _, c := range console.Items(list) {
+		if console.Text(console.Member(c, "consumer")) == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// consumersIn lists the consumers of an overview.
+func consumersIn(now console.Doc) (names []string) {
+	for _, c := range console.Items(console.Member(now["installation"], "consumers")) {
+		names = append(names, console.Text(console.Member(c, "name")))
+	}
+	for _, c := range console.Items(console.Member(console.Member(now["history"], "instance"), "freshness")) {
+		if name := console.Text(console.Member(c, "consumer")); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
