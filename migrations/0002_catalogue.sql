@@ -124,6 +124,18 @@ CREATE TABLE idempotency_answers (
 );
 CREATE INDEX idempotency_answers_kept ON idempotency_answers (created_at) WHERE body IS NOT NULL;
 
+-- How many rows a function deletes at once.
+-- +goose StatementBegin
+CREATE FUNCTION batch_size(most int) RETURNS int LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = public, pg_temp AS $$
+BEGIN
+  IF most BETWEEN 1 AND 10000 THEN
+    RETURN most;
+  END IF;
+  RAISE EXCEPTION '% rows cannot be deleted at once: delete from 1 to 10000, and call again for the others', coalesce(most::text, 'NULL')
+    USING ERRCODE = 'invalid_parameter_value';
+END $$;
+-- +goose StatementEnd
+
 -- Retention of small tables. The service may not delete or change these rows itself: it calls functions that run as the owner of the tables, and that drop
 -- no row which is younger than a day. This one drops the bodies of at most so many answers that are older than an interval, and returns their number.
 -- +goose StatementBegin
@@ -134,7 +146,7 @@ BEGIN
   WITH old AS (
     SELECT a.tenant_id, a.key FROM idempotency_answers a
      WHERE a.body IS NOT NULL AND a.created_at < now() - greatest(older, interval '1 day')
-     ORDER BY a.created_at LIMIT most FOR UPDATE SKIP LOCKED),
+     ORDER BY a.created_at LIMIT batch_size(most) FOR UPDATE SKIP LOCKED),
   changed AS (UPDATE idempotency_answers a SET body = NULL FROM old WHERE a.tenant_id = old.tenant_id AND a.key = old.key RETURNING 1)
   SELECT count(*) INTO expired FROM changed;
   RETURN expired;

@@ -128,7 +128,7 @@ BEGIN
      WHERE r.state IN ('DONE', 'FAILED') AND r.ended_at < now() - greatest(older, interval '1 day')
        AND NOT (r.kind = 'relay' AND EXISTS (
          SELECT FROM replay_units u JOIN relay_cursors c USING (partition) WHERE u.replay_id = r.id AND c.position < u.upto))
-     ORDER BY r.id LIMIT most FOR UPDATE OF r SKIP LOCKED) old;
+     ORDER BY r.id LIMIT batch_size(most) FOR UPDATE OF r SKIP LOCKED) old;
   DELETE FROM replay_units u WHERE u.replay_id = ANY (expired);
   DELETE FROM replays r WHERE r.id = ANY (expired);
   RETURN cardinality(expired);

@@ -197,7 +197,7 @@ BEGIN
     SELECT r.id FROM projection_rebuilds r JOIN projection_generations g USING (projection, generation)
      WHERE r.state IN ('PROMOTED', 'ROLLED_BACK', 'ABANDONED', 'FAILED') AND r.ended_at < now() - greatest(older, interval '1 day')
        AND g.dropped_at IS NOT NULL AND EXISTS (SELECT FROM rebuild_units u WHERE u.rebuild_id = r.id)
-     ORDER BY r.id LIMIT most) old;
+     ORDER BY r.id LIMIT batch_size(most)) old;
   DELETE FROM rebuild_units u WHERE u.rebuild_id = ANY (expired);
   RETURN cardinality(expired);
 END $$;

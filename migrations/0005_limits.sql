@@ -46,7 +46,7 @@ DECLARE expired bigint;
 BEGIN
   WITH old AS (
     SELECT r.tenant_id, r.feature, r.reservation_id FROM reservations r
-     WHERE r.state <> 'HELD' AND r.ended_at < now() - greatest(older, interval '1 day') ORDER BY r.ended_at LIMIT most),
+     WHERE r.state <> 'HELD' AND r.ended_at < now() - greatest(older, interval '1 day') ORDER BY r.ended_at LIMIT batch_size(most)),
   deleted AS (DELETE FROM reservations r USING old WHERE r.tenant_id = old.tenant_id AND r.feature = old.feature AND r.reservation_id = old.reservation_id RETURNING 1)
   SELECT count(*) INTO expired FROM deleted;
   RETURN expired;

@@ -75,7 +75,7 @@ REVOKE ALL ON FUNCTION
   asking, is_in_stream, payload(event_log_rows), payload(event_log), payload_hash(event_log_rows), payload_hash(event_log), whole_payload,
   recorded_until, recorded_time, recorded_residencies, log_positions, position_of_event, caused_positions, usage_walk, rejected_positions,
   verdict_positions, failed_verdicts, usage_stream, broker_place, live_generation, consumer_standing, failing_positions, server_life, is_server_life,
-  expire_answers, expire_replays, expire_rebuild_units, expire_reservations, dead_letter_slot, count_dead_letters,
+  batch_size, expire_answers, expire_replays, expire_rebuild_units, expire_reservations, dead_letter_slot, count_dead_letters,
   erased_copy, erased_body, erase_events, erase_answers FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
   payload(event_log_rows), payload(event_log), payload_hash(event_log_rows), payload_hash(event_log), whole_payload, recorded_until, recorded_time,

@@ -2,6 +2,7 @@ package store
 
 import (
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,19 @@ func TestOldAnswersAreDroppedAndTheirKeysRemain(t *testing.T) {
 		must.OK(t, pool.QueryRow(t.Context(), sql).Scan(&none))
 		if n := count(t, pool, `SELECT count(*) FROM idempotency_answers WHERE key = $1 AND body IS NOT NULL`, sql); n != 1 {
 			t.Errorf("%s dropped an answer of this day", sql)
+		}
+	}
+}
+
+// A function that deletes does so for at most 10,000 rows at once, even if none is old.
+func TestOldRowsAreDeletedInBoundedBatches(t *testing.T) {
+	_, _, pool, _ := openStore(t)
+	for _, function := range []string{"expire_answers", "expire_replays", "expire_rebuild_units", "expire_reservations"} {
+		for most, want := range map[string]string{"1": "", "10000": "", "0": "0 rows", "-1": "-1 rows", "10001": "10001 rows", "NULL": "NULL rows"} {
+			_, err := pool.Exec(t.Context(), `SELECT `+function+`('90 days', `+most+`)`)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+" cannot be deleted at once: delete from 1 to 10000, and call again for the others")) {
+				t.Errorf("%s of %s rows: %v", function, most, err)
+			}
 		}
 	}
 }
