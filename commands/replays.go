@@ -36,7 +36,7 @@ type Replay struct {
 }
 
 // ReplayUnit is a replay's work in one partition. For a range and a rewind of the
-// relay, the numbers are positions of the log. For a consumer, First is the time, in
+// relay, the numbers are positions of the log. For usage.commands, First is the time, in
 // milliseconds since 1970, from which it reads again (StartOfTopic: all). After its
 // rewind, UpTo and Cursor are the broker's offsets before and after.
 type ReplayUnit struct {
@@ -54,7 +54,6 @@ const StartOfTopic = -1
 type RelayCursor struct {
 	Partition int16
 	Position  int64
-	Needed    int64 // the service's consumers need only records after this position
 }
 
 // ReplayStore runs changes of replays.
@@ -78,8 +77,8 @@ type ReplayTx interface {
 	RelayCursors() ([]RelayCursor, error)
 	// Before returns, for each partition, the last position recorded before a time.
 	Before(at time.Time) ([events.Partitions]int64, error)
-	// RecordedAt returns the time when a position was recorded; ok is false if the log lacks it.
-	RecordedAt(p events.Position) (at time.Time, ok bool, err error)
+	// Recorded reports whether the log has a position.
+	Recorded(p events.Position) (bool, error)
 	StartReplay(r Replay) error
 	// RewindRelay moves cursors back and revokes their leases.
 	RewindRelay(steps []events.ReplayStep) error

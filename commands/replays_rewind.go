@@ -13,7 +13,6 @@ import (
 
 // Targets of a rewind, besides a time (RFC 3339).
 const (
-	RewindToConsumers = "consumers" // for the relay: to the first record that the service's consumers still need
 	RewindToStart     = "start"
 	rewindToPositions = "positions"
 )
@@ -57,15 +56,12 @@ func (in *Rewind) check() (at time.Time, refusal *domain.Error) {
 		in.To = rewindToPositions
 		return at, checkPositions(in.Positions)
 	}
-	if in.To == "" && in.Consumer == "" {
-		in.To = RewindToConsumers
-	}
-	if in.To == RewindToStart || in.To == RewindToConsumers && in.Consumer == "" {
+	if in.To == RewindToStart {
 		return at, nil
 	}
 	at, fault := domain.ParseTime(in.To)
 	if fault != nil {
-		return at, domain.Refuse("to_invalid", "/to", "to is consumers (the relay's only), start, or a time such as 2026-05-01T00:00:00Z; else give positions")
+		return at, domain.Refuse("to_invalid", "/to", "to is start, or a time such as 2026-05-01T00:00:00Z; else give positions")
 	}
 	return at, nil
 }
@@ -123,12 +119,7 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 		return nil, err
 	}
 	to := [events.Partitions]int64{}
-	switch {
-	case in.To == RewindToConsumers:
-		for p := range cursors {
-			to[p] = cursors[p].Needed
-		}
-	case in.To == rewindToPositions:
+	if in.To == rewindToPositions {
 		for p := range cursors {
 			to[p] = cursors[p].Position
 		}
@@ -138,10 +129,8 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 			}
 			to[p.Partition] = p.Number - 1
 		}
-	default: // the start is before all times
-		if to, err = tx.Before(at); err != nil {
-			return nil, err
-		}
+	} else if to, err = tx.Before(at); err != nil { // the start is before all times
+		return nil, err
 	}
 	steps := []events.ReplayStep{}
 	for p, c := range cursors {
@@ -152,44 +141,38 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 	return steps, nil
 }
 
-// rewindConsumer requests a rewind from the consumer's instances. They leave their
-// group, move its offsets, which is impossible while it has members, and rejoin.
+// rewindConsumer lets a consumer read again. One of the log reads on from its checkpoint, whatever its topic holds: nothing has to move.
+// A rewind of the consumer of usage.commands is requested from its instances: they leave their group, move its offsets, which is
+// impossible while it has members, and rejoin.
 func (c *Replays) rewindConsumer(ctx context.Context, req Request, in Rewind, at time.Time) (Replay, error) {
-	r := c.begin(events.ReplayConsumer, in.Reason)
-	r.Consumer, r.Topic, r.Target = in.Consumer, consumedTopic(in.Consumer).Name(), in.To
+	topic, r := consumedTopic(in.Consumer), c.begin(events.ReplayConsumer, in.Reason)
+	r.Consumer, r.Topic, r.Target = in.Consumer, topic.Name(), in.To
+	subject, said := events.ReplayRequested, any(events.Replay{Kind: r.Kind, Consumer: r.Consumer, To: r.Target, Reason: r.Reason})
+	if topic.Outside() {
+		r.Units = in.messageUnits(at)
+	} else {
+		r.State, r.EndedAt = ReplayDone, &r.CreatedAt
+		subject, said = events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer, Steps: []events.ReplayStep{}, Reason: r.Reason}
+	}
 	return Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
-		var err error
-		if r.Units, err = in.consumerUnits(tx, at); err != nil {
-			return r, err
+		for _, p := range in.Positions {
+			if topic.Outside() {
+				return r, domain.Refuse("positions_invalid", "/positions", "the topic of %s has no positions of the log; give a time, or start", in.Consumer)
+			}
+			if ok, err := tx.Recorded(p); err != nil || !ok {
+				return r, OrRefuse(err, "positions_invalid", "/positions", p.String()+" is not in the log")
+			}
 		}
 		if err := tx.StartReplay(r); err != nil {
 			return r, err
 		}
-		said := events.Replay{Kind: r.Kind, Consumer: r.Consumer, To: r.Target, Positions: in.Positions, Reason: r.Reason}
-		_, err = AppendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
+		_, err := AppendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, subject, said)
 		return r, err
 	})
 }
 
-// consumerUnits returns the time from which each partition is read again. A record is
-// published after its event was recorded, so the recording time of a position is
-// before the times of its record and of all records after it.
-func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error) {
-	if in.To == rewindToPositions {
-		if consumedTopic(in.Consumer).Outside() {
-			return nil, domain.Refuse("positions_invalid", "/positions", "the topic of %s has no positions of the log; give a time, or start", in.Consumer)
-		}
-		var units []ReplayUnit
-		for _, p := range in.Positions {
-			recorded, ok, err := tx.RecordedAt(p)
-			if err != nil || !ok {
-				return nil, OrRefuse(err, "positions_invalid", "/positions", p.String()+" is not in the log")
-			}
-			units = append(units, ReplayUnit{Partition: p.Partition, First: recorded.UnixMilli()})
-		}
-		slices.SortFunc(units, func(a, b ReplayUnit) int { return int(a.Partition - b.Partition) })
-		return units, nil
-	}
+// messageUnits returns the time from which each partition of usage.commands is read again.
+func (in *Rewind) messageUnits(at time.Time) []ReplayUnit {
 	first := int64(StartOfTopic)
 	if in.To != RewindToStart {
 		first = max(at.UnixMilli(), 0)
@@ -198,7 +181,7 @@ func (in *Rewind) consumerUnits(tx ReplayTx, at time.Time) ([]ReplayUnit, error)
 	for p := range units {
 		units[p] = ReplayUnit{Partition: int16(p), First: first}
 	}
-	return units, nil
+	return units
 }
 
 // EndRewind records that a consumer was rewound, or that the rewind failed. It does

@@ -6,7 +6,7 @@ import "github.com/google/uuid"
 const (
 	ReplayRange    = "range"    // events of the log are published again for outside readers, with a mark
 	ReplayRelay    = "relay"    // the relay's cursors move back, and the relay fills the topics again
-	ReplayConsumer = "consumer" // a consumer group's offsets move back
+	ReplayConsumer = "consumer" // a consumer reads again
 )
 
 // Replay is the payload of ReplayRequested. The event's own id is the replay's.
@@ -15,9 +15,8 @@ type Replay struct {
 	Topic     string       `json:"topic,omitempty"`     // for a range
 	TenantID  *uuid.UUID   `json:"tenantId,omitempty"`  // limits it to this tenant
 	Stretches []ReplayStep `json:"stretches,omitempty"` // for a range: first and last position of each
-	Consumer  string       `json:"consumer,omitempty"`  // the group to rewind
+	Consumer  string       `json:"consumer,omitempty"`  // the group to rewind: that of usage.commands
 	To        string       `json:"to,omitempty"`        // for a consumer: start, or a time
-	Positions []Position   `json:"positions,omitempty"` // or the new position in each partition
 	Reason    string       `json:"reason"`
 }
 
@@ -29,8 +28,8 @@ type ReplayEnd struct {
 	Failure  string    `json:"failure,omitempty"` // why it ended early
 }
 
-// Rewind is the payload of Rewound: a cursor of the relay, or a consumer group's
-// offsets, moved back. No event is counted twice because of it.
+// Rewind is the payload of Rewound: a cursor of the relay, or the offsets of the consumer of usage.commands, moved
+// back; or a consumer of the log was to read again, for which nothing moves. No event is counted twice because of it.
 type Rewind struct {
 	ReplayID uuid.UUID    `json:"replayId"`
 	Kind     string       `json:"kind"` // relay or consumer
@@ -39,8 +38,8 @@ type Rewind struct {
 	Reason   string       `json:"reason"`
 }
 
-// ReplayStep is a range of a partition: positions of the log, or broker offsets if a
-// consumer was rewound.
+// ReplayStep is a range of a partition: positions of the log, or broker offsets if the
+// consumer of usage.commands was rewound.
 type ReplayStep struct {
 	Partition int16 `json:"partition"`
 	From      int64 `json:"from"`

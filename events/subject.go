@@ -54,9 +54,9 @@ const (
 	RebuildFailed      Subject = 45 // the new generation cannot be folded
 	ProjectionVerified Subject = 46 // the live rows were compared with the log
 
-	ReplayRequested Subject = 50 // a replay of a range, or a rewind of a consumer, was requested
+	ReplayRequested Subject = 50 // a replay of a range, or a rewind of the consumer of usage.commands, was requested
 	ReplayDone      Subject = 51 // the range is published
-	Rewound         Subject = 52 // the relay's cursors or a consumer's offsets moved back
+	Rewound         Subject = 52 // the relay's cursors or a consumer's offsets moved back, or a consumer of the log was asked to read again
 
 	ReservationHeld     Subject = 60 // an amount is held
 	ReservationExtended Subject = 61 // it is held longer
@@ -137,9 +137,9 @@ var registry = [...]SubjectInfo{
 	{RebuildAbandoned, "meterplex.projections.rebuild.abandoned", 1, TopicBilling, "warm", "POST /rebuilds/{id}/abandon or the end of a verify drops a new generation", reflect.TypeFor[RebuildStep]()},
 	{RebuildFailed, "meterplex.projections.rebuild.failed", 1, TopicBilling, "warm", "a rebuild cannot fold an event into its new generation", reflect.TypeFor[RebuildStep]()},
 	{ProjectionVerified, "meterplex.projections.projection.verified", 1, TopicBilling, "cold", "a verify has compared the live rows with the log", reflect.TypeFor[Verified]()},
-	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays requests a replay, or POST /replays/rewind a rewind of a consumer", reflect.TypeFor[Replay]()},
+	{ReplayRequested, "meterplex.replay.range.requested", 1, TopicCommands, "cold", "POST /replays requests a replay, or POST /replays/rewind a rewind of the consumer of usage.commands", reflect.TypeFor[Replay]()},
 	{ReplayDone, "meterplex.replay.range.done", 1, TopicCommands, "warm", "the relay has published a replayed range", reflect.TypeFor[ReplayEnd]()},
-	{Rewound, "meterplex.replay.cursor.rewound", 1, TopicCommands, "cold", "POST /replays/rewind has moved the relay's cursors or a consumer's offsets", reflect.TypeFor[Rewind]()},
+	{Rewound, "meterplex.replay.cursor.rewound", 1, TopicCommands, "cold", "POST /replays/rewind has moved the relay's cursors or a consumer's offsets, or names a consumer of the log", reflect.TypeFor[Rewind]()},
 	{ReservationHeld, "meterplex.entitlements.reservation.held", 1, TopicReservations, "cold", "POST …/reservations holds an amount", reflect.TypeFor[Reservation]()},
 	{ReservationExtended, "meterplex.entitlements.reservation.extended", 1, TopicReservations, "cold", "POST …/reservations/{id}/extend holds it longer", reflect.TypeFor[Reservation]()},
 	{ReservationReleased, "meterplex.entitlements.reservation.released", 1, TopicReservations, "cold", "DELETE …/reservations/{id} ends a reservation without usage", reflect.TypeFor[Reservation]()},

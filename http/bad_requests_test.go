@@ -122,7 +122,7 @@ POST /replays 400 position_invalid {"topic":"usage.raw","reason":"x","from":"§"
 POST /replays 400 time_invalid {"topic":"usage.raw","reason":"x","fromTime":"2026-05-01T00:00:00"}
 POST /replays 404 tenant_not_found {"topic":"usage.raw","reason":"x","fromTime":"2026-05-01T00:00:00Z","tenantId":"{nobody}"}
 GET /replays/{nobody} 404 replay_not_found
-POST /replays/rewind 400 to_invalid {"reason":"x",§} § "to":"end" | "to":"2026-05-01" | "to":"start","positions":["1-1"] |
+POST /replays/rewind 400 to_invalid {"reason":"x",§} § "to":"end" | "to":"consumers" | "to":"2026-05-01" | "to":"start","positions":["1-1"] |
   "consumer":"meterplex-usage-aggregator" | "consumer":"meterplex-usage-aggregator","to":"consumers"
 POST /replays/rewind 400 positions_invalid {"reason":"x","positions":§} § [] | ["1-1","1-2"] | ["1-0"] | ["1-999"],
   "consumer":"meterplex-usage-aggregator" | ["1-1"],"consumer":"meterplex-usage-commands"

@@ -88,8 +88,8 @@ func consoleActions() []consoleAction {
 			"RELEASED"},
 		{"/console/sagas/{sagaId}/retry", "", "despite=dead_letters", 0, "dead_letters"},
 		{"/console/new/replay", "/console/new/replay", "topic=usage.raw&fromTime=2026-01-01T00:00:00Z", events.ReplayRequested, "range"},
-		{"/console/new/rewind", "/console/new/rewind", "consumer=meterplex-usage-aggregator&to=start", events.ReplayRequested,
-			"meterplex-usage-aggregator"},
+		{"/console/new/rewind", "/console/new/rewind", "consumer=meterplex-usage-commands&to=start", events.ReplayRequested,
+			"meterplex-usage-commands"},
 		{"/console/new/tenant", "/console/new/tenant", "name=Acme <b>&class=small", events.TenantCreated, "Acme &lt;b&gt;"},
 	}
 }

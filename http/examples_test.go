@@ -60,7 +60,7 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	f.withhold(f.a, events.TopicUsageRaw, 1, 2)
 	f.want(201, call{"PUT", "/api/v1/plans/starter", bootstrap, nil, `{"name":"Starter","entitlements":[{"feature":"api_calls","limit":50000}]}`})
 	_, spare := f.key("", nil, "audit")
-	replay := f.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"the topic was restored"}`})["id"].(string)
+	replay := f.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"to":"start","reason":"the topic was restored"}`})["id"].(string)
 	saga := f.saga(f.a.id, "2026-05/1")
 	f.ids = map[string]string{}
 	for i, id := range []string{f.a.id, f.a.subscription, f.a.keyID, spare, f.a.letterID, "", replay, f.firstOf(f.a), saga} {

@@ -49,7 +49,7 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.want(201, holding(m.a.key, "held-of-A", 1, 86400))
 	m.want(201, holding(m.b.key, "held-of-B", 1, 86400))
 	m.ids["reservationId"] = "held-of-A"
-	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"for the matrix"}`})["id"].(string)
+	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"to":"start","reason":"for the matrix"}`})["id"].(string)
 	m.adjusted()
 	m.ids["sagaId"] = m.saga(m.a.id, "matrix")
 	m.ids["pushId"], m.ids["resolve pushId"] = m.push(m.a.id, 0, "FAILED"), m.push(m.a.id, 1, "FAILED")
@@ -118,7 +118,7 @@ func (m *isolationFixture) bodies() map[string]any {
 		"POST /dead-letters/bulk": `{"action":"retry","filter":{"ids":["` + m.a.letterID +
 			`"]},"dryRun":true}`,
 		"POST /replays":                                       `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
-		"POST /replays/rewind":                                `{"reason":"for the matrix"}`,
+		"POST /replays/rewind":                                `{"to":"start","reason":"for the matrix"}`,
 		"POST /sagas/{sagaId}/retry":                          `{"reason":"for the matrix","despite":["dead_letters"]}`,
 		"POST /pushes/{pushId}/retry":                         `{"reason":"for the matrix"}`,
 		"POST /pushes/{pushId}/resolve":                       `{"delivered":true,"reason":"for the matrix"}`,

@@ -24,7 +24,8 @@ func (s *service) replayOperations(t *site) {
 	serve(t, operation{method: http.MethodPost, path: path + "/rewind", who: auth.Operator, scopes: admins, id: "rewind", tag: "Replays", status: http.StatusAccepted,
 		summary: "Let the relay, or a consumer, go back",
 		description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that lost its data. " +
-			"With it, that consumer reads its topic again. Never forward. No event is counted twice: checkpoints drop duplicates.",
+			"With it, that consumer reads again: that of usage.commands its topic, " +
+			"the others the log from their checkpoints, for which nothing moves. Never forward, and no event is counted twice.",
 		problems: []int{gone}}, s.rewind)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: admins, id: "listReplays", tag: "Replays", summary: "List replays", description: "Newest first."}, s.listReplays)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: admins, id: "getReplay", tag: "Replays", summary: "Read a replay", description: "The progress of a replay, and its outcome.", problems: []int{gone}}, s.getReplay)
@@ -52,7 +53,7 @@ type replayBody struct {
 // replayPart is a replay in one partition.
 type replayPart struct {
 	Partition int16  `json:"partition"`
-	From      int64  `json:"from" doc:"Of a range its first position; of a rewind where it went back from: a position of the relay's, an offset of a consumer's."`
+	From      int64  `json:"from" doc:"Of a range its first position; of a rewind where it went back from: a position of the relay's, an offset of usage.commands'."`
 	To        int64  `json:"to" doc:"The last position; of a rewind where it went back to."`
 	Done      *int64 `json:"done,omitempty" doc:"Published up to here."`
 }
@@ -64,33 +65,15 @@ const overdue = 30 * time.Second
 // waitsFor returns the role whose instances do the replay. The service does not know
 // which instances have the role; only the elapsed time shows that no instance is running.
 func waitsFor(r *commands.Replay, now time.Time) string {
-	role := ""
 	switch {
-	case r.State != commands.ReplayRunning || r.Kind == events.ReplayRelay:
+	case r.State != commands.ReplayRunning:
 		return ""
 	case r.Kind == events.ReplayRange:
-		role = "relay"
-	default:
-		role = roleOf(r.Consumer)
+		return "an instance with the role relay"
+	case now.Sub(r.CreatedAt) > overdue:
+		return "an instance with the role commands, and none seems to run: start one (serve --roles=commands), which then goes back"
 	}
-	if r.Kind == events.ReplayConsumer && now.Sub(r.CreatedAt) > overdue {
-		return "an instance with the role " + role + ", and none seems to run: start one (serve --roles=" + role + "), which then goes back"
-	}
-	return "an instance with the role " + role
-}
-
-// roleOf returns the role that runs a consumer.
-func roleOf(consumer string) string {
-	switch consumer {
-	case events.GroupValidator:
-		return "validator"
-	case events.GroupAggregator:
-		return "aggregator"
-	case events.GroupDeadLetter, events.GroupRefusals:
-		return "deadletter"
-	default:
-		return "commands"
-	}
+	return "an instance with the role commands"
 }
 
 func replayOf(r *commands.Replay, now time.Time) replayBody {
@@ -195,8 +178,8 @@ func timeMember(pointer, text string) (time.Time, error) {
 type rewindRequest struct {
 	Idempotent
 	Body struct {
-		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-aggregator" doc:"A consumer, e.g. meterplex-usage-aggregator. Without it the relay goes back."`
-		To        string   `json:"to,omitempty" minLength:"1" maxLength:"40" doc:"consumers (the relay's default: to what our consumers still need), start, or a time."`
+		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-commands" doc:"A consumer, e.g. meterplex-usage-commands. Without it the relay goes back."`
+		To        string   `json:"to,omitempty" minLength:"1" maxLength:"40" doc:"start, or a time. Needed without positions."`
 		Positions []string `json:"positions,omitempty" minItems:"1" maxItems:"32" nullable:"false" doc:"Instead of to: the first position that is published or read again, one for a partition."`
 		Reason    string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 	} `nameHint:"Rewind"`

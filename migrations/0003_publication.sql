@@ -86,14 +86,14 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Publishing again, on purpose: ranges of the log for outside readers, the relay's cursors and consumers' offsets moved back.
+-- Publishing and reading again, on purpose: ranges of the log for outside readers, the relay's cursors and the offsets of usage.commands moved back.
 CREATE TABLE replays (
   id         uuid PRIMARY KEY,             -- the id of the event that asked for it
   kind       text NOT NULL CHECK (kind IN ('range', 'relay', 'consumer')),
   topic      smallint NOT NULL DEFAULT 0,  -- of a range, and of a consumer
   tenant_id  uuid,                         -- only this one's events
   consumer   text NOT NULL DEFAULT '',
-  target     text NOT NULL DEFAULT '',     -- where a rewind goes: consumers, start, positions, or a time
+  target     text NOT NULL DEFAULT '',     -- where a rewind goes: start, positions, or a time
   reason     text NOT NULL,
   state      text NOT NULL CHECK (state IN ('RUNNING', 'DONE', 'FAILED')),
   failure    text NOT NULL DEFAULT '',
@@ -102,7 +102,7 @@ CREATE TABLE replays (
 );
 CREATE INDEX replays_running ON replays (kind, id) WHERE state = 'RUNNING';
 
--- A unit of a replay is a log partition. cursor and upto are positions of the log; those of a consumer's rewind are filled in when it has gone back: offsets
+-- A unit of a replay is a log partition. cursor and upto are positions of the log; those of usage.commands' rewind are filled in when it has gone back: offsets
 -- of the pipe, from and to. The lease says who publishes; the fence is compared with every step of the cursor.
 CREATE TABLE replay_units (
   replay_id   uuid     NOT NULL REFERENCES replays,

@@ -145,7 +145,7 @@ func (b *securedBroker) use(what string) error {
 	case "lag":
 		_, err = admin.Lag(ctx, events.GroupValidator)
 	case "rewind":
-		_, err = admin.Rewind(ctx, events.GroupValidator, "usage.raw", map[int16]int64{0: -1})
+		_, err = admin.Rewind(ctx, events.GroupValidator, "usage.raw", -1)
 	case "publish", "publish low rate":
 		pub := newPublisher(b, b.cfg)
 		defer pub.Close()

@@ -20,7 +20,7 @@ const clockMargin = time.Minute
 // Rewind is a watermill.Mover. For a group without members it commits the offsets of the first record
 // published at or after a time, if they are before the committed ones. A partition without a committed
 // offset is skipped: it is read from its start anyway.
-func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
+func (a *Admin) Rewind(ctx context.Context, group, topic string, from int64) ([]events.ReplayStep, error) {
 	group, topic = a.cfg.TopicPrefix+group, a.cfg.TopicPrefix+topic
 	committed, err := a.admin.FetchOffsets(ctx, group)
 	if err == nil {
@@ -29,25 +29,23 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]
 	if err != nil {
 		return nil, fmt.Errorf("read the offsets of %s: %w", group, permission(err, "Describe on the group "+group))
 	}
+	listed, err := a.offsetsAt(ctx, topic, from)
+	if err != nil {
+		return nil, err
+	}
 	var steps []events.ReplayStep
 	offsets := kadm.Offsets{}
-	for at, partitions := range byTime(from) {
-		listed, err := a.offsetsAt(ctx, topic, at)
-		if err != nil {
-			return nil, err
+	for p := range int16(events.Partitions) {
+		old, hasCommitted := committed.Lookup(topic, int32(p))
+		to, listedOK := listed.Lookup(topic, int32(p))
+		if !hasCommitted || !listedOK || old.At < 0 {
+			continue
 		}
-		for _, p := range partitions {
-			old, hasCommitted := committed.Lookup(topic, int32(p))
-			to, listedOK := listed.Lookup(topic, int32(p))
-			if !hasCommitted || !listedOK || old.At < 0 {
-				continue
-			}
-			// Unchanged offsets are committed too: the broker refuses the commit while the group has
-			// members, which would continue at their current offsets.
-			offsets.AddOffset(topic, int32(p), min(old.At, to.Offset), -1)
-			if to.Offset < old.At {
-				steps = append(steps, events.ReplayStep{Partition: p, From: old.At, To: to.Offset})
-			}
+		// Unchanged offsets are committed too: the broker refuses the commit while the group has
+		// members, which would continue at their current offsets.
+		offsets.AddOffset(topic, int32(p), min(old.At, to.Offset), -1)
+		if to.Offset < old.At {
+			steps = append(steps, events.ReplayStep{Partition: p, From: old.At, To: to.Offset})
 		}
 	}
 	if len(offsets) == 0 {
@@ -64,14 +62,6 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from map[int16]
 		return nil, fmt.Errorf("move the offsets of %s: %w", group, permission(err, "Read on the group "+group+" and the topic "+topic))
 	}
 	return steps, nil
-}
-
-func byTime(from map[int16]int64) map[int64][]int16 {
-	groups := map[int64][]int16{}
-	for p, at := range from {
-		groups[at] = append(groups[at], p)
-	}
-	return groups
 }
 
 func (a *Admin) offsetsAt(ctx context.Context, topic string, at int64) (kadm.ListedOffsets, error) {

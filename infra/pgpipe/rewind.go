@@ -23,13 +23,9 @@ const (
 	beforeFirst = "0"
 )
 
-// Rewind is a watermill.Mover. The group goes back to the earliest of the times, since rows hold records
-// of all partitions. It may have members, which continue from there. Rows that every group has passed are
+// Rewind is a watermill.Mover. The group may have members, which continue from there. Rows that every group has passed are
 // kept for KeepRead, which bounds how far a group can go back; older events are in the log.
-func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
-	if len(from) == 0 {
-		return nil, nil
-	}
+func Rewind(ctx context.Context, cfg Config, group, topic string, from int64) ([]events.ReplayStep, error) {
 	tx, err := cfg.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("move %s back: %w", group, err)
@@ -45,8 +41,8 @@ func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16
 		return nil, fmt.Errorf("read the offset of %s: %w", group, err)
 	}
 	newTx := beforeFirst
-	if at := earliest(from); at >= 0 {
-		err = tx.QueryRowContext(ctx, cfg.format(topic, lastBefore), time.UnixMilli(at).Add(-clockMargin)).Scan(&to, &newTx)
+	if from >= 0 {
+		err = tx.QueryRowContext(ctx, cfg.format(topic, lastBefore), time.UnixMilli(from).Add(-clockMargin)).Scan(&to, &newTx)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return nil, fmt.Errorf("look up the offset of a time: %w", err)
 		}
@@ -66,17 +62,4 @@ func Rewind(ctx context.Context, cfg Config, group, topic string, from map[int16
 
 func (c *Config) format(topic, statement string) string {
 	return fmt.Sprintf(statement, c.messagesTable(topic), c.offsetsTable(topic))
-}
-
-func earliest(from map[int16]int64) int64 {
-	first := int64(-1)
-	for _, at := range from {
-		if at < 0 {
-			return -1
-		}
-		if first < 0 || at < first {
-			first = at
-		}
-	}
-	return first
 }

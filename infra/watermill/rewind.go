@@ -18,19 +18,19 @@ import (
 // after a time, in milliseconds since 1970. A negative time means the oldest record.
 type Rewind struct {
 	ID   uuid.UUID
-	From map[int16]int64
+	From int64
 }
 
 // Rewinds provides rewind requests and records their results.
 type Rewinds interface {
-	// Due returns the next rewind of a group, or nil.
-	Due(ctx context.Context, group string) (*Rewind, error)
+	// Due returns the next rewind, or nil.
+	Due(ctx context.Context) (*Rewind, error)
 	// Done ends a rewind with the moved offsets, or with a failure.
-	Done(ctx context.Context, group string, r *Rewind, steps []events.ReplayStep, failure string) error
+	Done(ctx context.Context, r *Rewind, steps []events.ReplayStep, failure string) error
 }
 
 // Mover moves a group's offsets back, never forward. It returns ErrGroupBusy while the group has members.
-type Mover func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error)
+type Mover func(ctx context.Context, group, topic string, from int64) ([]events.ReplayStep, error)
 
 // ErrGroupBusy says that a group has members. Only members can move its offsets.
 var ErrGroupBusy = errors.New("the group has members")
@@ -87,7 +87,7 @@ func (s *Rewindable) Close() error { return errors.Join(s.open.Close(), s.Inner.
 func (s *Rewindable) due(ctx context.Context) *Rewind {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	r, err := s.Rewinds.Due(ctx, s.Group)
+	r, err := s.Rewinds.Due(ctx)
 	if err != nil {
 		return nil // the member continues and asks again later
 	}
@@ -158,7 +158,7 @@ func (s *Rewindable) rewind(ctx context.Context, topic string, r *Rewind) {
 			}
 			continue
 		}
-		if err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {
+		if err := s.Rewinds.Done(ctx, r, steps, failure); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot record a consumer's rewind; will retry", "group", s.Group, "error", err)
 			wait(ctx, moveRetry)
 		}

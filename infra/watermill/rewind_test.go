@@ -23,16 +23,16 @@ type rewindRecorder struct {
 	results [][]events.ReplayStep
 }
 
-func (a *rewindRecorder) Due(context.Context, string) (*watermill.Rewind, error) {
+func (a *rewindRecorder) Due(context.Context) (*watermill.Rewind, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.results) > 0 {
 		return nil, nil
 	}
-	return &watermill.Rewind{ID: a.id, From: map[int16]int64{3: -1}}, nil
+	return &watermill.Rewind{ID: a.id, From: -1}, nil
 }
 
-func (a *rewindRecorder) Done(_ context.Context, _ string, _ *watermill.Rewind, steps []events.ReplayStep, _ string) error {
+func (a *rewindRecorder) Done(_ context.Context, _ *watermill.Rewind, steps []events.ReplayStep, _ string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.results = append(a.results, steps)
@@ -48,9 +48,9 @@ func (a *rewindRecorder) first() [][]events.ReplayStep {
 // lateRecorder records a result after a delay.
 type lateRecorder struct{ *rewindRecorder }
 
-func (l lateRecorder) Done(ctx context.Context, group string, r *watermill.Rewind, steps []events.ReplayStep, failure string) error {
+func (l lateRecorder) Done(ctx context.Context, r *watermill.Rewind, steps []events.ReplayStep, failure string) error {
 	time.Sleep(300 * time.Millisecond)
-	return l.rewindRecorder.Done(ctx, group, r, steps, failure)
+	return l.rewindRecorder.Done(ctx, r, steps, failure)
 }
 
 type silentSubscriber struct{}
@@ -73,7 +73,7 @@ func recordsTheMovedOffsets(t *testing.T) {
 	a := &rewindRecorder{id: uuid.New()}
 	var mu sync.Mutex
 	moved := false
-	move := func(context.Context, string, string, map[int16]int64) ([]events.ReplayStep, error) {
+	move := func(context.Context, string, string, int64) ([]events.ReplayStep, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if moved {

@@ -154,7 +154,7 @@ func workWithKafka(w *deployment, instances map[string]*instance) {
 	w.settle(api, x) // the ledger learns the verdicts of the messages
 	w.drain()
 	var moved struct{ ID, State string }
-	w.ask(w.operator, http.MethodPost, api, "/api/v1/replays/rewind", map[string]any{"consumer": "meterplex-usage-validator", "to": "start", "reason": "e2e"}, &moved, http.StatusAccepted)
+	w.ask(w.operator, http.MethodPost, api, "/api/v1/replays/rewind", map[string]any{"consumer": usageCommandsGroup, "to": "start", "reason": "e2e"}, &moved, http.StatusAccepted)
 	within(w.t, "the consumer is rewound", func(context.Context) (bool, string) {
 		w.ask(w.operator, http.MethodGet, api, "/api/v1/replays/"+moved.ID, nil, &moved, http.StatusOK)
 		return moved.State == "DONE", fmt.Sprintf("%+v", moved)

@@ -156,7 +156,7 @@ func killPoints() (edits []edit) {
 			`if err == nil && did { fault.Die("rebuild: a chunk, after COMMIT") }`},
 		{rebuilt, "\t\tvar state string\n", `if ready { fault.Die("rebuild: ready, before COMMIT") }`},
 		{rebuilt, "\tif err == nil && ready {\n", `if err == nil && ready { fault.Die("rebuild: ready, after COMMIT") }`},
-		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, s.Group, r, steps, failure); err != nil && ctx.Err() == nil {\n",
+		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, r, steps, failure); err != nil && ctx.Err() == nil {\n",
 			`fault.Die("rewind: offsets moved, not recorded")`},
 		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages",
 			`if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},

@@ -248,9 +248,6 @@ func (d *killTest) killConsumer(i *instance, group string) {
 	i.killAt(group+": before COMMIT", 1, nil)
 	i.afterDeath = func() { endMembers(d.w, group) } // after the first death, their sessions end by time
 	i.killAt(group+": between COMMIT and ack", 1, nil)
-	if group == "meterplex-usage-validator" {
-		i.killAt("rewind: offsets moved, not recorded", 1, d.request("/api/v1/replays/rewind", object{"consumer": group, "to": "start"}))
-	}
 }
 
 // killCommands kills the process that executes commands and accepts usage from the topic.
@@ -261,6 +258,7 @@ func (d *killTest) killCommands(failed []deadLetter) {
 	d.commands.afterDeath = func() { endMembers(d.w, "meterplex-command-handler", usageCommandsGroup) }
 	d.commands.killAt("meterplex-command-handler: before COMMIT", 1, d.retry(failed[0]))
 	d.commands.killAt("usage.commands: between COMMIT and ack", 1, message)
+	d.commands.killAt("rewind: offsets moved, not recorded", 1, d.request("/api/v1/replays/rewind", object{"consumer": usageCommandsGroup, "to": "start"}))
 	d.commands.killAt("meterplex-command-handler: between COMMIT and ack", 1, d.retry(failed[1]))
 }
 

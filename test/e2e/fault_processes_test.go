@@ -313,7 +313,7 @@ func (x *torture) resetOffsets(toEnd bool) (why string) {
 func rewindConsumers(x *torture, d drawnFault) string {
 	ctx, cancel := context.WithTimeout(x.t.Context(), time.Minute)
 	defer cancel()
-	consumer := []string{"meterplex-usage-validator", "meterplex-usage-aggregator", "meterplex-dead-letter-handler"}[d.seed%3]
+	consumer := []string{usageCommandsGroup, "meterplex-usage-aggregator"}[d.seed%2]
 	x.load.awaitMore(20)
 	for n, ask := range []object{
 		{"consumer": consumer, "to": "start"},

@@ -165,7 +165,7 @@ func described(w *deployment, at *instance) describedTenant {
 	}
 	ids["keyId"] = post("/tenants/"+x.id+"/api-keys", object{"name": "spare", "scopes": []string{"usage:read"}}, http.StatusCreated)
 	ids["rebuildId"] = post("/projections/usage_aggregates/rebuilds", object{"reason": "to be described"}, http.StatusAccepted)
-	ids["replayId"] = post("/replays/rewind", object{"reason": "to be described"}, http.StatusAccepted)
+	ids["replayId"] = post("/replays/rewind", object{"to": "start", "reason": "to be described"}, http.StatusAccepted)
 	within(w.t, "a dead letter and an event exist", func(ctx context.Context) (bool, string) {
 		var letter, event string
 		err := w.sql.QueryRow(ctx, `SELECT (SELECT id::text FROM dead_letter_events LIMIT 1), (SELECT event_id::text FROM event_log_rows WHERE

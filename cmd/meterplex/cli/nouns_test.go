@@ -53,7 +53,7 @@ func TestRequests(t *testing.T) {
 		{"dead-letters bulk retry --fingerprint f --reason fixed --yes --expected-matched 0", `POST /api/v1/dead-letters/bulk {"action":"retry","dryRun":false,"expectedMatched":0,"filter":{"fingerprint":"f"},"reason":"fixed"}`},
 		{"dead-letters bulk discard --code c --reason test --dry-run", `POST /api/v1/dead-letters/bulk {"action":"discard","dryRun":true,"filter":{"reason":"c"},"reason":"test"}`},
 		{"replay range --topic usage.raw --from 3-4 --to 3-9 --reason r", `POST /api/v1/replays {"from":"3-4","reason":"r","to":"3-9","topic":"usage.raw"}`},
-		{"replay rewind --reason r", `POST /api/v1/replays/rewind {"reason":"r"}`},
+		{"replay rewind --to-start --reason r", `POST /api/v1/replays/rewind {"reason":"r","to":"start"}`},
 		{"replay rewind --to-position 3-4,5-6 --reason r", `POST /api/v1/replays/rewind {"positions":["3-4","5-6"],"reason":"r"}`},
 		{"replay rewind --consumer c --to-start --reason r", `POST /api/v1/replays/rewind {"consumer":"c","reason":"r","to":"start"}`},
 		{"schemas list", `GET /api/v1/schemas?limit=1000 `},

@@ -88,7 +88,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 		g.Go(func() error { return runRouter(ctx, router, sub) })
 		return nil
 	}
-	sub, err := n.subscriber(&c)
+	sub, err := n.pipe.subscriber(&c)
 	if err != nil {
 		return err
 	}

@@ -61,8 +61,7 @@ type Node struct {
 	pipe      *pipe
 	notifier  *relay.Notifier
 	moves     *projections.Moves
-	lags      *consume.Lags // of the consumers of this instance
-	rewinds   *rewinds
+	lags      *consume.Lags             // of the consumers of this instance
 	tail      *newest.Tail              // to the relay; nil without the role
 	recent    *newest.Recent            // to the consumers of this instance; nil without one
 	reading   map[string]*newest.Reader // by consumer
@@ -165,7 +164,6 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.sampleBy(n.log.ID())
 	n.checkConnections(ctx)
 	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue, Admission: edge.AdmissionOf})
-	n.rewinds = &rewinds{store: n.replayStore(), replays: n.replays()}
 	n.metrics.Queue(n.registry, n.log)
 	if n.pipe, err = openPipe(ctx, n.cfg, n.pipeConns(), n.newLife, n.logger); err != nil {
 		return err

@@ -38,7 +38,7 @@ func openPostgresPipe(ctx context.Context, cfg config.Config, conns int, newLife
 		subscriber: func(c *projections.Consumer) (message.Subscriber, error) {
 			return pgpipe.NewSubscriber(pgpipe.SubscriberConfig{Config: pc, Group: c.Name})
 		},
-		rewind: func(ctx context.Context, group, topic string, from map[int16]int64) ([]events.ReplayStep, error) {
+		rewind: func(ctx context.Context, group, topic string, from int64) ([]events.ReplayStep, error) {
 			return pgpipe.Rewind(ctx, pc, group, topic, from)
 		},
 		tops:      func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets log and topics back together

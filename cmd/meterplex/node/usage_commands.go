@@ -41,11 +41,14 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
 		Backlog: n.backlog,
 	}
-	sub, err := n.subscriber(&projections.Consumer{
+	inner, err := n.pipe.subscriber(&projections.Consumer{
 		Name: events.GroupUsageCommands, Topic: events.TopicUsageCommands, MaxPerPartition: usageCommandsPerPartition,
 	})
 	if err != nil {
 		return err
+	}
+	sub := &watermill.Rewindable{
+		Inner: inner, Group: events.GroupUsageCommands, Rewinds: rewinds{n.replayStore(), n.replays()}, Move: n.pipe.rewind, Ticks: n.ticks, Logger: n.logger,
 	}
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled, n.tracedRouter()...)
 	if err != nil {

@@ -39,13 +39,13 @@ func newReplayPage() *console.Page {
 }
 
 func newRewindPage() *console.Page {
-	return &console.Page{Path: newRewindPath, Title: "New rewind", Text: "The relay publishes again, or a consumer reads again, from an earlier position. Checkpoints drop duplicates: no event is counted twice.", Needs: "POST /api/v1/replays/rewind", Params: []string{"key"},
+	return &console.Page{Path: newRewindPath, Title: "New rewind", Text: "The relay publishes again, or the consumer of usage.commands reads again, from an earlier place. No event is counted twice.", Needs: "POST /api/v1/replays/rewind", Params: []string{"key"},
 		CLI: []string{"meterplex replay rewind --help"},
 		Actions: []*console.Action{{Name: "rewind", Path: newRewindPath, Label: "Rewind", Does: "POST /api/v1/replays/rewind",
 			Warn: "Records are published or read again. It never goes forward, and cannot be taken back; no event is counted twice.",
 			Fields: []console.Field{
-				{Name: "consumer", Hint: "E.g. meterplex-usage-aggregator; empty: the relay."},
-				{Name: "to", Hint: "start, an RFC 3339 time, or consumers: to what our consumers still need, the default of the relay."},
+				{Name: "consumer", Hint: "E.g. meterplex-usage-commands; empty: the relay."},
+				{Name: "to", Hint: "start, or an RFC 3339 time."},
 				{Name: "positions", Kind: "area", Hint: "Instead of a target: the first position to publish or read again, one for a partition, separated by spaces."},
 			},
 			Adds: func(_ *console.Visit, f console.Form, body map[string]any) error {

@@ -45,23 +45,9 @@ func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(c
 	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&replayTx{tx}) })
 }
 
-// A consumer that has read all of its topic needs no more records, at any position of
-// its checkpoint.
-const relayCursorsSQL = `SELECT c.partition, c.position, least(c.position, coalesce((
-  SELECT min(k.position) FROM consumer_checkpoints k JOIN unnest($1::text[], $2::int[]) t (consumer, topic) USING (consumer)
-  WHERE k.partition = c.partition AND k.joined AND k.position < h.topic_positions[t.topic]), c.position))
- FROM relay_cursors c JOIN log_heads h USING (partition) ORDER BY c.partition`
-
 // RelayCursors implements commands.ReplayTx: all of them, in their order.
 func (t *replayTx) RelayCursors() ([]commands.RelayCursor, error) {
-	var consumers []string
-	var topics []int
-	for _, info := range events.Topics() {
-		if info.Consumer != "" && !info.Topic.Outside() {
-			consumers, topics = append(consumers, info.Consumer), append(topics, int(info.Topic))
-		}
-	}
-	rows, err := t.tx.Query(t.ctx, relayCursorsSQL, consumers, topics)
+	rows, err := t.tx.Query(t.ctx, `SELECT partition, position FROM relay_cursors ORDER BY partition`)
 	if err != nil {
 		return nil, fmt.Errorf("reading the relay's cursors: %w", err)
 	}
@@ -93,16 +79,13 @@ func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err erro
 	return last, nil
 }
 
-// RecordedAt implements commands.ReplayTx.
-func (t *replayTx) RecordedAt(p events.Position) (at time.Time, ok bool, err error) {
-	err = t.tx.QueryRow(t.ctx, `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, p.Partition, p.Number).Scan(&at)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return at, false, nil
+// Recorded implements commands.ReplayTx.
+func (t *replayTx) Recorded(p events.Position) (is bool, err error) {
+	const sql = `SELECT EXISTS (SELECT FROM event_log_rows WHERE partition = $1 AND position = $2)`
+	if err = t.tx.QueryRow(t.ctx, sql, p.Partition, p.Number).Scan(&is); err != nil {
+		return false, fmt.Errorf("looking up %s: %w", p, err)
 	}
-	if err != nil {
-		return at, false, fmt.Errorf("reading when %s was recorded: %w", p, err)
-	}
-	return at, true, nil
+	return is, nil
 }
 
 // RewindRelay implements commands.ReplayTx.
@@ -172,10 +155,8 @@ const (
 	replaySQL = replayColumns + ` WHERE r.id = $1`
 	// The newest first; ids follow time.
 	replaysSQL = replayColumns + ` WHERE $1::uuid IS NULL OR r.id < $1 ORDER BY r.id DESC LIMIT $2`
-	// The oldest pending rewind of a consumer.
-	dueRewindSQL = `SELECT id FROM replays WHERE state = 'RUNNING' AND kind = 'consumer' AND consumer = $1 ORDER BY id LIMIT 1`
-	// Each instance asks once a second, nearly always in vain, and planning replayColumns takes a millisecond.
-	rewoundConsumersSQL = `SELECT DISTINCT consumer FROM replays WHERE state = 'RUNNING' AND kind = 'consumer'`
+	// The oldest pending rewind. Each instance asks once a second, nearly always in vain, and planning replayColumns takes a millisecond.
+	dueRewindSQL = `SELECT id FROM replays WHERE state = 'RUNNING' AND kind = 'consumer' ORDER BY id LIMIT 1`
 )
 
 func scanReplay(row pgx.CollectableRow) (r commands.Replay, err error) {
@@ -224,20 +205,10 @@ func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]commands.Repl
 	return list, nil
 }
 
-// RewoundConsumers returns the consumers with a pending rewind.
-func (s *Replays) RewoundConsumers(ctx context.Context) ([]string, error) {
-	rows, err := s.Store.pool.Query(ctx, rewoundConsumersSQL)
-	if err != nil {
-		return nil, unavailable(fmt.Errorf("reading replays: %w", err))
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return list, unavailable(err)
-}
-
-// DueRewind returns the oldest pending rewind of a consumer, or nil.
-func (s *Replays) DueRewind(ctx context.Context, consumer string) (*commands.Replay, error) {
+// DueRewind returns the oldest pending rewind of the consumer of usage.commands, or nil.
+func (s *Replays) DueRewind(ctx context.Context) (*commands.Replay, error) {
 	var id uuid.UUID
-	err := s.Store.pool.QueryRow(ctx, dueRewindSQL, consumer).Scan(&id)
+	err := s.Store.pool.QueryRow(ctx, dueRewindSQL).Scan(&id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil

@@ -23,8 +23,8 @@ type rewinding struct {
 	waiting
 }
 
-const rewindHelp = `After Kafka lost its data this is the one command: the relay publishes again from where a consumer of ours
-still needs it, or, with --since, what readers outside should find again: 168h is as long as the topics keep anything.`
+const rewindHelp = `After Kafka lost its data this is the one command, with --since: the relay publishes again what readers outside
+should find. 168h is as long as the topics keep anything.`
 
 // rewindTo sets the place to rewind to.
 func rewindTo(a *app.App, l *app.Call, in map[string]any) error {
@@ -36,7 +36,7 @@ func rewindTo(a *app.App, l *app.Call, in map[string]any) error {
 		in["to"] = to.ToTime
 	case to.Since > 0:
 		in["to"] = a.Now().UTC().Add(-to.Since).Truncate(time.Microsecond).Format(time.RFC3339Nano)
-	case in["positions"] == nil && in["consumer"] != nil:
+	case in["positions"] == nil:
 		return errors.New("give the place to rewind to: --to-start, --to-time, --since or --to-position")
 	}
 	return nil
