@@ -88,7 +88,7 @@ func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
 	return b, nil
 }
 
-// first returns the beginning of all spans. A span whose beginning is in the tail ends where the tail has a gap: the
+// first returns the beginning of all spans. A span whose beginning is in memory ends where that has a gap: the
 // next batch goes on from there.
 func (s *Subscriber) first(ctx context.Context, spans []span) (map[int16][]*events.Envelope, error) {
 	byPartition := make(map[int16][]*events.Envelope, len(spans))
@@ -100,7 +100,10 @@ func (s *Subscriber) first(ctx context.Context, spans []span) (map[int16][]*even
 			sp.to = sp.after
 			continue
 		}
-		taken := s.Tail.Take(sp.partition, sp.fence, sp.after, sp.to, room)
+		var taken []*events.Envelope
+		if s.Recent != nil {
+			taken = s.Recent.Take(sp.partition, sp.fence, sp.after, sp.to, room)
+		}
 		if len(taken) == 0 {
 			rest = append(rest, *sp)
 			continue

@@ -121,7 +121,7 @@ func TestP2_ALeaseCountsFromItsRequest(t *testing.T) {
 	}
 }
 
-// followed is a tail that notes the fences that it follows.
+// followed is a memory that notes the fences that it follows.
 type followed map[int16]int64
 
 func (f followed) Follow(partition int16, fence int64, _ int32, _ int64) { f[partition] = fence }
@@ -139,12 +139,12 @@ func (p *meanwhile) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	return p.Pool.Query(ctx, sql, args...)
 }
 
-// A head that was requested under an earlier lease starts no tail under the next one: another relay may have withheld events behind it.
-func TestP3_AHeadOfAnEarlierLeaseStartsNoTail(t *testing.T) {
+// A head that was requested under an earlier lease starts no reading from memory under the next one: another relay may have withheld events behind it.
+func TestP3_AHeadOfAnEarlierLeaseStartsNoReadingFromMemory(t *testing.T) {
 	s, pool := openSubscriber(t)
 	must.Exec(t, pool, `UPDATE log_heads h SET timeline = s.timeline, started_at = s.started_at FROM server_life() s`)
-	tail := followed{}
-	s.Tail = tail
+	memory := followed{}
+	s.Recent = memory
 	const lost = int16(5)
 	s.Pool = &meanwhile{Pool: s.Pool, run: func() {
 		h := *s.held.by[lost]
@@ -154,17 +154,17 @@ func TestP3_AHeadOfAnEarlierLeaseStartsNoTail(t *testing.T) {
 	}}
 	must.OK(t, s.readEachHead(t.Context()))
 	held := s.held.fences()
-	for p, fence := range tail {
+	for p, fence := range memory {
 		want := held[p]
 		if p == lost {
 			want = 0
 		}
 		if fence != want || p != lost && want == 0 {
-			t.Errorf("the tail of partition %d follows the lease %d, want %d", p, fence, want)
+			t.Errorf("the relay follows partition %d under the lease %d, want %d", p, fence, want)
 		}
 	}
-	if len(tail) != 32 {
-		t.Errorf("%d partitions were read", len(tail))
+	if len(memory) != 32 {
+		t.Errorf("%d partitions were read", len(memory))
 	}
 }
 

@@ -38,11 +38,11 @@ type relayFixture struct {
 	url    string
 	pool   *pgxpool.Pool
 	log    *eventlog.Log
-	tail   *newest.Tail // of the log
+	recent *newest.Recent // of the log
 	cfg    kafka.Config
 	notify *relay.Notifier
 	serial int
-	relays int // made so far; the first one has the tail
+	relays int // made so far; the first one has the memory
 }
 
 // noDuplicates fails if records were published twice. Patient relays must publish once, even on a busy
@@ -57,7 +57,7 @@ func (w *relayFixture) noDuplicates(repeats int) {
 func newRelayFixture(t testing.TB, before ...func(kafka.Config)) *relayFixture {
 	url := localtest.Migrated(t, postgres.Migrate)
 	pool := openPool(t, url)
-	w := &relayFixture{t: t, url: url, pool: pool, tail: newest.NewTail(), notify: relay.NewNotifier(pool, slog.Default())}
+	w := &relayFixture{t: t, url: url, pool: pool, recent: newest.NewRecent(), notify: relay.NewNotifier(pool, slog.Default())}
 	w.cfg = kafka.Config{Brokers: kafkatest.Broker(t).Brokers(), TopicPrefix: kafkatest.TopicPrefix(t), Logger: quiet()}
 	w.log = openLog(t, pool, w.notify.Appended)
 	for _, f := range before {
@@ -112,7 +112,7 @@ func (w *relayFixture) append(pending ...events.Pending) []events.Position {
 		w.t.Fatalf("%d of %d events were appended: %v", len(appended), len(pending), err)
 	}
 	for i := range appended {
-		w.tail.Put([]*events.Envelope{&appended[i]})
+		w.recent.Put([]*events.Envelope{&appended[i]})
 	}
 	w.notify.Appended(nil)
 	places := make([]events.Position, len(appended))
@@ -170,7 +170,7 @@ func (w *relayFixture) relayWith(instance string, cfg kafka.Config) *relay.Relay
 		NewID: newID, Now: time.Now, Wake: w.notify.Wake(), Logger: quiet(), LeaseTTL: time.Second,
 	}
 	if w.relays++; w.relays == 1 {
-		r.Tail = w.tail
+		r.Recent = w.recent.Relay()
 	}
 	return r
 }

@@ -170,18 +170,18 @@ func TestNothingIsPublishedWhileTheHeadsCannotBeRead(t *testing.T) {
 	}
 }
 
-// tailOf has events by partition, and logOf all of them.
+// memoryOf has events by partition, and logOf all of them.
 type (
-	tailOf map[int16][]events.Envelope
-	logOf  struct {
+	memoryOf map[int16][]events.Envelope
+	logOf    struct {
 		Log
 		read []events.Stretch
 	}
 )
 
-func (tailOf) Follow(int16, int64, int32, int64) {}
+func (memoryOf) Follow(int16, int64, int32, int64) {}
 
-func (t tailOf) Take(partition int16, _, _, _ int64, _ int) (list []*events.Envelope) {
+func (t memoryOf) Take(partition int16, _, _, _ int64, _ int) (list []*events.Envelope) {
 	for i := range t[partition] {
 		list = append(list, &t[partition][i])
 	}
@@ -203,9 +203,9 @@ func numbered(partition int16, from, to int64, payload int) (list []events.Envel
 	return list
 }
 
-func TestASpanEndsWhereTheTailEnds(t *testing.T) {
+func TestASpanEndsWhereTheMemoryEnds(t *testing.T) {
 	log := &logOf{}
-	s := newSubscriber((&Relay{Log: log, MaxBytes: 1000, Tail: tailOf{1: numbered(1, 11, 13, 200), 3: numbered(3, 1, 2, 300), 5: numbered(5, 1, 1, 1)}}).withDefaults())
+	s := newSubscriber((&Relay{Log: log, MaxBytes: 1000, Recent: memoryOf{1: numbered(1, 11, 13, 200), 3: numbered(3, 1, 2, 300), 5: numbered(5, 1, 1, 1)}}).withDefaults())
 	spans := []span{{partition: 1, after: 10, to: 13}, {partition: 2, after: 4, to: 9}, {partition: 3, after: 0, to: 8}, {partition: 4, after: 6, to: 7}}
 	first, err := s.first(t.Context(), spans)
 	must.OK(t, err)

@@ -31,7 +31,7 @@ import (
 type Relay struct {
 	Pool      Pool
 	Log       Log
-	Tail      Tail // may be nil
+	Recent    Recent // may be nil
 	Appender  Appender
 	Publisher message.Publisher
 	Instance  string           // unique per process
@@ -113,9 +113,6 @@ func (r *Relay) withDefaults() *Relay {
 	c.MaxInFlight = orDefault(c.MaxInFlight, defaultMaxInFlight)
 	c.CloseGrace = orDefault(c.CloseGrace, defaultCloseGrace)
 	c.Observe = c.Observe.withDefaults()
-	if c.Tail == nil {
-		c.Tail = noTail{}
-	}
 	if c.Jitter == nil {
 		c.Jitter = rand.N[time.Duration]
 	}
@@ -145,21 +142,15 @@ type Log interface {
 	ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error)
 }
 
-// Tail holds committed events of this process, which the relay does not have to read.
-type Tail interface {
+// Recent holds committed events of this process, which the relay does not have to read.
+type Recent interface {
 	// Follow holds the events of a partition behind a head that was read under a lease, if the fence of the lease is
 	// not 0.
 	Follow(partition int16, fence int64, epoch int32, head int64)
-	// Take removes and returns the events of (after, upTo], up to the first that is missing, and up to about room
-	// bytes of payloads.
+	// Take returns the events of (after, upTo], up to the first that is missing, and up to about room
+	// bytes of payloads; none twice.
 	Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope
 }
-
-type noTail struct{}
-
-func (noTail) Follow(int16, int64, int32, int64) {}
-
-func (noTail) Take(int16, int64, int64, int64, int) []*events.Envelope { return nil }
 
 // Appender appends to the log in a transaction that already holds the checkpoints, here the relay's
 // cursor.

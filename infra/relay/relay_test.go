@@ -138,7 +138,7 @@ func TestEventsOfTheRelaysProcessAreNotReadFromTheDatabase(t *testing.T) {
 	r.Log = counted
 	stop := w.start(r)
 	all := tenantsOfAllPartitions()
-	// The relay may find a commit before its events are in the tail. It then reads those of that round.
+	// The relay may find a commit before its events are in memory. It then reads those of that round.
 	w.until("a round is published unread", func() bool {
 		before := counted.read.Load()
 		w.appendUsage(20, all...)

@@ -197,7 +197,9 @@ func (s *Subscriber) readEachHead(ctx context.Context) error {
 		if fence != before[partition] {
 			fence = 0 // the head may have been read before the lease began
 		}
-		s.Tail.Follow(partition, fence, epoch, head)
+		if s.Recent != nil {
+			s.Recent.Follow(partition, fence, epoch, head)
+		}
 	}
 	return rows.Err()
 }

@@ -135,7 +135,7 @@ func (w *Database) remember(positions []events.Position) {
 		list, err := w.EventLog.Read(context.Background(), partition, s.first-1, s.last, 1000)
 		w.Must(err)
 		list = slices.DeleteFunc(list, func(e events.Envelope) bool { return e.Position.Number%7 == 0 })
-		newest.Events{Recent: w.recent}.Put(Separate(list))
+		w.recent.Put(Separate(list))
 	}
 }
 
@@ -205,7 +205,7 @@ func (w *Database) Runner(c projections.Consumer) (*consume.Runner, *Tally) {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
 	writeTotalsOften(&c)
-	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Observe: w.Payloads.Observer(seen), Newest: newest.Events{Recent: w.recent}}
+	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Observe: w.Payloads.Observer(seen), Newest: w.recent}
 	if c.Topic == 0 && len(c.Subjects) > 0 {
 		r.Recent, w.reading = w.recent.Reader(0, c.Subjects), true
 	}

@@ -57,14 +57,14 @@ func NewInlineAt(w *Database, pool *pgxpool.Pool) *Inline {
 
 // Tell makes a consumer one of this process: it has the events that the process commits in memory.
 func (l *Inline) Tell(r *consume.Runner) {
-	r.Newest = newest.Events{Recent: l.recent}
+	r.Newest = l.recent
 	if reader, reads := l.readers[r.Consumer.Topic]; reads {
 		r.Recent = reader
 	}
 }
 
 // Committed makes events those of this process.
-func (l *Inline) Committed(list []*events.Envelope) { newest.Events{Recent: l.recent}.Put(list) }
+func (l *Inline) Committed(list []*events.Envelope) { l.recent.Put(list) }
 
 // Ready brings the validator of this process to the end of a partition, by the pipe.
 func (l *Inline) Ready(partition int16) {

@@ -37,18 +37,19 @@ func (s *sim) startNode(i int) {
 	for _, c := range []projections.Consumer{validate.Consumer(p.newID, new(validate.Histories)), aggregatorOfPoison(p.newID)} {
 		s.newConsumer(p, c, l, m).start()
 	}
-	s.relayOn(p, l, m.tail)
+	s.relayOn(p, l, m.relay)
 }
 
 // memory holds the newest events of a process, for its relay and its consumers.
 type memory struct {
-	tail    *newest.Tail
 	recent  *newest.Recent
+	relay   *newest.Reader
 	readers map[events.Topic]*newest.Reader
 }
 
 func newMemory() *memory {
-	m := &memory{newest.NewTail(), newest.NewRecent(), map[events.Topic]*newest.Reader{}}
+	recent := newest.NewRecent()
+	m := &memory{recent, recent.Relay(), map[events.Topic]*newest.Reader{}}
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		m.readers[topic] = m.recent.Reader(topic, nil)
 	}
@@ -70,7 +71,7 @@ func (s *sim) newConsumer(p *proc, c projections.Consumer, l *eventlog.Log, m *m
 		Appended: func([]int16, bool) {},
 	}}
 	if m != nil {
-		of.runner.Recent, of.runner.Newest = simReader{m.readers[c.Topic], s}, newest.Events{Tail: m.tail, Recent: m.recent}
+		of.runner.Recent, of.runner.Newest = simReader{m.readers[c.Topic], s}, m.recent
 	}
 	return of
 }

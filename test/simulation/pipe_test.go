@@ -252,7 +252,7 @@ func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, newMemory()) }
 func (s *sim) logWith(p *proc, m *memory) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p, m), Tail: m.tail, Recent: m.recent, Written: checkPayloads, Histories: new(validate.Histories),
+		Inline: s.inlineOf(p, m), Recent: m.recent, Written: checkPayloads, Histories: new(validate.Histories),
 	})
 }
 
@@ -288,28 +288,28 @@ func never() bool { return false }
 func (s *sim) startRelay(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startRelay(name) }
-	s.relayOn(p, s.logOf(p), newest.NewTail())
+	s.relayOn(p, s.logOf(p), newest.NewRecent().Relay())
 }
 
-// simTail counts the batches that a relay takes from the tail of its process.
-type simTail struct {
+// simRelayed counts the batches that a relay takes from the memory of its process.
+type simRelayed struct {
 	s *sim
-	*newest.Tail
+	*newest.Reader
 }
 
-func (t simTail) Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope {
-	taken := t.Tail.Take(partition, fence, after, upTo, room)
+func (t simRelayed) Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope {
+	taken := t.Reader.Take(partition, fence, after, upTo, room)
 	if len(taken) > 0 {
-		t.s.count("taken from the tail")
+		t.s.count("taken from memory")
 	}
 	return taken
 }
 
 // relayOn runs a relay in a process.
-func (s *sim) relayOn(p *proc, l *eventlog.Log, tail *newest.Tail) {
+func (s *sim) relayOn(p *proc, l *eventlog.Log, recent *newest.Reader) {
 	looked := 0
 	steps := (&relay.Relay{
-		Pool: simPool{p}, Log: l, Tail: simTail{s, tail}, Appender: l, Publisher: simPublisher{p, &looked}, Instance: fmt.Sprint(p.name, "/", p.life),
+		Pool: simPool{p}, Log: l, Recent: simRelayed{s, recent}, Appender: l, Publisher: simPublisher{p, &looked}, Instance: fmt.Sprint(p.name, "/", p.life),
 		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
 	}).Steps()
 	var leased time.Time

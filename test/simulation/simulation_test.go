@@ -181,7 +181,7 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 		"shuffled", "published again", "unique violation", "head left to others", "validated inline", "checkpoint left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
 		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
 		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "ghost published",
-		"told to the validator", "told to the aggregator", "read from memory", "partition moved", "taken from the tail",
+		"told to the validator", "told to the aggregator", "read from memory", "partition moved", "taken from memory",
 		"consume granted", "hold granted", "commit granted", "extend granted", "release granted", "enforced granted", "consume refused: quota_exceeded", "hold refused: quota_exceeded",
 		"enforced refused: quota_exceeded", "commit refused: reservation_ended", "commit refused: amount_exceeds_hold", "reservations committed", "reservations released", "reservations expired",
 		"due reservations read by a request",

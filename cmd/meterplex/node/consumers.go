@@ -39,18 +39,17 @@ func (n *Node) consumers() []projections.Consumer {
 	return all
 }
 
-// recentFor returns the memory of the newest events for the consumers of this instance, nil without one, and their readers by name.
-func (n *Node) recentFor() (recent *newest.Recent, reading map[string]*newest.Reader) {
-	for _, c := range n.consumers() {
-		if !n.has(c.Role) || c.Topic == 0 && !c.Hot {
-			continue
-		}
-		if recent == nil {
-			recent, reading = newest.NewRecent(), map[string]*newest.Reader{}
-		}
-		reading[c.Name] = recent.Reader(c.Topic, c.Subjects)
+// remember makes the memory of the newest events, with its readers: the relay and the consumers of this instance.
+func (n *Node) remember() {
+	n.recent, n.reading = newest.NewRecent(), map[string]*newest.Reader{}
+	if n.has("relay") {
+		n.relaying = n.recent.Relay()
 	}
-	return recent, reading
+	for _, c := range n.consumers() {
+		if n.has(c.Role) && (c.Topic != 0 || c.Hot) {
+			n.reading[c.Name] = n.recent.Reader(c.Topic, c.Subjects)
+		}
+	}
 }
 
 // startConsumer runs a consumer on its own router, so that a blocked consumer does
@@ -62,14 +61,11 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
-		Share: n.cfg.RebuildShare, Lags: n.lags,
+		Share: n.cfg.RebuildShare, Lags: n.lags, Newest: n.recent,
 	}
 	reader, remembers := n.reading[c.Name]
 	if remembers {
 		r.Recent = reader
-	}
-	if n.tail != nil || n.recent != nil {
-		r.Newest = newest.Events{Tail: n.tail, Recent: n.recent}
 	}
 	n.traceConsumer(r)
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled)

@@ -62,8 +62,8 @@ type Node struct {
 	notifier  *relay.Notifier
 	moves     *projections.Moves
 	lags      *consume.Lags             // of the consumers of this instance
-	tail      *newest.Tail              // to the relay; nil without the role
-	recent    *newest.Recent            // to the consumers of this instance; nil without one
+	recent    *newest.Recent            // for the relay and the consumers of this instance
+	relaying  *newest.Reader            // the relay's
 	reading   map[string]*newest.Reader // by consumer
 	histories *validate.Histories
 	registry  *prom.Registry
@@ -98,10 +98,7 @@ func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Lo
 	if cfg.StripeKey != "" {
 		n.stripe = stripe.New(cfg.StripeKey, cfg.StripeURL, logger)
 	}
-	if n.has("relay") {
-		n.tail = newest.NewTail()
-	}
-	n.recent, n.reading = n.recentFor()
+	n.remember()
 	for _, warning := range cfg.TLSWarnings(time.Now()) {
 		logger.Warn("a file of a certificate or key is at fault", "because", warning)
 	}
@@ -149,12 +146,9 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnRaised: n.raised, Carrying: n.carrying, Tail: n.tail, Recent: n.recent, Histories: n.histories,
+		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnHanded: n.notifier.Handed, OnRaised: n.raised, Carrying: n.carrying, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
-	if n.recent != nil {
-		logConfig.OnHanded = n.notifier.Handed
-	}
 	if reader, runs := n.reading[events.GroupValidator]; runs {
 		logConfig.Inline = consume.NewInline(validate.Consumer(newID, n.histories), reader, n.moves, n.metrics, n.logger)
 	}

@@ -11,8 +11,8 @@ import (
 // handOver offers the events of a committed group to the relay and the consumers of this process, and
 // reports whether the consumers of topics are told of all. They are told of no member that was found in the log: its row is gone.
 func (g *group) handOver() (all bool) {
-	tail, recent := g.log.cfg.Tail, g.log.cfg.Recent
-	if !tail.Followed() && !recent.HasReaders() {
+	recent := g.log.cfg.Recent
+	if !recent.HasReaders() {
 		return false
 	}
 	told := 0
@@ -20,7 +20,6 @@ func (g *group) handOver() (all bool) {
 		r := &g.rows[i]
 		at := events.Place{Position: r.Position, Previous: r.Previous, Epoch: r.Epoch, Log: g.log.id, EventID: r.EventID}
 		event := func() *events.Envelope { return g.event(r) }
-		tail.Offer(at, event)
 		if recent.Offer(at, r.Topic, r.Subject, event) || g.folded(r) {
 			told++
 		}

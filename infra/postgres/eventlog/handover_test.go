@@ -23,26 +23,27 @@ const fence = 7 // of the lease of a relay
 // The events that consumers of this process and the relay get from memory are those that the log has, in its order, once each, and stay so
 // when the submitter uses its memory again.
 func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
-	recent, tail := newest.NewRecent(), newest.NewTail()
+	recent := newest.NewRecent()
+	relay := recent.Relay()
 	var all []events.Subject
 	for _, s := range events.Subjects() {
 		all = append(all, s.Subject)
 	}
 	reader := recent.Reader(0, all)
 	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *Config) {
-		c.Tail, c.Recent, c.Written = tail, recent, nil // payloads that no schema allows are held, too
+		c.Recent, c.Written = recent, nil // payloads that no schema allows are held, too
 	})
 	tenant := uuid.Must(uuid.NewV7())
-	p, head := follow(t, l, tail, tenant)
+	p, head := follow(t, l, relay, tenant)
 	added := payloadsOf(tenant)
 	for _, s := range events.Subjects() {
 		if s.Topic != 0 {
 			added = append(added, events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: s.Subject, TenantID: tenant, DedupeKey: fmt.Sprint("s/", s.Subject),
-				Residency: "eu-tail-1", OccurredAt: added[0].OccurredAt, Payload: []byte(`{"a": 1}`)})
+				Residency: "eu-made-1", OccurredAt: added[0].OccurredAt, Payload: []byte(`{"a": 1}`)})
 		}
 	}
 	appended := appendBoth(t, l, pool, tenant, added)
-	newest.Events{Tail: tail, Recent: recent}.Put(pointers(appended))
+	recent.Put(pointers(appended))
 	stored, err := l.Read(t.Context(), p, head, 1<<40, 10_000)
 	if err != nil || len(stored) < 10+len(added) {
 		t.Fatalf("the log has %d events, want at least %d: %v", len(stored), 10+len(added), err)
@@ -50,10 +51,10 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 	end := appended[len(appended)-1]
 	remembered, _ := reader.Stretch(nil, events.Stretch{Partition: p, After: head, UpTo: end.Position.Number}, end.Epoch, 10_000)
 	var taken []events.Envelope
-	for _, e := range tail.Take(p, fence, head, 1<<40, 1<<40) {
+	for _, e := range relay.Take(p, fence, head, 1<<40, 1<<40) {
 		taken = append(taken, *e)
 	}
-	for name, got := range map[string][]events.Envelope{"remembered": remembered, "in the tail": taken} {
+	for name, got := range map[string][]events.Envelope{"remembered": remembered, "taken by the relay": taken} {
 		if len(got) != len(stored) {
 			t.Fatalf("%d events are %s, %d in the log", len(got), name, len(stored))
 		}
@@ -70,12 +71,12 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 }
 
 // follow follows the partition of a tenant from the head of the log on, and returns the head.
-func follow(t *testing.T, l *Log, tail *newest.Tail, tenant uuid.UUID) (partition int16, head int64) {
+func follow(t *testing.T, l *Log, relay *newest.Reader, tenant uuid.UUID) (partition int16, head int64) {
 	t.Helper()
 	var epoch int32
 	partition = events.PartitionOf(tenant)
 	must.OK(t, l.aside.QueryRow(t.Context(), `SELECT position, epoch FROM log_heads WHERE partition = $1`, partition).Scan(&head, &epoch))
-	tail.Follow(partition, fence, epoch, head)
+	relay.Follow(partition, fence, epoch, head)
 	return partition, head
 }
 
@@ -105,12 +106,13 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 
 func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	c, proxied := localtest.NewCutter(t, localtest.Migrated(t, postgres.Migrate))
-	tail, recent := newest.NewTail(), newest.NewRecent()
+	recent := newest.NewRecent()
+	relay := recent.Relay()
 	reader := recent.Reader(0, []events.Subject{events.UsageRecorded})
-	l, pool := openLogAt(t, proxied, func(c *Config) { c.Tail, c.Recent = tail, recent })
+	l, pool := openLogAt(t, proxied, func(c *Config) { c.Recent = recent })
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usageEvent(tenant, "warm", 1)) // origins and statements are known
-	p, head := follow(t, l, tail, tenant)
+	p, head := follow(t, l, relay, tenant)
 	c.Answer.Store(1)
 	before := c.Reached.Load()
 	if places := submit(t, l, tenant, usageEvent(tenant, "a", 1)); places[0].Status != commands.Appended || places[0].Position.Number != head+1 {
@@ -120,11 +122,11 @@ func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 		t.Fatal("no COMMIT was cut")
 	}
 	submit(t, l, tenant, usageEvent(tenant, "b", 1))
-	if got := tail.Take(p, fence, head, head+1, 1<<20); len(got) != 0 {
-		t.Errorf("the tail has %d events of a COMMIT without an answer", len(got))
+	if got := relay.Take(p, fence, head, head+1, 1<<20); len(got) != 0 {
+		t.Errorf("the relay takes %d events of a COMMIT without an answer", len(got))
 	}
-	if got := tail.Take(p, fence, head+1, head+2, 1<<20); len(got) != 1 {
-		t.Errorf("the tail has %d events of the next COMMIT", len(got))
+	if got := relay.Take(p, fence, head+1, head+2, 1<<20); len(got) != 1 {
+		t.Errorf("the relay takes %d events of the next COMMIT", len(got))
 	}
 	var epoch int32
 	must.OK(t, pool.QueryRow(t.Context(), `SELECT epoch FROM log_heads WHERE partition = $1`, p).Scan(&epoch))

@@ -44,9 +44,7 @@ type Config struct {
 	Carrying postgres.Queryer
 	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
-	// Tail, if set, holds the events of committed submissions for the relay of this process.
-	Tail *newest.Tail
-	// Recent, if set, holds the events of committed submissions for the consumers of this process.
+	// Recent, if set, holds the events of committed submissions for the consumers and the relay of this process.
 	Recent *newest.Recent
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline

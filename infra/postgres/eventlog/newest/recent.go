@@ -1,3 +1,5 @@
+// Package newest holds the newest committed events of a process in memory, for its consumers and its relay. It is a cache that may
+// miss any event; the log in the database has all of them.
 package newest
 
 import (
@@ -7,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Recent holds the newest committed events of this process for its consumers, which then do not read them from the
+// Recent holds the newest committed events of this process for its consumers and its relay, which then do not read them from the
 // database. It is a cache that may miss any event, and a missing one is noticed: positions are dense, and each event names the one before it
 // on its topic. Then the stretch is read from the database. A nil Recent holds no events.
 type Recent struct {
@@ -32,27 +34,32 @@ type recentPart struct {
 // end is the position of the last entry.
 func (p *recentPart) end() int64 { return p.first + int64(len(p.queue)) - 1 }
 
-// Reader is a consumer that reads a Recent: of a topic, or of some subjects of the log.
+// Reader is a reader of a Recent: a consumer of a topic or of some subjects of the log, or the relay, which reads all events of
+// the partitions that it leases.
 type Reader struct {
 	of    *Recent
-	topic events.Topic // 0: a consumer of the log
-	wants []events.Subject
+	topic events.Topic // of a consumer of a topic
+	relay bool
+	wants []events.Subject // of a consumer of the log
 	at    [events.Partitions]recentPlace
 	ready chan struct{}
 }
 
 // recentPlace is how far a reader has come in a partition.
 type recentPlace struct {
-	after int64 // the position that the consumer has reached: no earlier event is needed
-	// A consumer of a topic is told of events only while it follows the partition.
+	after int64 // the position that the reader has reached: no earlier event is needed
+	// A consumer of a topic, and the relay, get events only while they follow the partition.
 	follows bool
 	upTo    int64 // the events of its topic up to here are held without a gap
 	newest  int64 // its newest event
+	fence   int64 // of the relay's lease
 }
 
 const (
-	// maxRecent bounds the memory of a Recent.
+	// maxRecent bounds the memory of a Recent: 0.7 s of the events that two cores can record.
 	maxRecent = 24 << 20
+	// heldEvent is the memory of an event without its payload.
+	heldEvent = 500
 	// recentEntry is the memory of an entry, also of one without an event.
 	recentEntry = 8
 	// maxRecentGap is by how many positions an event may be ahead of the last one: those between come later, if their
@@ -70,11 +77,29 @@ func (r *Recent) Reader(topic events.Topic, wants []events.Subject) *Reader {
 	return reader
 }
 
+// Relay adds the relay of this process as a reader.
+func (r *Recent) Relay() *Reader {
+	reader := &Reader{of: r, relay: true}
+	r.readers = append(r.readers, reader)
+	return reader
+}
+
 // Filled hints that half of the memory is used: a reader that waits should read now.
 func (r *Recent) Filled() <-chan struct{} { return r.filled }
 
 // HasReaders reports whether there is a reader: without one, events use no memory.
 func (r *Recent) HasReaders() bool { return r != nil && len(r.readers) > 0 }
+
+// Put offers committed events, and returns of how many a consumer of their topic is told. Each has memory of its own: a part of a
+// larger list would keep all of it.
+func (r *Recent) Put(list []*events.Envelope) (told int) {
+	for _, e := range list {
+		if r.Offer(e.Place(), e.Subject.Topic(), e.Subject, func() *events.Envelope { return e }) {
+			told++
+		}
+	}
+	return told
+}
 
 // Offer holds a committed event, if a reader wants it; its position, in any case. The event is made only if it is
 // held, before Offer returns. Events may be offered in another order than that of the log. It reports whether a consumer of the event's topic is told
@@ -130,16 +155,19 @@ func (r *Recent) begin(partition int16, epoch int32) {
 	}
 }
 
-// needs reports whether the consumer of a reader has to read an event.
+// needs reports whether a reader has to read an event.
 func (r *Reader) needs(p events.Position, topic events.Topic, subject events.Subject) bool {
-	if r.topic == 0 {
+	if r.ofLog() {
 		return slices.Contains(r.wants, subject)
 	}
 	at := &r.at[p.Partition]
-	return r.topic == topic && at.follows && p.Number > at.after
+	return (r.relay || r.topic == topic) && at.follows && p.Number > at.after
 }
 
-func (l *recentPlace) leave() { l.follows, l.upTo, l.newest = false, 0, 0 }
+// ofLog reports whether the reader is a consumer of the log.
+func (r *Reader) ofLog() bool { return r.topic == 0 && !r.relay }
+
+func (l *recentPlace) leave() { l.follows, l.upTo, l.newest, l.fence = false, 0, 0, 0 }
 
 // tell notes a new event of the reader's topic, and reports whether it follows those that the consumer has reached or is told of.
 func (r *Reader) tell(p *recentPart, at events.Place) bool {
@@ -233,6 +261,52 @@ func (r *Reader) Follows(partitions []int16) (followed []int16) {
 		}
 	}
 	return followed
+}
+
+// memoryOf is the memory of an event, in bytes.
+func memoryOf(e *events.Envelope) int { return heldEvent + len(e.Payload) }
+
+// Follow lets the relay take the events of a partition from now on, if the fence of its lease is not 0. Head and epoch were read under
+// that lease. Under another lease than before it takes none up to the head: the relay that had the lease meanwhile may have withheld it.
+func (r *Reader) Follow(partition int16, fence int64, epoch int32, head int64) {
+	of := r.of
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	p, l := &of.parts[partition], &r.at[partition]
+	if l.fence == fence || fence != 0 && epoch < p.epoch {
+		return
+	}
+	if fence != 0 && epoch > p.epoch {
+		of.begin(partition, epoch)
+	}
+	*l = recentPlace{after: head, follows: fence != 0, fence: fence}
+	of.tidy(partition)
+}
+
+// Take returns the events of the stretch (after, upTo] for the relay under a lease, up to the first that is missing, and up to
+// about room bytes of payloads. If it returns none, the caller reads the stretch from the database. It returns no event of a position twice, nor
+// one behind which it was asked, so that an event that is read again comes with its marks (see readColumns).
+func (r *Reader) Take(partition int16, fence, after, upTo int64, room int) (taken []*events.Envelope) {
+	of := r.of
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	p, l := &of.parts[partition], &r.at[partition]
+	if l.fence != fence {
+		return nil
+	}
+	for n := after + 1; after >= l.after && n >= p.first && n <= min(upTo, p.end()) && room > 0; n++ {
+		e := p.queue[n-p.first]
+		if e == nil || e == &of.passed {
+			break
+		}
+		taken, room = append(taken, e), room-len(e.Payload)
+	}
+	if len(taken) > 0 {
+		upTo = after + int64(len(taken))
+	}
+	l.after = max(l.after, upTo)
+	of.tidy(partition)
+	return taken
 }
 
 // grow counts the memory of a partition.
@@ -343,7 +417,7 @@ func (r *Recent) tidy(partition int16) {
 	p := &r.parts[partition]
 	least := p.end()
 	for _, reader := range r.readers {
-		if l := &reader.at[partition]; reader.topic == 0 || l.follows && l.newest > l.after {
+		if l := &reader.at[partition]; reader.ofLog() || l.follows && (reader.relay || l.newest > l.after) {
 			least = min(least, l.after)
 		}
 	}

@@ -24,7 +24,7 @@ func (x recentTest) put(subject events.Subject, numbers ...int64) {
 	for _, n := range numbers {
 		e := eventAt(n, epochOf7, 100)
 		e.Subject = subject
-		Events{Recent: x.Recent}.Put(held(e))
+		x.Put(held(e))
 	}
 }
 
@@ -43,22 +43,7 @@ func (x recentTest) reads(r *Reader, after, upTo int64, limit int, want []int64)
 	if !slices.Equal(got, want) {
 		x.Errorf("the stretch (%d, %d] has %d in memory, want %d", after, upTo, got, want)
 	}
-	bytes := 0
-	for i := range x.parts {
-		sum := 0
-		for _, e := range x.parts[i].queue {
-			sum += recentEntry
-			if e != nil && e != &x.passed {
-				sum += memoryOf(e)
-			}
-		}
-		if bytes += sum; sum != x.parts[i].bytes {
-			x.Errorf("%d bytes are counted in partition %d, %d are held", x.parts[i].bytes, i, sum)
-		}
-	}
-	if bytes != x.Recent.bytes {
-		x.Errorf("%d bytes are counted, %d are held", x.Recent.bytes, bytes)
-	}
+	x.counts(x)
 }
 
 func TestAReaderGetsTheEventsOfItsSubjects(t *testing.T) {
@@ -103,7 +88,7 @@ func TestP4_EventsOfAnEarlierEpochAreNotRead(t *testing.T) {
 	if list, ok := x.verdicts.Stretch(nil, stretch, epochOf7+1, 10); ok || list != nil {
 		t.Errorf("the next epoch reads %d events of the last one", len(list))
 	}
-	Events{Recent: x.Recent}.Put(later)
+	x.Put(later)
 	x.put(events.UsageValidated, 1, 2)
 	if list, ok := x.verdicts.Stretch(nil, stretch, epochOf7+1, 10); ok || list != nil {
 		t.Errorf("the next epoch reads %d events of the last one", len(list))
@@ -124,7 +109,7 @@ func TestARecentIsBounded(t *testing.T) {
 		if n%3 == 0 {
 			e.Position.Partition++ // with a gap of two after each
 		}
-		Events{Recent: x.Recent}.Put(held(e))
+		x.Put(held(e))
 		if x.Recent.bytes > maxRecent {
 			t.Fatalf("%d bytes after event %d, want at most %d", x.Recent.bytes, n, maxRecent)
 		}
@@ -155,7 +140,7 @@ func (x *topicTest) offer(n int64, want bool) {
 	x.Helper()
 	e := eventAt(n, x.epoch, 100)
 	e.Subject, e.Previous = events.UsageRecorded, max(n-2, 0)
-	if got := (Events{Recent: x.Recent}).Put(held(e)) == 1; got != want {
+	if got := x.Put(held(e)) == 1; got != want {
 		x.Errorf("told of the event at %d: %t, want %t", n, got, want)
 	}
 }
@@ -231,7 +216,7 @@ func TestP2_OtherTopicsMakeNoGap(t *testing.T) {
 	e := eventAt(4, epochOf7, 100)
 	e.Subject = events.UsageValidated
 	x.offer(3, true)
-	if (Events{Recent: x.Recent}).Put(held(e)) != 0 {
+	if x.Put(held(e)) != 0 {
 		t.Error("a consumer is told of an event of another topic")
 	}
 	x.offer(5, true)
