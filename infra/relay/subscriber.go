@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,14 +22,10 @@ type Subscriber struct {
 	held   *holdings
 	freed  chan struct{} // a batch ended
 	took   atomic.Int64  // duration of the last batch, in nanoseconds
-	wait   sync.WaitGroup
+	open   watermill.Subscriptions
 
 	begun                    retries.Start
 	faultLog, failureRecords everySecond // rate limits
-
-	mu     sync.Mutex
-	cancel []context.CancelFunc
-	closed bool
 }
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -40,36 +35,14 @@ func newSubscriber(r *Relay) *Subscriber {
 	return &Subscriber{Relay: r, leases: l, held: l.held, freed: make(chan struct{}, 1), begun: retries.Begin()}
 }
 
-// Subscribe starts a stream of batches. The topic is ignored. A second stream would only share the
+// Subscribe starts a stream of batches. The topic only names it. A second stream would only share the
 // batches of the first.
-func (s *Subscriber) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, fmt.Errorf("the relay's subscriber is closed")
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	s.cancel = append(s.cancel, cancel)
-	out := make(chan *message.Message)
-	s.wait.Go(func() {
-		defer cancel()
-		defer close(out)
-		s.dispatch(ctx, out)
-	})
-	return out, nil
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	return s.open.Start(ctx, topic, s.dispatch)
 }
 
 // Close ends the streams. It waits up to CloseGrace for the batches under way.
-func (s *Subscriber) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	for _, cancel := range s.cancel {
-		cancel()
-	}
-	s.mu.Unlock()
-	s.wait.Wait()
-	return nil
-}
+func (s *Subscriber) Close() error { return s.open.Close() }
 
 const (
 	// pollHeads bounds the delay until new events are found without a hint. An idle relay that receives

@@ -83,7 +83,7 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 			return
 		case <-timer.C:
 		case <-wake:
-			wait(ctx, time.Until(earliest))
+			sleep(ctx, time.Until(earliest))
 			select {
 			case <-wake: // this round sees its events, too
 			default:

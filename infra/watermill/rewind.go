@@ -1,6 +1,7 @@
 package watermill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,17 +103,17 @@ func (s *Rewindable) readAsMember(ctx context.Context, topic string, out chan<- 
 	if err != nil {
 		if ctx.Err() == nil {
 			s.Logger.Error("cannot subscribe", "topic", topic, "group", s.Group, "error", err)
-			wait(ctx, rewindEvery)
+			sleep(ctx, rewindEvery)
 		}
 		return
 	}
-	look := time.NewTimer(s.Ticks.Until(orElse(s.Every, rewindEvery)))
+	look := time.NewTimer(s.Ticks.Until(cmp.Or(s.Every, rewindEvery)))
 	defer look.Stop()
 	for {
 		select {
 		case msg, open := <-in:
 			if !open {
-				wait(ctx, moveRetry) // do not spin if the inner subscription ends at once
+				sleep(ctx, moveRetry) // do not spin if the inner subscription ends at once
 				return
 			}
 			s.forward(ctx, msg, out)
@@ -120,7 +121,7 @@ func (s *Rewindable) readAsMember(ctx context.Context, topic string, out chan<- 
 			if s.due(ctx) != nil {
 				stop()
 			}
-			look.Reset(s.Ticks.Until(orElse(s.Every, rewindEvery)))
+			look.Reset(s.Ticks.Until(cmp.Or(s.Every, rewindEvery)))
 		}
 	}
 }
@@ -140,7 +141,7 @@ func (s *Rewindable) rewind(ctx context.Context, topic string, r *Rewind) {
 	for ctx.Err() == nil {
 		steps, err := s.move(ctx, topic, r)
 		failure := ""
-		switch late := time.Since(began) > orElse(s.Patience, rewindPatience); {
+		switch late := time.Since(began) > cmp.Or(s.Patience, rewindPatience); {
 		case err == nil && len(steps) == 0 && s.doneElsewhere(ctx, r):
 			return
 		case err == nil:
@@ -152,7 +153,7 @@ func (s *Rewindable) rewind(ctx context.Context, topic string, r *Rewind) {
 			began = time.Now()
 			fallthrough
 		default:
-			wait(ctx, moveRetry)
+			sleep(ctx, moveRetry)
 			if now := s.due(ctx); now == nil || now.ID != r.ID {
 				return
 			}
@@ -160,7 +161,7 @@ func (s *Rewindable) rewind(ctx context.Context, topic string, r *Rewind) {
 		}
 		if err := s.Rewinds.Done(ctx, r, steps, failure); err != nil && ctx.Err() == nil {
 			s.Logger.Warn("cannot record a consumer's rewind; will retry", "group", s.Group, "error", err)
-			wait(ctx, moveRetry)
+			sleep(ctx, moveRetry)
 		}
 		return
 	}
@@ -169,7 +170,7 @@ func (s *Rewindable) rewind(ctx context.Context, topic string, r *Rewind) {
 // doneElsewhere waits if no offset moved: another instance may have moved the group and be
 // about to record it.
 func (s *Rewindable) doneElsewhere(ctx context.Context, r *Rewind) bool {
-	wait(ctx, recordTime)
+	sleep(ctx, recordTime)
 	now := s.due(ctx)
 	return now == nil || now.ID != r.ID
 }
@@ -178,20 +179,4 @@ func (s *Rewindable) move(ctx context.Context, topic string, r *Rewind) ([]event
 	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
 	defer cancel()
 	return s.Move(ctx, s.Group, topic, r.From)
-}
-
-func orElse(d, otherwise time.Duration) time.Duration {
-	if d <= 0 {
-		return otherwise
-	}
-	return d
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
