@@ -35,7 +35,16 @@ var layers = map[string]layer{
 	"domain/codes":      {},
 	"domain/csvtext":    {},
 	"commands":          {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
-	"projections":       {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+
+	// The folders of commands share its base. Each knows no other, but for these.
+	"commands/metering":    subject(),
+	"commands/catalogue":   subject(),
+	"commands/billing":     subject(),
+	"commands/webhooks":    subject(),
+	"commands/repair":      subject("commands/billing"), // of what is repaired, closed periods get adjustments and pushes
+	"commands/offboarding": subject("commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks"),
+
+	"projections": {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
 	// Models do not import each other, and the packages that run them import no model.
 	"projections/query":        projection("projections", "domain/seats"),
@@ -67,7 +76,7 @@ var layers = map[string]layer{
 	"internal/logtest":    {ours: []string{"infra", "projections/consume"}},
 	"internal/stripetest": {},
 	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"internal/projectionstest": {ours: []string{"internal/must", "commands", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra",
+	"internal/projectionstest": {ours: []string{"internal/must", "commands", "commands/metering", "commands/repair", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra",
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
 
@@ -76,7 +85,7 @@ var layers = map[string]layer{
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres": {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
-	"infra/postgres/eventlog": {ours: []string{"commands", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/postgres/eventlog/newest",
+	"infra/postgres/eventlog": {ours: []string{"commands", "commands/metering", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/postgres/eventlog/newest",
 		"infra/postgres/eventlog/dedupe", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/reads", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables", "infra/relay/cursors"}, anyOther: true},
 	"infra/postgres/eventlog/newest":  {ours: []string{"events"}}, // in memory: it reads no database
 	"infra/postgres/eventlog/origins": {ours: []string{"commands", "events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
@@ -84,7 +93,8 @@ var layers = map[string]layer{
 	"infra/postgres/eventlog/reads":   {ours: []string{"events", "infra/postgres", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/eventlog/tables":  {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/eventlog/server":  {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/store": {ours: []string{"commands", "domain", "domain/seats", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
+	"infra/postgres/store": {ours: []string{"commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
+		"domain", "domain/seats", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server", "infra/relay/cursors"}, anyOther: true},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
@@ -97,12 +107,12 @@ var layers = map[string]layer{
 
 	// The steps before a handler know no handler and no read model.
 	"http/problem":   {ours: []string{"commands", "domain", "domain/codes"}},
-	"http/auth":      {ours: []string{"http/problem", "commands", "domain", "events"}, others: []string{"github.com/google/uuid"}},
+	"http/auth":      {ours: []string{"http/problem", "commands", "commands/catalogue", "domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"http/admission": {others: []string{"github.com/google/uuid"}},
 	"http/buffer":    {},
 	"http/body":      {ours: []string{"http/admission", "http/buffer", "http/problem"}, others: []string{"github.com/klauspost/compress"}},
 	"http/shape":     {ours: []string{"http/problem", "domain/strictjson"}, others: []string{"github.com/danielgtaylor/huma"}},
-	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/buffer", "http/problem", "http/shape", "commands", "domain", "events"},
+	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/buffer", "http/problem", "http/shape", "commands", "commands/catalogue", "domain", "events"},
 		others: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"}},
 
 	// The pages of the console know no handler, read model or rule: they are a client of the API.
@@ -132,7 +142,8 @@ var layers = map[string]layer{
 	"cmd/meterplex/config": {ours: []string{"events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
-	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "domain", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
+		"domain", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
@@ -165,6 +176,11 @@ func nouns(ours ...string) layer {
 // pages returns the layer of the console's pages of a subject.
 func pages(ours ...string) layer {
 	return layer{ours: append(ours, "http/console", "http/auth", "http/problem")}
+}
+
+// subject returns the layer of a package below commands/.
+func subject(ours ...string) layer {
+	return layer{ours: append(ours, "commands", "events", "domain", "domain/retries", "domain/strictjson", "domain/ticks"), others: []string{"github.com/google/uuid"}}
 }
 
 // projection returns the layer of a package below projections/.

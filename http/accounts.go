@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -35,7 +36,7 @@ type reconcileRequest struct {
 }
 
 type reconcileAnswer struct {
-	Body commands.Reconciliation
+	Body repair.Reconciliation
 }
 
 func (s *service) reconcileAccounts(ctx context.Context, in *reconcileRequest) (*reconcileAnswer, error) {

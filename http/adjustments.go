@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -99,14 +100,14 @@ type adjustmentRequest struct {
 	} `nameHint:"AdjustmentDecision"`
 }
 
-type decidedAnswer struct{ Body commands.DecidedAdjustments }
+type decidedAnswer struct{ Body billing.DecidedAdjustments }
 
 func (s *service) approveAdjustment(ctx context.Context, in *adjustmentRequest) (*decidedAnswer, error) {
-	return s.decideOne(ctx, in, commands.DecisionApprove)
+	return s.decideOne(ctx, in, billing.DecisionApprove)
 }
 
 func (s *service) waiveAdjustment(ctx context.Context, in *adjustmentRequest) (*decidedAnswer, error) {
-	return s.decideOne(ctx, in, commands.DecisionWaive)
+	return s.decideOne(ctx, in, billing.DecisionWaive)
 }
 
 func (s *service) decideOne(ctx context.Context, in *adjustmentRequest, decision string) (*decidedAnswer, error) {
@@ -114,10 +115,10 @@ func (s *service) decideOne(ctx context.Context, in *adjustmentRequest, decision
 	if err != nil {
 		return nil, err
 	}
-	return s.decideAdjusting(ctx, commands.DecideAdjustments{IDs: []uuid.UUID{id}, Decision: decision, Reason: in.Body.Reason})
+	return s.decideAdjusting(ctx, billing.DecideAdjustments{IDs: []uuid.UUID{id}, Decision: decision, Reason: in.Body.Reason})
 }
 
-func (s *service) decideAdjusting(ctx context.Context, in commands.DecideAdjustments) (*decidedAnswer, error) {
+func (s *service) decideAdjusting(ctx context.Context, in billing.DecideAdjustments) (*decidedAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -143,7 +144,7 @@ type decideRequest struct {
 
 func (s *service) decideAdjustments(ctx context.Context, in *decideRequest) (*decidedAnswer, error) {
 	b := &in.Body
-	decision := commands.DecideAdjustments{Decision: b.Decision, Reason: b.Reason, DryRun: b.DryRun}
+	decision := billing.DecideAdjustments{Decision: b.Decision, Reason: b.Reason, DryRun: b.DryRun}
 	for _, text := range b.IDs {
 		id, err := idOf(text, "adjustment_not_found")
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
@@ -152,7 +153,7 @@ func TestTheMemoryOfRequestsIsBoundedAndShared(t *testing.T) {
 
 // overloadedLog is a log that returns Overloaded while full is set.
 type overloadedLog struct {
-	commands.UsageLog
+	metering.UsageLog
 	full bool
 }
 

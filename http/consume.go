@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -50,7 +51,7 @@ func (s *service) consumeOne(w http.ResponseWriter, r *http.Request) error {
 
 // consumedTogether is the answer about several items, in their order.
 type consumedTogether struct {
-	Data []commands.Consumed `json:"data" nullable:"false"`
+	Data []metering.Consumed `json:"data" nullable:"false"`
 }
 
 func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error {
@@ -64,7 +65,7 @@ func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error 
 // itemAt returns the pointer of an item of a body.
 func itemAt(i int) string { return "/items/" + strconv.Itoa(i) }
 
-func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Consumption, error), at func(int) string) (answers []commands.Consumed, err error) {
+func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Consumption, error), at func(int) string) (answers []metering.Consumed, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), len(list), func(ctx context.Context, by commands.Caller) (known int, err error) {
@@ -145,7 +146,7 @@ type newConsumptions struct {
 	Items []newItem `json:"items" minItems:"1" maxItems:"20" nullable:"false"`
 }
 
-// consumption documents commands.Consumed, and consumptions the answer about several items.
+// consumption documents metering.Consumed, and consumptions the answer about several items.
 type consumption struct {
 	Allowed   bool            `json:"allowed" doc:"true: the amount is granted and recorded."`
 	Feature   string          `json:"feature"`

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -161,7 +162,7 @@ type discardRequest struct {
 	} `nameHint:"Discard"`
 }
 
-type discardAnswer struct{ Body commands.Discarded }
+type discardAnswer struct{ Body repair.Discarded }
 
 func (s *service) discardDeadLetter(ctx context.Context, in *discardRequest) (*discardAnswer, error) {
 	once, err := once(ctx)

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -67,13 +68,13 @@ type bulkRequest struct {
 type bulkAnswer struct {
 	Status int
 	Body   struct {
-		DryRun    bool                   `json:"dryRun"`
-		BulkID    *uuid.UUID             `json:"bulkId,omitempty" format:"uuid" doc:"The event that each dead letter's own names as its cause; not of a dry run."`
-		Matched   int                    `json:"matched"`
-		Eligible  *int                   `json:"eligible,omitempty" doc:"Of a dry run: the number of dead letters that would be retried or discarded."`
-		Requested *int                   `json:"requested,omitempty" doc:"Number of dead letters that are retried or discarded."`
-		Refused   []commands.BulkRefusal `json:"refused" nullable:"false" doc:"Number of dead letters that are not changed, by reason."`
-		Sample    []uuid.UUID            `json:"sample,omitempty" nullable:"false" doc:"Of a dry run: some of the eligible ones, at most 20."`
+		DryRun    bool                 `json:"dryRun"`
+		BulkID    *uuid.UUID           `json:"bulkId,omitempty" format:"uuid" doc:"The event that each dead letter's own names as its cause; not of a dry run."`
+		Matched   int                  `json:"matched"`
+		Eligible  *int                 `json:"eligible,omitempty" doc:"Of a dry run: the number of dead letters that would be retried or discarded."`
+		Requested *int                 `json:"requested,omitempty" doc:"Number of dead letters that are retried or discarded."`
+		Refused   []repair.BulkRefusal `json:"refused" nullable:"false" doc:"Number of dead letters that are not changed, by reason."`
+		Sample    []uuid.UUID          `json:"sample,omitempty" nullable:"false" doc:"Of a dry run: some of the eligible ones, at most 20."`
 	} `nameHint:"DeadLetterBulkResult"`
 }
 
@@ -86,9 +87,9 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 	if err != nil {
 		return nil, err
 	}
-	request := commands.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun, Expected: in.Body.ExpectedMatched}
+	request := repair.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun, Expected: in.Body.ExpectedMatched}
 	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]domain.DeadLetterRef, error) {
-		return s.Reads.DeadLetters.FindDeadLetters(ctx, &filter, commands.MaxBulk+1)
+		return s.Reads.DeadLetters.FindDeadLetters(ctx, &filter, repair.MaxBulk+1)
 	})
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
@@ -48,7 +48,7 @@ func (w *testService) rejectionsAt(p *account, feature string, n int, at time.Ti
 // execute runs the command router.
 func (w *testService) execute() {
 	w.Helper()
-	letters := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
+	letters := &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
 	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands,
 		Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
 	w.fold()

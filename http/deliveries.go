@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/edge"
@@ -67,7 +68,7 @@ func (s *service) listDeliveries(ctx context.Context, in *deliveriesRequest) (*l
 	if _, err := present(s.WebhookReader.Webhook(ctx, tenant, id))("webhook_not_found"); err != nil {
 		return nil, err
 	}
-	found, err := s.WebhookReader.Deliveries(ctx, commands.DeliveryQuery{WebhookID: id, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}})
+	found, err := s.WebhookReader.Deliveries(ctx, webhooks.DeliveryQuery{WebhookID: id, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}})
 	if err != nil {
 		return nil, err
 	}

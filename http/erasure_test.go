@@ -19,6 +19,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/offboarding"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -30,8 +32,8 @@ import (
 	"github.com/meterplex/meterplex/verify"
 )
 
-func (w *testService) erasures() *commands.Erasures {
-	return &commands.Erasures{Store: &store.Erasures{Store: w.store, Models: models.PersonalData(), Rows: 3}, Now: time.Now, NewID: newID,
+func (w *testService) erasures() *offboarding.Erasures {
+	return &offboarding.Erasures{Store: &store.Erasures{Store: w.store, Models: models.PersonalData(), Rows: 3}, Now: time.Now, NewID: newID,
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -129,10 +131,10 @@ func (w *erasureWorld) message(value string) {
 	w.Helper()
 	sum := sha256.Sum256([]byte(value))
 	w.sums = append(w.sums, hex.EncodeToString(sum[:8]))
-	c := &commands.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
+	c := &metering.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &metering.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
 		Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }}}
 	w.must(c.Process(w.Context(), []events.Record{{Topic: events.TopicUsageCommands, Offset: int64(len(value)), Key: []byte(w.a.id), Value: []byte(value),
-		Headers: []events.Header{{Key: commands.HeaderMessageID, Value: []byte("always the same")}}}}))
+		Headers: []events.Header{{Key: metering.HeaderMessageID, Value: []byte("always the same")}}}}))
 }
 
 // refusals counts the messages that were refused.
@@ -399,7 +401,7 @@ func TestP6_ARestoredBackupIsErasedAgain(t *testing.T) {
 	set("ACTIVE")
 	var logged bytes.Buffer
 	c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-	repeat := &commands.RepeatErasures{Erasures: c, Tenants: &store.Catalogue{Pool: w.pool}, Reader: &store.Catalogue{Pool: w.pool}}
+	repeat := &offboarding.RepeatErasures{Erasures: c, Tenants: &store.Catalogue{Pool: w.pool}, Reader: &store.Catalogue{Pool: w.pool}}
 	for range 2 {
 		w.must(repeat.Look(w.Context()))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http"
 )
@@ -15,7 +16,7 @@ import (
 // frozen is the keys of an instance that is frozen once it has admitted requests: they go on with the state of their keys then, when it is
 // resumed.
 type frozen struct {
-	commands.Keyring
+	catalogue.Keyring
 	armed    atomic.Bool
 	admitted chan struct{}
 	resumed  chan struct{}

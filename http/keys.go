@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -67,7 +68,7 @@ type keyAnswer struct {
 	Body   apiKey
 }
 
-func keyAnswerOf(k commands.CreatedKey, err error) (*keyAnswer, error) {
+func keyAnswerOf(k catalogue.CreatedKey, err error) (*keyAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func (s *service) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*
 	if err != nil {
 		return nil, err
 	}
-	command := commands.CreateKey{Name: in.Name, Scopes: in.Scopes, Mode: in.Mode}
+	command := catalogue.CreateKey{Name: in.Name, Scopes: in.Scopes, Mode: in.Mode}
 	if in.ExpiresAt != "" {
 		at, fault := domain.ParseTime(in.ExpiresAt)
 		if fault != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -63,8 +63,8 @@ func (h *history) round(t *testing.T, seed uint64, instances []*linearInstance, 
 	ctx, stop := context.WithCancel(t.Context())
 	var background, clients sync.WaitGroup
 	for _, i := range instances {
-		x := &commands.Expiry{Logger: slog.New(slog.DiscardHandler), Every: 20 * time.Millisecond,
-			Quotas: &commands.Quotas{Log: &i.writes, Reservations: i.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}}
+		x := &metering.Expiry{Logger: slog.New(slog.DiscardHandler), Every: 20 * time.Millisecond,
+			Quotas: &metering.Quotas{Log: &i.writes, Reservations: i.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}}
 		background.Go(func() { _ = x.Run(ctx) })
 	}
 	background.Go(func() { instances[1].fail(ctx, rand.New(rand.NewPCG(seed, linearClients))) })

@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -40,7 +40,7 @@ type replacedLog struct{ atomic.Pointer[eventlog.Log] }
 
 func (l *replacedLog) Admit(tenant uuid.UUID) error { return l.Load().Admit(tenant) }
 
-func (l *replacedLog) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Submitted) ([]commands.Placement, error) {
+func (l *replacedLog) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
 	return l.Load().Submit(ctx, tenant, batch)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
@@ -49,7 +50,7 @@ func (w *testService) park() {
 func (w *offboardingWorld) retries() {
 	w.Helper()
 	w.want(202, post("/"+w.letter("FAILED")+"/retry", nil))
-	letters := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
+	letters := &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
 	w.feed(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands,
 		Handler: &store.Commands{Log: w.log, Letters: letters}, MaxPerPartition: projections.MaxWithFollowUps})
 }

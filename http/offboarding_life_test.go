@@ -7,19 +7,19 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/offboarding"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
 // storeWithFailover fails over after its first manifest.
 type storeWithFailover struct {
-	commands.OffboardingStore
+	offboarding.Store
 	failover func()
 }
 
 func (s *storeWithFailover) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (*domain.OffboardingManifest, int32, error) {
-	m, epoch, err := s.OffboardingStore.Manifest(ctx, offboarding, tenant)
+	m, epoch, err := s.Store.Manifest(ctx, offboarding, tenant)
 	if s.failover != nil {
 		s.failover()
 		s.failover = nil

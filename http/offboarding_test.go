@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/offboarding"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
@@ -21,13 +23,13 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-func (w *testService) offboarding() *commands.Offboarding {
-	return &commands.Offboarding{Store: &store.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(), Now: time.Now,
+func (w *testService) offboarding() *offboarding.Offboarding {
+	return &offboarding.Offboarding{Store: &store.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(), Now: time.Now,
 		NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 
-func (w *testService) quotas() *commands.Quotas {
-	return &commands.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}
+func (w *testService) quotas() *metering.Quotas {
+	return &metering.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}
 }
 
 // offboardingWorld is a service with a tenant that has usage of two periods, a limit without an end, a reservation and billing.

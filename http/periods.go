@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -127,7 +128,7 @@ type closeRequest struct {
 type closeAnswer struct {
 	Status   int
 	Location string `header:"Location" doc:"The period, with its state."`
-	Body     commands.RequestedClose
+	Body     billing.RequestedClose
 }
 
 func (s *service) closePeriod(ctx context.Context, in *closeRequest) (*closeAnswer, error) {
@@ -139,7 +140,7 @@ func (s *service) closePeriod(ctx context.Context, in *closeRequest) (*closeAnsw
 	if err != nil {
 		return nil, err
 	}
-	closed, err := s.Periods.Close(ctx, req, commands.ClosePeriod{TenantID: tenant, PeriodKey: in.PeriodKey,
+	closed, err := s.Periods.Close(ctx, req, billing.ClosePeriod{TenantID: tenant, PeriodKey: in.PeriodKey,
 		Reason: in.Body.Reason, Early: in.Body.Early, Despite: in.Body.Despite})
 	if err != nil {
 		return nil, err
@@ -213,7 +214,7 @@ type reopenRequest struct {
 	} `nameHint:"PeriodReopening"`
 }
 
-type reopenAnswer struct{ Body commands.ReopenedPeriod }
+type reopenAnswer struct{ Body billing.ReopenedPeriod }
 
 func (s *service) reopenPeriod(ctx context.Context, in *reopenRequest) (*reopenAnswer, error) {
 	tenant, err := in.find(ctx, s)

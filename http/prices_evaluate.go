@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/periods"
@@ -118,7 +118,7 @@ func (s *service) priceOf(ctx context.Context, in *evaluateRequest, e *periods.E
 		}
 		inline.Key, inline.Name, inline.Version = "inline", "inline", 1
 		e.Inline = &inline
-		return commands.CheckPrice(e.Inline)
+		return catalogue.CheckPrice(e.Inline)
 	}
 	if e.Version.Version = 0; in.Body.Version != nil {
 		e.Version.Version = *in.Body.Version

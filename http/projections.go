@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -56,8 +57,8 @@ type RebuildScope struct {
 	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"How many partitions are folded at once; half the processors of the instance if absent, so that readers have the rest."`
 }
 
-func (b *RebuildScope) command(projection, reason string) (commands.StartRebuild, error) {
-	c := commands.StartRebuild{Projection: projection, PeriodKey: b.PeriodKey, Workers: b.Workers, Reason: reason}
+func (b *RebuildScope) command(projection, reason string) (repair.StartRebuild, error) {
+	c := repair.StartRebuild{Projection: projection, PeriodKey: b.PeriodKey, Workers: b.Workers, Reason: reason}
 	if b.TenantID == "" {
 		return c, nil
 	}
@@ -137,7 +138,7 @@ func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*ver
 	if err != nil {
 		return nil, err
 	}
-	command := commands.StartRebuild{Projection: in.Name, Reason: verifyReason}
+	command := repair.StartRebuild{Projection: in.Name, Reason: verifyReason}
 	if b := in.Body; b != nil {
 		if command, err = b.command(in.Name, b.Reason); err != nil {
 			return nil, err

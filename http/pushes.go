@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -126,7 +127,7 @@ func (s *service) listPushes(ctx context.Context, in *pushesRequest) (*listed[pu
 	if err != nil {
 		return nil, err
 	}
-	q := commands.PushQuery{State: in.State, PeriodKey: in.PeriodKey, Page: commands.Page{Limit: in.Limit + 1, After: after}}
+	q := billing.PushQuery{State: in.State, PeriodKey: in.PeriodKey, Page: commands.Page{Limit: in.Limit + 1, After: after}}
 	if q.TenantID, err = s.optionalTenant(ctx, in.TenantID); err != nil {
 		return nil, err
 	}

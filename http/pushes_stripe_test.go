@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -31,14 +32,14 @@ type billedService struct {
 	provider *hookedProvider
 	cutter   *localtest.Cutter
 	proxied  *pgxpool.Pool
-	pushing  *commands.Pushes
+	pushing  *billing.Pushes
 	tenants  []*account // the customers cus_0, cus_1 …
 	stepping func(step string)
 }
 
 // hookedProvider calls a hook before each attempt.
 type hookedProvider struct {
-	commands.BillingProvider
+	billing.BillingProvider
 	sending func()
 }
 
@@ -127,7 +128,7 @@ func (b *billedService) settle() {
 // open returns the number of sagas that have not ended.
 func (b *billedService) open() (n int) {
 	b.Helper()
-	b.must(b.pool.QueryRow(b.Context(), `SELECT count(*) FROM sagas WHERE ended_at IS NULL AND kind = $1`, commands.SagaBillingPush).Scan(&n))
+	b.must(b.pool.QueryRow(b.Context(), `SELECT count(*) FROM sagas WHERE ended_at IS NULL AND kind = $1`, billing.SagaBillingPush).Scan(&n))
 	return n
 }
 

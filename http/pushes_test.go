@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -28,8 +28,8 @@ func (w *testService) push(tenant string, n int, state string) (id string) {
 	return id
 }
 
-func (w *testService) pushes(provider commands.BillingProvider) *commands.Pushes {
-	return &commands.Pushes{Store: &store.Pushes{Store: w.store}, Provider: provider, Now: time.Now, NewID: newID,
+func (w *testService) pushes(provider billing.BillingProvider) *billing.Pushes {
+	return &billing.Pushes{Store: &store.Pushes{Store: w.store}, Provider: provider, Now: time.Now, NewID: newID,
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -71,7 +71,7 @@ func (w *testService) approve(a *account) {
 }
 
 // runPushes runs the sagas of pushes until none is due.
-func (w *testService) runPushes(provider commands.BillingProvider) {
+func (w *testService) runPushes(provider billing.BillingProvider) {
 	w.Helper()
 	c := w.pushes(provider)
 	w.runSagas(c.PushKind(), c.CompareKind())
@@ -268,7 +268,7 @@ func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 			code = fault.Code
 		}
 		w.same(what+": a retry", code, c.retry)
-		w.must(pushes.ChangePushes(t.Context(), tenant, func(tx commands.PushTx) error {
+		w.must(pushes.ChangePushes(t.Context(), tenant, func(tx billing.PushTx) error {
 			due, err := tx.Due(domain.Closing{TenantID: tenant, PeriodKey: key, Snapshot: 1})
 			if err != nil || len(due) != 1 || due[0].Pushed.Int64() != 12 {
 				t.Errorf("%s: due %+v, %v", what, due, err)
@@ -288,7 +288,7 @@ func TestP8_ADeliveryOfAMomentAgoIsNotCompared(t *testing.T) {
 	c := w.pushes(p)
 	c.Settle = time.Hour
 	compare := func() string {
-		_, err := c.CompareKind().Run(t.Context(), &domain.Saga{ID: newID(), Kind: commands.SagaBillingCompare, CreatedAt: time.Now().Add(time.Minute), State: domain.SagaRunning})
+		_, err := c.CompareKind().Run(t.Context(), &domain.Saga{ID: newID(), Kind: billing.SagaBillingCompare, CreatedAt: time.Now().Add(time.Minute), State: domain.SagaRunning})
 		w.must(err)
 		return fmt.Sprint(w.listedPushes("", "state"))
 	}

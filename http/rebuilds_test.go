@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
@@ -39,10 +39,10 @@ func doublingFolds() models.Folds {
 	return folds
 }
 
-func rebuildsBy(store commands.RebuildStore, folds models.Folds) *commands.Rebuilds {
-	r := &commands.Rebuilds{Store: store, Now: time.Now, NewID: newID}
+func rebuildsBy(store repair.RebuildStore, folds models.Folds) *repair.Rebuilds {
+	r := &repair.Rebuilds{Store: store, Now: time.Now, NewID: newID}
 	for _, p := range models.List(folds, newID) {
-		r.Projections = append(r.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(),
+		r.Projections = append(r.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(),
 			ByPeriod: p.ByPeriod})
 	}
 	return r

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -64,9 +65,9 @@ const overdue = 30 * time.Second
 
 // waitsFor returns the role whose instances do the replay. The service does not know
 // which instances have the role; only the elapsed time shows that no instance is running.
-func waitsFor(r *commands.Replay, now time.Time) string {
+func waitsFor(r *repair.Replay, now time.Time) string {
 	switch {
-	case r.State != commands.ReplayRunning:
+	case r.State != repair.ReplayRunning:
 		return ""
 	case r.Kind == events.ReplayRange:
 		return "an instance with the role relay"
@@ -76,7 +77,7 @@ func waitsFor(r *commands.Replay, now time.Time) string {
 	return "an instance with the role commands"
 }
 
-func replayOf(r *commands.Replay, now time.Time) replayBody {
+func replayOf(r *repair.Replay, now time.Time) replayBody {
 	b := replayBody{
 		ID: r.ID, Kind: r.Kind, State: r.State, Topic: r.Topic, TenantID: r.TenantID, Consumer: r.Consumer, To: r.Target, Reason: r.Reason,
 		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(), EndedAt: r.EndedAt,
@@ -104,7 +105,7 @@ type replayAccepted struct {
 	Body     replayBody
 }
 
-func accepted(r commands.Replay, err error) (*replayAccepted, error) {
+func accepted(r repair.Replay, err error) (*replayAccepted, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +131,7 @@ func (s *service) replayRange(ctx context.Context, in *rangeRequest) (*replayAcc
 		return nil, err
 	}
 	b := &in.Body
-	request := commands.ReplayRange{Topic: b.Topic, Reason: b.Reason}
+	request := repair.ReplayRange{Topic: b.Topic, Reason: b.Reason}
 	if request.From, err = positionMember("/from", b.From); err != nil {
 		return nil, err
 	}
@@ -190,7 +191,7 @@ func (s *service) rewind(ctx context.Context, in *rewindRequest) (*replayAccepte
 	if err != nil {
 		return nil, err
 	}
-	request := commands.Rewind{Consumer: in.Body.Consumer, To: in.Body.To, Reason: in.Body.Reason}
+	request := repair.Rewind{Consumer: in.Body.Consumer, To: in.Body.To, Reason: in.Body.Reason}
 	for _, text := range in.Body.Positions {
 		p, err := positionMember("/positions", text)
 		if err != nil || p == nil {
@@ -212,7 +213,7 @@ func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*liste
 		return nil, err
 	}
 	now := s.now()
-	bodies := bodiesOf(found, func(r *commands.Replay) replayBody { return replayOf(r, now) })
+	bodies := bodiesOf(found, func(r *repair.Replay) replayBody { return replayOf(r, now) })
 	return &listed[replayBody]{cut(l, bodies, in.Limit, func(b *replayBody) string { return b.ID.String() })}, nil
 }
 

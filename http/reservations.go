@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -59,7 +60,7 @@ func (s *service) holdOne(w http.ResponseWriter, r *http.Request) error {
 
 // heldTogether is the answer about several items, in their order.
 type heldTogether struct {
-	Data []commands.Reserved `json:"data" nullable:"false"`
+	Data []metering.Reserved `json:"data" nullable:"false"`
 }
 
 func (s *service) holdTogether(w http.ResponseWriter, r *http.Request) error {
@@ -78,7 +79,7 @@ func statusOfHold(known, all int) int {
 	return http.StatusCreated
 }
 
-func (s *service) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Holding, error), at func(int) string) (answers []commands.Reserved, known int, err error) {
+func (s *service) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Holding, error), at func(int) string) (answers []metering.Reserved, known int, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
@@ -94,7 +95,7 @@ func (s *service) commit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var answer commands.Committed
+	var answer metering.Committed
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		c, err := domain.DecodeCommit(body, feature, id)
 		return asking{1, 1, func(ctx context.Context, by commands.Caller) (known int, err error) {
@@ -113,7 +114,7 @@ func (s *service) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var answer commands.Reserved
+	var answer metering.Reserved
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		lasts, err := domain.DecodeExtend(body)
 		return asking{1, 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
@@ -132,7 +133,7 @@ func (s *service) release(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var answer commands.Reserved
+	var answer metering.Reserved
 	err = s.decide(w, r, func([]byte) (asking, error) {
 		return asking{1, 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
 			answer, err = s.Quotas.Release(ctx, by, feature, id)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -106,8 +106,8 @@ func TestP7_ReservationsExpireOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for range 3 {
-		x := &commands.Expiry{Logger: slog.New(slog.DiscardHandler), Every: 20 * time.Millisecond,
-			Quotas: &commands.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}}
+		x := &metering.Expiry{Logger: slog.New(slog.DiscardHandler), Every: 20 * time.Millisecond,
+			Quotas: &metering.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}}
 		all.Go(func() { _ = x.Run(ctx) })
 	}
 	for patience := time.Now().Add(time.Minute); w.accountOf(tenants[0]) != "0 10 1" || w.accountOf(tenants[1]) != "0 10 1" ||

@@ -18,6 +18,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/offboarding"
+	"github.com/meterplex/meterplex/commands/repair"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/models"
@@ -27,33 +33,33 @@ import (
 // Server holds the dependencies of the handlers. It is wired by a struct literal; Handler
 // starts it.
 type Server struct {
-	Ingest       *commands.IngestUsage
-	Quotas       *commands.Quotas
-	Catalogue    *commands.Catalogue
-	Accounts     *commands.Accounts
-	Letters      *commands.DeadLetters
-	Replays      *commands.Replays
-	Reader       commands.CatalogueReader
-	ReplayReader commands.ReplayReader
-	Keys         commands.Keyring
+	Ingest       *metering.IngestUsage
+	Quotas       *metering.Quotas
+	Catalogue    *catalogue.Catalogue
+	Accounts     *repair.Accounts
+	Letters      *repair.DeadLetters
+	Replays      *repair.Replays
+	Reader       catalogue.Reader
+	ReplayReader repair.ReplayReader
+	Keys         catalogue.Keyring
 	Reads        models.Reads
-	Rebuilds     *commands.Rebuilds
-	Periods      *commands.Periods
+	Rebuilds     *repair.Rebuilds
+	Periods      *billing.Periods
 	Sagas        *commands.Sagas
 	SagaReader   commands.SagaReader
-	Pushes       *commands.Pushes
-	PushReader   commands.PushReader
-	Webhooks     *commands.Webhooks
+	Pushes       *billing.Pushes
+	PushReader   billing.PushReader
+	Webhooks     *webhooks.Webhooks
 	// WebhookReader reads webhooks and their deliveries.
-	WebhookReader commands.WebhookReader
-	Thresholds    *commands.Thresholds
+	WebhookReader webhooks.Reader
+	Thresholds    *catalogue.Thresholds
 	// ThresholdReader reads thresholds.
-	ThresholdReader commands.ThresholdReader
+	ThresholdReader catalogue.ThresholdReader
 
-	Offboarding       *commands.Offboarding
-	OffboardingReader commands.OffboardingReader
-	Erasures          *commands.Erasures
-	ErasureReader     commands.ErasureReader
+	Offboarding       *offboarding.Offboarding
+	OffboardingReader offboarding.Reader
+	Erasures          *offboarding.Erasures
+	ErasureReader     offboarding.ErasureReader
 
 	// ConsoleSessions stores the sessions of the console; nil: no part of the console is served.
 	ConsoleSessions commands.ConsoleSessions

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http"
 )
@@ -71,7 +72,7 @@ func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
 
 // slowKeys is a keyring whose answers about unknown keys take until the channel is closed.
 type slowKeys struct {
-	commands.Keyring
+	catalogue.Keyring
 	waiting atomic.Int64
 	end     chan struct{}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -57,7 +58,7 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	if err != nil {
 		return nil, err
 	}
-	wanted := commands.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status}
+	wanted := catalogue.CreateSubscription{Plan: in.Body.Plan, Status: in.Body.Status}
 	if in.Body.StartsAt != "" {
 		at, fault := domain.ParseTime(in.Body.StartsAt)
 		if fault != nil {
@@ -157,6 +158,6 @@ func (s *service) changeSubscription(ctx context.Context, in *changeSubscription
 		return nil, err
 	}
 	changed, err := s.Catalogue.ChangeSubscription(ctx, req, tenant, id,
-		commands.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan, Prices: in.Body.Prices})
+		catalogue.ChangeSubscription{Status: in.Body.Status, Plan: in.Body.Plan, Prices: in.Body.Prices})
 	return s.settled(ctx, changed, err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -85,7 +86,7 @@ func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*t
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.CreateTenant(ctx, edge.ExchangeOf(ctx).Request(once), commands.CreateTenant{
+	t, err := s.Catalogue.CreateTenant(ctx, edge.ExchangeOf(ctx).Request(once), catalogue.CreateTenant{
 		Name: in.Body.Name, Class: in.Body.Class, Mode: in.Body.Mode, DataResidency: in.Body.DataResidency,
 		ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata,
 	})
@@ -103,7 +104,7 @@ type listTenantsRequest struct {
 
 func (s *service) listTenants(ctx context.Context, in *listTenantsRequest) (*listed[domain.Tenant], error) {
 	l, read := list{"tenants"}, func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.Tenants(ctx, p) }
-	if in.ExternalID != "" && !commands.IsExternalID(in.ExternalID) {
+	if in.ExternalID != "" && !catalogue.IsExternalID(in.ExternalID) {
 		return nil, problem.New("parameter_invalid", "externalId must be 1 to 255 printable ASCII characters without space")
 	}
 	switch {
@@ -213,7 +214,7 @@ func (h clearableHour) MarshalJSON() ([]byte, error) { return json.Marshal(h.sen
 
 // Schema implements huma.SchemaProvider.
 func (clearableHour) Schema(huma.Registry) *huma.Schema {
-	least, most := 1.0, float64(commands.MaxCloseAfterHours)
+	least, most := 1.0, float64(catalogue.MaxCloseAfterHours)
 	return &huma.Schema{Type: huma.TypeInteger, Minimum: &least, Maximum: &most, Nullable: true}
 }
 
@@ -227,7 +228,7 @@ func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*t
 		return nil, err
 	}
 	t, err := s.Catalogue.ChangeTenant(ctx, req, id,
-		commands.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency,
+		catalogue.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency,
 			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata, LateUsage: in.Body.LateUsage, CloseAfterHours: in.Body.CloseAfterHours.sent})
 	return &tenantAnswer{Body: t}, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -83,7 +84,7 @@ func (s *service) createThreshold(ctx context.Context, in *createThresholdReques
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Thresholds.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant, commands.NewThreshold{Feature: (*string)(in.Body.Feature), Percent: in.Body.Percent, Amount: in.Body.Amount})
+	t, err := s.Thresholds.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant, catalogue.NewThreshold{Feature: (*string)(in.Body.Feature), Percent: in.Body.Percent, Amount: in.Body.Amount})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/buffer"
 	"github.com/meterplex/meterplex/http/edge"
@@ -40,7 +40,7 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 		return p
 	}
 	header, status, strict := w.Header(), http.StatusAccepted, preferStrict(r.Header["Prefer"])
-	var verdicts []commands.EventVerdict
+	var verdicts []metering.EventVerdict
 	if !strict {
 		verdicts, err = s.Ingest.Do(r.Context(), x.Caller, items)
 	} else {
@@ -141,7 +141,7 @@ func (s *service) readEvents(r *http.Request) (items []domain.BatchItem, single 
 
 // refusedCloudEvent is the answer to a single CloudEvent that is not recorded. SDKs of CloudEvents read
 // the status only, so 202 would report a delivery. 422, unless the status of the code is 404 or 409.
-func refusedCloudEvent(v *commands.EventVerdict) *problem.Problem {
+func refusedCloudEvent(v *metering.EventVerdict) *problem.Problem {
 	p := problem.New(v.Code, v.Reason).At(v.Pointer)
 	if p.Status != http.StatusNotFound && p.Status != http.StatusConflict {
 		p.Status = http.StatusUnprocessableEntity

@@ -5,7 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/codes"
 	"github.com/meterplex/meterplex/http/edge"
@@ -92,10 +93,10 @@ func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (
 	}
 	// Create all series at the start: a rate needs the zero before the first increment.
 	of := func(class string) *ofClass {
-		return &ofClass{events.WithLabelValues(commands.StatusAccepted, class), events.WithLabelValues(commands.StatusDuplicate, class),
-			events.WithLabelValues(commands.StatusConflict, class), events.WithLabelValues(commands.StatusRejected, class), denied.WithLabelValues(class)}
+		return &ofClass{events.WithLabelValues(metering.StatusAccepted, class), events.WithLabelValues(metering.StatusDuplicate, class),
+			events.WithLabelValues(metering.StatusConflict, class), events.WithLabelValues(metering.StatusRejected, class), denied.WithLabelValues(class)}
 	}
-	for _, class := range commands.TenantClasses() {
+	for _, class := range catalogue.TenantClasses() {
 		c.classes[class] = of(class)
 	}
 	c.platform = of(classPlatform)
@@ -133,7 +134,7 @@ func (i *ingested) add(class string, c counts) {
 
 // CountVerdicts returns a function that counts verdicts of other transports than HTTP in
 // the same metrics, and for the overview.
-func CountVerdicts(registerer prometheus.Registerer, counted *overview.Verdicts) (func(class string, verdicts []commands.EventVerdict), error) {
+func CountVerdicts(registerer prometheus.Registerer, counted *overview.Verdicts) (func(class string, verdicts []metering.EventVerdict), error) {
 	c, err := newIngested(registerer, counted)
-	return func(class string, verdicts []commands.EventVerdict) { c.add(class, countVerdicts(verdicts)) }, err
+	return func(class string, verdicts []metering.EventVerdict) { c.add(class, countVerdicts(verdicts)) }, err
 }

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 )
 
 // batchVerdict documents the answer to a batch, which appendVerdicts writes.
@@ -40,18 +40,18 @@ const (
 	codePayloadConflict = "payload_conflict"
 )
 
-func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
+func countVerdicts(verdicts []metering.EventVerdict) (c counts) {
 	for i := range verdicts {
 		switch verdicts[i].Status {
-		case commands.StatusAccepted:
+		case metering.StatusAccepted:
 			c.accepted++
-		case commands.StatusDuplicate:
+		case metering.StatusDuplicate:
 			c.duplicates++
-		case commands.StatusConflict:
+		case metering.StatusConflict:
 			c.conflicts++
 		default:
 			c.rejected++
-			if verdicts[i].Code == commands.CodeBatchRefused {
+			if verdicts[i].Code == metering.CodeBatchRefused {
 				c.heldBack++
 				continue
 			}
@@ -70,7 +70,7 @@ func countVerdicts(verdicts []commands.EventVerdict) (c counts) {
 // answerRoom is about the size of one verdict in bytes.
 const answerRoom = 112
 
-func appendVerdicts(dst []byte, c counts, verdicts []commands.EventVerdict) []byte {
+func appendVerdicts(dst []byte, c counts, verdicts []metering.EventVerdict) []byte {
 	dst = strconv.AppendInt(append(dst, `{"accepted":`...), int64(c.accepted), 10)
 	dst = strconv.AppendInt(append(dst, `,"duplicates":`...), int64(c.duplicates), 10)
 	dst = strconv.AppendInt(append(dst, `,"conflicts":`...), int64(c.conflicts), 10)
@@ -85,7 +85,7 @@ func appendVerdicts(dst []byte, c counts, verdicts []commands.EventVerdict) []by
 	return append(dst, "]}\n"...)
 }
 
-func appendVerdict(dst []byte, v *commands.EventVerdict) []byte {
+func appendVerdict(dst []byte, v *metering.EventVerdict) []byte {
 	dst = strconv.AppendInt(append(dst, `{"index":`...), int64(v.Index), 10)
 	if v.EventID == "" {
 		dst = append(dst, `,"eventId":null`...)

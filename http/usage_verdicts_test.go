@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -18,7 +18,7 @@ import (
 func TestHandWrittenEncodersMatchReflection(t *testing.T) {
 	place := events.Position{Partition: 17, Number: 4711}
 	nasty := "\x00\x1f\"\\/<é€😀\u2028\xff\xc0\xaf"
-	list := []commands.EventVerdict{
+	list := []metering.EventVerdict{
 		{Index: 0, EventID: "evt_1", Status: "accepted", Position: &place}, {Index: 1, EventID: nasty, Status: "duplicate", Position: &place},
 		{Index: 2, EventID: "c", Status: "conflict", Code: "payload_conflict", Reason: nasty, Position: &place}, {Index: 3, Status: "rejected", Code: "x", Reason: "y", Pointer: "/events/3/" + nasty},
 	}

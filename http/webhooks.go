@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -106,7 +107,7 @@ type webhookAnswer struct {
 	Body   webhookBody
 }
 
-func webhookAnswerOf(w commands.CreatedWebhook, err error) (*webhookAnswer, error) {
+func webhookAnswerOf(w webhooks.CreatedWebhook, err error) (*webhookAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +190,7 @@ func (s *service) changeWebhook(ctx context.Context, in *changeWebhookRequest) (
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id, commands.ChangeWebhook{URL: in.Body.URL, Events: in.Body.Events, Status: in.Body.Status})
+	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id, webhooks.ChangeWebhook{URL: in.Body.URL, Events: in.Body.Events, Status: in.Body.Status})
 	if err != nil {
 		return nil, err
 	}

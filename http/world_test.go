@@ -19,6 +19,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/repair"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -62,7 +67,7 @@ type testService struct {
 	url    string
 	addr   string
 	client *nethttp.Client
-	seen   *commands.UsageSeen
+	seen   *metering.UsageSeen
 }
 
 func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
@@ -77,7 +82,7 @@ func newTestService(t testing.TB, change ...func(*http.Server)) *testService {
 	w.log = w.newLog(w.pool, "test", nil)
 	w.store = store.New(w.pool, w.log, store.Config{Admission: edge.AdmissionOf})
 	w.grants = entitlements.NewCache(w.pool, w.pool)
-	w.seen = &commands.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
+	w.seen = &metering.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 	s := w.server()
 	for _, c := range change {
 		c(s)
@@ -130,13 +135,13 @@ func (w *testService) server() *http.Server {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
 	registry := prometheus.NewRegistry()
 	return &http.Server{
-		Ingest: &commands.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
+		Ingest: &metering.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
 			Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }, Seen: w.seen},
-		Quotas:    &commands.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
-		Catalogue: &commands.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
-		Accounts:  &commands.Accounts{Store: w.store, Now: time.Now, NewID: newID},
-		Letters:   &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
-		Replays:   &commands.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},
+		Quotas:    &metering.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
+		Catalogue: &catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
+		Accounts:  &repair.Accounts{Store: w.store, Now: time.Now, NewID: newID},
+		Letters:   &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
+		Replays:   &repair.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},
 		Reader:    &store.Catalogue{Pool: w.pool}, ReplayReader: &store.Replays{Store: w.store}, Keys: w.store.Keys,
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
@@ -147,7 +152,7 @@ func (w *testService) server() *http.Server {
 		Erasures: w.erasures(), ErasureReader: &store.Catalogue{Pool: w.pool},
 		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
-		Thresholds: &commands.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
+		Thresholds: &catalogue.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		ConsoleSessions: store.NewConsoleSessions(w.pool),
 		Live: &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), State: func() *state.State { return new(state.State) }, List: models.List(models.DefaultFolds(), nil),
 			Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
@@ -158,13 +163,13 @@ func (w *testService) server() *http.Server {
 	}
 }
 
-func (w *testService) webhooks() *commands.Webhooks {
+func (w *testService) webhooks() *webhooks.Webhooks {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
-	return &commands.Webhooks{Store: &store.Webhooks{Store: w.store, NewID: newID}, Now: time.Now, NewID: newID, NewSecret: secret}
+	return &webhooks.Webhooks{Store: &store.Webhooks{Store: w.store, NewID: newID}, Now: time.Now, NewID: newID, NewSecret: secret}
 }
 
-func (w *testService) periods() *commands.Periods {
-	return &commands.Periods{Store: &store.Periods{Store: w.store, Figures: models.DefaultFolds().PeriodFigures()}, Now: time.Now,
+func (w *testService) periods() *billing.Periods {
+	return &billing.Periods{Store: &store.Periods{Store: w.store, Figures: models.DefaultFolds().PeriodFigures()}, Now: time.Now,
 		NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/problem"
@@ -20,13 +21,13 @@ import (
 
 // Authenticator finds the callers of requests.
 type Authenticator struct {
-	keys      commands.Keyring
+	keys      catalogue.Keyring
 	bootstrap *[sha256.Size]byte // the hash of the configured operator key
 	now       func() time.Time
 }
 
 // New fails if the bootstrap operator key is neither empty nor a valid key.
-func New(keys commands.Keyring, bootstrap string, now func() time.Time) (*Authenticator, error) {
+func New(keys catalogue.Keyring, bootstrap string, now func() time.Time) (*Authenticator, error) {
 	a := &Authenticator{keys: keys, now: now}
 	if bootstrap == "" {
 		return a, nil
@@ -34,7 +35,7 @@ func New(keys commands.Keyring, bootstrap string, now func() time.Time) (*Authen
 	if !isKey(bootstrap) || !strings.HasPrefix(bootstrap, "mp_op_") {
 		return nil, errors.New("the bootstrap operator key must match ^mp_op_[A-Za-z0-9_-]{32,}$")
 	}
-	sum := commands.HashSecret(bootstrap)
+	sum := catalogue.HashSecret(bootstrap)
 	a.bootstrap = &sum
 	return a, nil
 }
@@ -91,7 +92,7 @@ func hashOf(r *http.Request) (sum [sha256.Size]byte, inProcess, found bool) {
 		return sum, true, true
 	}
 	secret := bearer(r)
-	return commands.HashSecret(secret), false, secret != ""
+	return catalogue.HashSecret(secret), false, secret != ""
 }
 
 // Authenticate finds the caller, and its tenant unless it is an operator, and checks that it
@@ -145,7 +146,7 @@ func callerOf(key *domain.APIKey, of *domain.Tenant) commands.Caller {
 
 // HashOfSecret returns the SHA-256 of a secret; false if it does not have the form of a key.
 func HashOfSecret(secret string) (sum [sha256.Size]byte, ok bool) {
-	return commands.HashSecret(secret), isKey(secret)
+	return catalogue.HashSecret(secret), isKey(secret)
 }
 
 // SessionKey returns the id that a session of the console has for its key: the key's, except that a bootstrap operator
@@ -159,7 +160,7 @@ func SessionKey(by commands.Caller, secretHash [sha256.Size]byte) uuid.UUID {
 
 // BootstrapSessionKey is SessionKey of a bootstrap operator key.
 func BootstrapSessionKey(secret string) uuid.UUID {
-	return SessionKey(commands.Caller{KeyID: bootstrapKey().ID}, commands.HashSecret(secret))
+	return SessionKey(commands.Caller{KeyID: bootstrapKey().ID}, catalogue.HashSecret(secret))
 }
 
 // HashOfKey returns the SHA-256 of a key's secret by its SessionKey and the stored hash, which a bootstrap operator

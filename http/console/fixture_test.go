@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
@@ -111,11 +112,11 @@ func (f *fixture) post(path, cookie string, values url.Values, header ...string)
 	return w
 }
 
-// ring is commands.Keyring with one key, of a suspended tenant: suspendedKey.
+// ring is catalogue.Keyring with one key, of a suspended tenant: suspendedKey.
 type ring struct{}
 
 func (ring) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
-	if hash != commands.HashSecret(suspendedKey) {
+	if hash != catalogue.HashSecret(suspendedKey) {
 		return nil, nil, commands.CatalogueAt{}, nil
 	}
 	tenant := uuid.Must(uuid.NewV7())

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/internal/must"
@@ -82,7 +83,7 @@ func tenantKey(n int) string { return fmt.Sprintf("mp_live_%043d", n) }
 
 func (tenants) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
 	for n := range 10 {
-		if id := (uuid.UUID{15: byte(n + 1)}); hash == commands.HashSecret(tenantKey(n)) {
+		if id := (uuid.UUID{15: byte(n + 1)}); hash == catalogue.HashSecret(tenantKey(n)) {
 			var key domain.APIKey
 			var tenant domain.Tenant
 			key.ID, key.TenantID, key.Mode, tenant.ID, tenant.Status = id, id, "live", id, domain.TenantActive

@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/http/admission"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/body"
@@ -53,7 +53,7 @@ type Edge struct {
 // Config holds the dependencies of an edge. Keys is required if a route takes keys; other
 // zero fields have defaults.
 type Config struct {
-	Keys                 commands.Keyring
+	Keys                 catalogue.Keyring
 	BootstrapOperatorKey string
 	Limits               admission.Limits
 	MaxConnections       int64 // open client connections

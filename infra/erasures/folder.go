@@ -12,18 +12,18 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/offboarding"
 )
 
-// Folder is a directory with a file for each tenant. It implements commands.ErasureFiles.
+// Folder is a directory with a file for each tenant. It implements offboarding.ErasureFiles.
 type Folder string
 
-var _ commands.ErasureFiles = Folder("")
+var _ offboarding.ErasureFiles = Folder("")
 
 const suffix = ".json"
 
-// Save implements commands.ErasureFiles. The file has its name only once its content is on the disk.
-func (f Folder) Save(erasure commands.ErasureFile) error {
+// Save implements offboarding.ErasureFiles. The file has its name only once its content is on the disk.
+func (f Folder) Save(erasure offboarding.ErasureFile) error {
 	text, err := json.Marshal(erasure)
 	if err != nil {
 		return fmt.Errorf("encoding an erasure: %w", err)
@@ -54,8 +54,8 @@ func writeSynced(path string, text []byte) error {
 	return errors.Join(err, file.Sync(), file.Close())
 }
 
-// List implements commands.ErasureFiles. A file that cannot be read is an error, with the list of the others.
-func (f Folder) List() (list []commands.ErasureFile, err error) {
+// List implements offboarding.ErasureFiles. A file that cannot be read is an error, with the list of the others.
+func (f Folder) List() (list []offboarding.ErasureFile, err error) {
 	entries, err := os.ReadDir(string(f))
 	if err != nil {
 		return nil, fmt.Errorf("reading METERPLEX_ERASURES: %w", err)
@@ -66,7 +66,7 @@ func (f Folder) List() (list []commands.ErasureFile, err error) {
 		if !isErasure {
 			continue
 		}
-		var erasure commands.ErasureFile
+		var erasure offboarding.ErasureFile
 		text, err := fs.ReadFile(os.DirFS(string(f)), entry.Name())
 		if err == nil {
 			err = json.Unmarshal(text, &erasure)

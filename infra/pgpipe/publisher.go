@@ -9,7 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -91,8 +91,8 @@ func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 // so a message that is delivered again has the same one, and the same content published again has another one.
 func nameUsage(records []events.Record) {
 	for i := range records {
-		if r := &records[i]; commands.ProducerID(r) == "" {
-			r.Headers = append([]events.Header{{Key: commands.HeaderMessageID, Value: []byte(uuid.NewString())}}, r.Headers...) // before an empty one
+		if r := &records[i]; metering.ProducerID(r) == "" {
+			r.Headers = append([]events.Header{{Key: metering.HeaderMessageID, Value: []byte(uuid.NewString())}}, r.Headers...) // before an empty one
 		}
 	}
 }

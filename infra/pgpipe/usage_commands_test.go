@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
@@ -54,15 +56,15 @@ func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
 	w := newCommandsWorld(t)
 	tenant := w.subscribed(domain.Feature{Type: domain.FeatureMetered}, domain.Entitlement{})
 	set := func(status string) {
-		must.OK(w, w.change(func(c *commands.Catalogue, r commands.Request) error {
-			_, err := c.ChangeTenant(t.Context(), r, tenant, commands.ChangeTenant{Status: &status})
+		must.OK(w, w.change(func(c *catalogue.Catalogue, r commands.Request) error {
+			_, err := c.ChangeTenant(t.Context(), r, tenant, catalogue.ChangeTenant{Status: &status})
 			return err
 		}))
 	}
 	usage := fmt.Sprintf(`{"eventId":"e","feature":"calls","amount":1,"timestamp":%q}`, time.Now().UTC().Format(time.RFC3339))
 	publishBatch := func() {
 		must.OK(w, watermill.Topics{Publisher: w.publisher}.Publish(t.Context(), []events.Record{{Topic: events.TopicUsageCommands, Key: []byte(tenant.String()), Value: []byte(usage),
-			Headers: []events.Header{{Key: commands.HeaderMessageID}}}}))
+			Headers: []events.Header{{Key: metering.HeaderMessageID}}}}))
 	}
 	set(domain.TenantSuspended)
 	w.publish(tenant, "", usage)
@@ -118,23 +120,23 @@ func newCommandsWorld(t *testing.T) *commandsWorld {
 	return w
 }
 
-func (w *commandsWorld) change(do func(*commands.Catalogue, commands.Request) error) error {
-	return do(&commands.Catalogue{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}, commands.Request{})
+func (w *commandsWorld) change(do func(*catalogue.Catalogue, commands.Request) error) error {
+	return do(&catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}, commands.Request{})
 }
 
 // subscribed creates a tenant with access to "calls".
 func (w *commandsWorld) subscribed(f domain.Feature, e domain.Entitlement) (id uuid.UUID) {
 	w.Helper()
 	f.LookupKey, f.Name, e.Feature = "calls", "Calls", "calls"
-	must.OK(w, w.change(func(c *commands.Catalogue, r commands.Request) error {
+	must.OK(w, w.change(func(c *catalogue.Catalogue, r commands.Request) error {
 		_, _, err := c.PutFeature(w.Context(), r, f)
 		must.OK(w, err)
 		_, _, err = c.PutPlan(w.Context(), r, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{e}})
 		must.OK(w, err)
-		tenant, err := c.CreateTenant(w.Context(), r, commands.CreateTenant{Name: "T", Class: "small"})
+		tenant, err := c.CreateTenant(w.Context(), r, catalogue.CreateTenant{Name: "T", Class: "small"})
 		must.OK(w, err)
 		id = tenant.ID
-		_, err = c.CreateSubscription(w.Context(), r, id, commands.CreateSubscription{Plan: "p"})
+		_, err = c.CreateSubscription(w.Context(), r, id, catalogue.CreateSubscription{Plan: "p"})
 		return err
 	}))
 	return id
@@ -145,7 +147,7 @@ func (w *commandsWorld) publish(tenant uuid.UUID, id, value string) {
 	m := message.NewMessage("", []byte(value))
 	m.Metadata = message.Metadata{events.HeaderTenant: tenant.String()}
 	if id != "" {
-		m.Metadata[commands.HeaderMessageID] = id
+		m.Metadata[metering.HeaderMessageID] = id
 	}
 	must.OK(w, w.publisher.Publish(events.TopicUsageCommands.Name(), m))
 }
@@ -158,7 +160,7 @@ func (w *commandsWorld) drain(group string, n int) {
 	defer sub.Close()
 	messages, err := sub.Subscribe(context.Background(), events.TopicUsageCommands.Name())
 	must.OK(w, err)
-	consumer := &commands.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &commands.IngestUsage{
+	consumer := &metering.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &metering.IngestUsage{
 		Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
 	for n > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -28,7 +28,7 @@ func appendOne(ctx context.Context, pool *pgxpool.Pool, tenant uuid.UUID) (event
 		return events.Position{}, err
 	}
 	defer l.Close()
-	places, err := l.Submit(ctx, tenant, []commands.Submitted{{Pending: events.Pending{
+	places, err := l.Submit(ctx, tenant, []metering.Submitted{{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage("a"),
 		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified,
 		OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Body: []byte(`[1,"f"]`), Counts: events.Counts{Accepted: 1},

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -34,7 +35,7 @@ func (l *partlyUnreadable) ReadTopic(ctx context.Context, s events.Stretch, topi
 
 func (w *relayFixture) replayAll() uuid.UUID {
 	w.t.Helper()
-	r, err := w.replays().Range(w.t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
+	r, err := w.replays().Range(w.t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(w.t, err)
 	return r.ID
 }
@@ -49,7 +50,7 @@ func TestAPartitionThatFailsHoldsUpNoOther(t *testing.T) {
 	defer stop()
 	first := w.replayAll()
 	w.tenant(all[9])
-	other, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[9], FromTime: time.Unix(0, 0), Reason: "x"})
+	other, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[9], FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(t, err)
 	replayer := w.replayer(w.relay("").Publisher)
 	log := &partlyUnreadable{ReplayLog: w.log, partition: 2}
@@ -100,7 +101,7 @@ func TestAFailedReplayCountsAllItsRecords(t *testing.T) {
 			continue
 		}
 		var end events.ReplayEnd
-		if err := json.Unmarshal(e.Payload, &end); err != nil || end.ReplayID != id || end.Records != 5*2 || got.State != commands.ReplayFailed || got.Failure == "" {
+		if err := json.Unmarshal(e.Payload, &end); err != nil || end.ReplayID != id || end.Records != 5*2 || got.State != repair.ReplayFailed || got.Failure == "" {
 			t.Errorf("%s, recorded %+v: %v", got.State, end, err)
 		}
 		return

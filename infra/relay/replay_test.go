@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -27,8 +28,8 @@ func (w *relayFixture) replayStore() *store.Replays {
 	return &store.Replays{Store: store.New(w.pool, w.log, store.Config{})}
 }
 
-func (w *relayFixture) replays() *commands.Replays {
-	return &commands.Replays{Store: w.replayStore(), Now: time.Now, NewID: newID}
+func (w *relayFixture) replays() *repair.Replays {
+	return &repair.Replays{Store: w.replayStore(), Now: time.Now, NewID: newID}
 }
 
 var operator = commands.Caller{KeyID: uuid.MustParse("01900000-0000-7000-8000-000000000001")}
@@ -41,18 +42,18 @@ func (w *relayFixture) replayer(publisher message.Publisher) *relay.Replayer {
 }
 
 // runReplay runs replayers until a replay has ended.
-func (w *relayFixture) runReplay(id uuid.UUID, replayers ...*relay.Replayer) commands.Replay {
+func (w *relayFixture) runReplay(id uuid.UUID, replayers ...*relay.Replayer) repair.Replay {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, len(replayers))
 	for _, r := range replayers {
 		go func() { ended <- r.Run(ctx) }()
 	}
-	var now *commands.Replay
+	var now *repair.Replay
 	w.until("the replay ends", func() bool {
 		var err error
 		now, err = w.replayStore().Replay(ctx, id)
-		return err == nil && now.State != commands.ReplayRunning
+		return err == nil && now.State != repair.ReplayRunning
 	})
 	stop()
 	for range replayers {
@@ -118,7 +119,7 @@ func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 	w.awaitDrained()
 	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
 
-	r, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
+	r, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
 	if err != nil || r.Remaining != before {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -136,7 +137,7 @@ func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 	for _, u := range done.Units {
 		records += u.Records
 	}
-	if done.State != commands.ReplayDone || records != 1000 || done.Remaining != 0 {
+	if done.State != repair.ReplayDone || records != 1000 || done.Remaining != 0 {
 		t.Errorf("%s, %d records: %+v", done.State, records, done)
 	}
 	first, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
@@ -168,12 +169,12 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	stop := w.start(w.patientRelay("a"))
 	w.awaitDrained()
 	defer stop()
-	_, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	_, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
 	if err == nil {
 		t.Error("a replay of an unknown tenant was accepted")
 	}
 	w.tenant(all[0])
-	one, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	one, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(t, err)
 	w.runReplay(one.ID, w.replayer(w.relay("").Publisher))
 	_, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
@@ -187,7 +188,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	}
 	p := events.PartitionOf(all[1])
 	from, to := events.Position{Partition: p, Number: 5}, events.Position{Partition: p, Number: 9}
-	two, err := w.replays().Range(t.Context(), commands.Request{By: operator}, commands.ReplayRange{Topic: "usage.raw", From: &from, To: &to, Reason: "x"})
+	two, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", From: &from, To: &to, Reason: "x"})
 	must.OK(t, err)
 	was := len(again)
 	if done := w.runReplay(two.ID, w.replayer(w.relay("").Publisher)); done.Units[0].Records != 5 {
@@ -215,17 +216,17 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 	stops := []func(){w.start(w.patientRelay("a")), w.start(w.patientRelay("b"))}
 	for round := range 6 {
 		w.appendUsage(40, all...)
-		to := commands.RewindToStart
+		to := repair.RewindToStart
 		if round%2 == 1 {
 			to = time.Now().Add(-50 * time.Millisecond).UTC().Format(time.RFC3339Nano)
 		}
-		if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{To: to, Reason: fmt.Sprint("round ", round)}); err != nil {
+		if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, repair.Rewind{To: to, Reason: fmt.Sprint("round ", round)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.awaitDrained()
 	last := w.int(`SELECT count(*) FROM event_log_rows`)
-	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{To: commands.RewindToStart, Reason: "all of it"}); err != nil {
+	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, repair.Rewind{To: repair.RewindToStart, Reason: "all of it"}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitDrained()
@@ -258,7 +259,7 @@ func TestRelayRewoundBehindExpiredPublications(t *testing.T) {
 	go func() { done <- expiry.Run(ctx) }()
 	const count = `SELECT count(*) FROM outbox_publications WHERE topic = 1`
 	w.until("the publications are deleted", func() bool { return w.int(count) == 0 })
-	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{To: commands.RewindToStart, Reason: "x"}); err != nil {
+	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, repair.Rewind{To: repair.RewindToStart, Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitDrained()
@@ -298,7 +299,7 @@ func TestRelayIsNotMovedForward(t *testing.T) {
 	w := newRelayFixture(t)
 	w.appendUsage(10, tenants(1)...)
 	p := events.Position{Partition: w.logged()[0].Position.Partition, Number: 5}
-	_, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, commands.Rewind{Positions: []events.Position{p}, Reason: "x"})
+	_, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, repair.Rewind{Positions: []events.Position{p}, Reason: "x"})
 	if err == nil || w.int(`SELECT max(position) FROM relay_cursors`) != 0 {
 		t.Errorf("the relay went on to %s: %v", p, err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/stripe"
@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ commands.BillingProvider = (*stripe.Provider)(nil)
+var _ billing.BillingProvider = (*stripe.Provider)(nil)
 
 // canary is the secret key of the tests.
 const canary = "sk_test_CanaryCanaryCanary0123456789"

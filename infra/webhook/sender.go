@@ -17,13 +17,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/deadline"
 )
 
-var _ commands.WebhookSender = (*Sender)(nil)
+var _ webhooks.Sender = (*Sender)(nil)
 
 const (
 	// Timeout bounds a request, from the look-up of the name to the header of the answer.
@@ -47,7 +47,7 @@ type Config struct {
 	Attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
 }
 
-// Sender implements commands.WebhookSender. It follows no redirect and uses no proxy: each would reach an address that was not checked.
+// Sender implements webhooks.Sender. It follows no redirect and uses no proxy: each would reach an address that was not checked.
 type Sender struct {
 	timeout time.Duration
 	attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
@@ -99,7 +99,7 @@ func (s *Sender) Close() {
 	}
 }
 
-// Send implements commands.WebhookSender.
+// Send implements webhooks.Sender.
 func (s *Sender) Send(ctx context.Context, m domain.WebhookMessage) domain.WebhookResult {
 	began := time.Now()
 	of, end := events.TracedEvent{Trace: m.Trace, EventID: m.EventID}, func(int) {}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
@@ -67,7 +67,7 @@ func Committed(tenant uuid.UUID, id, feature string, amount int64) events.Pendin
 }
 
 // Correction is a correction of usage to an amount; below 0 it is a retraction.
-func Correction(tenant uuid.UUID, id, feature, ref string, amount int64) commands.Submitted {
+func Correction(tenant uuid.UUID, id, feature, ref string, amount int64) metering.Submitted {
 	at := May.Add(40 * 24 * time.Hour) // in another period than the usage
 	p := Usage(tenant, id, feature, 0, at)
 	payload := any(events.Correction{EventID: id, Feature: feature, Amount: &amount, Timestamp: at, CorrectionRef: ref, Type: events.TypeCorrection})
@@ -81,7 +81,7 @@ func Correction(tenant uuid.UUID, id, feature, ref string, amount int64) command
 		panic(err)
 	}
 	p.Canonical = 1
-	return commands.Submitted{Pending: p, Target: &commands.CorrectionTarget{Ref: ref, Feature: feature, Retraction: amount < 0}}
+	return metering.Submitted{Pending: p, Target: &metering.CorrectionTarget{Ref: ref, Feature: feature, Retraction: amount < 0}}
 }
 
 // Verdict is the acceptance of usage in May.

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -25,7 +25,7 @@ type History struct {
 	Tenant, Neighbour uuid.UUID
 	Partition         int16
 	Broken            *consume.Runner // cannot fold the feature "panics"
-	letters           *commands.DeadLetters
+	letters           *repair.DeadLetters
 	Sent              int
 }
 
@@ -34,7 +34,7 @@ func NewHistory(s *Pipeline) *History {
 	tenant := NewID()
 	d := &History{Pipeline: s, Tenant: tenant, Partition: events.PartitionOf(tenant), Neighbour: TenantIn(events.PartitionOf(tenant))}
 	d.Broken, _ = s.Aggregator(PoisonedHandler{s.Aggregating.Consumer.Handler})
-	d.letters = &commands.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
+	d.letters = &repair.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
 	d.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly), Grant("ever", domain.ResetNever))
 	d.Subscribe(d.Neighbour, May, Grant("calls", domain.ResetMonthly))
 	return d
@@ -144,7 +144,7 @@ func (d *History) Retry(pick func(n int) int, times int) {
 		request := Plain(d.Tenant, events.RetryRequested, events.Counts{}, events.Retry{DeadLetterID: letter.ID, Reason: "fixed"})
 		request.CorrelationID = NewID()
 		at := d.Append(request)[0]
-		d.Must(d.Store.ChangeDeadLetters(context.Background(), d.Tenant, func(tx commands.DeadLetterTx) error {
+		d.Must(d.Store.ChangeDeadLetters(context.Background(), d.Tenant, func(tx repair.DeadLetterTx) error {
 			asked, err := tx.Events([]int64{at.Number})
 			if err != nil {
 				return err

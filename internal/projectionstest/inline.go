@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -75,13 +75,13 @@ func (l *Inline) Ready(partition int16) {
 // Record submits usage of one feature, and returns whether its partition is validated up to it.
 func (l *Inline) Record(tenant uuid.UUID, feature string, ids ...string) (validated bool) {
 	l.Helper()
-	var batch []commands.Submitted
+	var batch []metering.Submitted
 	for _, id := range ids {
-		batch = append(batch, commands.Submitted{Pending: Usage(tenant, id, feature, 1, May)})
+		batch = append(batch, metering.Submitted{Pending: Usage(tenant, id, feature, 1, May)})
 	}
 	places, err := l.Inlined.Submit(context.Background(), tenant, batch)
 	l.Must(err)
-	last := slices.MaxFunc(places, func(a, b commands.Placement) int { return cmp.Compare(a.Position.Number, b.Position.Number) }).Position
+	last := slices.MaxFunc(places, func(a, b metering.Placement) int { return cmp.Compare(a.Position.Number, b.Position.Number) }).Position
 	return l.Checkpoint(events.GroupValidator, last.Partition) == last.Number
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -19,7 +20,7 @@ import (
 // Letters is a pipeline fixture in which somebody decides over dead letters.
 type Letters struct {
 	*Pipeline
-	Commands  *commands.DeadLetters
+	Commands  *repair.DeadLetters
 	Executing *consume.Runner
 }
 
@@ -28,7 +29,7 @@ func NewLetters(t testing.TB) *Letters { return LettersOf(NewPipeline(t)) }
 
 // LettersOf adds the commands on dead letters to a pipeline.
 func LettersOf(s *Pipeline) *Letters {
-	letters := &commands.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
+	letters := &repair.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
 	executing, _ := s.Runner(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: s.EventLog, Letters: letters}})
 	return &Letters{s, letters, executing}
 }
@@ -72,10 +73,10 @@ func (s *Letters) RetryNow(tenant, id uuid.UUID) error {
 }
 
 // Bulk runs a bulk command, filtered by tenant.
-func (s *Letters) Bulk(action string, tenant uuid.UUID, once commands.Idempotency) (commands.BulkResult, error) {
-	ask := commands.BulkRequest{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
+func (s *Letters) Bulk(action string, tenant uuid.UUID, once commands.Idempotency) (repair.BulkResult, error) {
+	ask := repair.BulkRequest{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
 	return s.Commands.Bulk(context.Background(), commands.Request{By: Billing, Idempotency: once}, ask, func(ctx context.Context) ([]domain.DeadLetterRef, error) {
-		return s.Reads.FindDeadLetters(ctx, &ask.Filter, commands.MaxBulk+1)
+		return s.Reads.FindDeadLetters(ctx, &ask.Filter, repair.MaxBulk+1)
 	})
 }
 

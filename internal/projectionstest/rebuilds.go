@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/logtest"
@@ -27,7 +28,7 @@ import (
 // Rebuilds is a pipeline fixture in which projections are rebuilt.
 type Rebuilds struct {
 	*Pipeline
-	Commands *commands.Rebuilds
+	Commands *repair.Rebuilds
 	Folds    models.Folds
 }
 
@@ -39,7 +40,7 @@ func NewRebuilds(t testing.TB) *Rebuilds {
 // RebuildsOf adds the commands on rebuilds to a pipeline.
 func RebuildsOf(s *Pipeline) *Rebuilds {
 	y := &Rebuilds{Pipeline: s, Folds: models.DefaultFolds()}
-	y.Commands = &commands.Rebuilds{Store: y.RebuildStore(), Now: time.Now, NewID: NewID}
+	y.Commands = &repair.Rebuilds{Store: y.RebuildStore(), Now: time.Now, NewID: NewID}
 	y.Deploy()
 	return y
 }
@@ -51,7 +52,7 @@ var OperatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustPar
 func (y *Rebuilds) Deploy() {
 	y.Commands.Projections = nil
 	for _, p := range y.Projections() {
-		y.Commands.Projections = append(y.Commands.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+		y.Commands.Projections = append(y.Commands.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
 		for _, r := range []*consume.Runner{y.Aggregating, y.Lettering, y.Entitling, y.Summing} {
 			if r.Consumer.Name == p.Consumer.Name {
 				r.Consumer = p.Consumer
@@ -93,7 +94,7 @@ func (y *Rebuilds) WhileRebuilding(do func(), rebuilders ...*rebuild.Rebuilder) 
 }
 
 // Start requests a rebuild.
-func (y *Rebuilds) Start(in commands.StartRebuild) domain.Rebuild {
+func (y *Rebuilds) Start(in repair.StartRebuild) domain.Rebuild {
 	y.Helper()
 	if in.Reason == "" {
 		in.Reason = "test"
@@ -104,7 +105,7 @@ func (y *Rebuilds) Start(in commands.StartRebuild) domain.Rebuild {
 }
 
 // Rebuilt is a rebuild that is READY.
-func (y *Rebuilds) Rebuilt(in commands.StartRebuild) domain.Rebuild {
+func (y *Rebuilds) Rebuilt(in repair.StartRebuild) domain.Rebuild {
 	y.Helper()
 	r := y.Start(in)
 	y.WhileRebuilding(func() { y.Ready(r) }, y.Rebuilder(1000))
@@ -112,7 +113,7 @@ func (y *Rebuilds) Rebuilt(in commands.StartRebuild) domain.Rebuild {
 }
 
 // Built is a rebuild of figures that is READY.
-func (y *Rebuilds) Built(in commands.StartRebuild) domain.Rebuild {
+func (y *Rebuilds) Built(in repair.StartRebuild) domain.Rebuild {
 	y.Helper()
 	in.Projection = projections.ProjectionUsage
 	return y.Rebuilt(in)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -72,7 +73,7 @@ func moveOn(s *Pipeline, rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) 
 		s.Drain(s.Lettering)
 		page, err := s.Reads.DeadLetters(context.Background(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: events.StatusFailed}, Limit: 1})
 		s.Must(err)
-		letters := &commands.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
+		letters := &repair.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
 		for _, d := range page.Data {
 			_, err := letters.Discard(context.Background(), commands.Request{By: Billing}, d.ID, tenant, "a test")
 			s.Must(err)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -98,7 +99,7 @@ func (c *consumerModel) recordInline(rt *rapid.T) {
 		u := sentUsage{c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], fmt.Sprint("u", len(c.usage)),
 			rapid.SampledFrom([]string{"calls", "later", "refused"}).Draw(rt, "feature"), rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")}
 		c.usage = append(c.usage, u)
-		_, err := c.inline.Inlined.Submit(context.Background(), u.tenant, []commands.Submitted{{Pending: Usage(u.tenant, u.id, u.feature, u.amount, May)}})
+		_, err := c.inline.Inlined.Submit(context.Background(), u.tenant, []metering.Submitted{{Pending: Usage(u.tenant, u.id, u.feature, u.amount, May)}})
 		c.Must(err)
 		raw := c.Read(events.TopicUsageRaw, c.partition, 0)
 		if last := raw[len(raw)-1].Position.Number; c.Checkpoint(events.GroupValidator, c.partition) == last {

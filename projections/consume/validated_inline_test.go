@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -190,7 +190,7 @@ func TestInlineValidationWaitsForNoCheckpoint(t *testing.T) {
 	l.Must(err)
 	done := make(chan error, 1)
 	go func() {
-		_, err := l.Inlined.Submit(context.Background(), tenant, []commands.Submitted{{Pending: Usage(tenant, "a", "calls", 1, May)}})
+		_, err := l.Inlined.Submit(context.Background(), tenant, []metering.Submitted{{Pending: Usage(tenant, "a", "calls", 1, May)}})
 		done <- err
 	}()
 	for waited := false; ; {

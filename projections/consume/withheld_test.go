@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -133,7 +134,7 @@ func (s *withheldFixture) checkOutcomes(to audit.Terms) {
 	if got.Validated = 0; got != to {
 		s.Errorf("%+v, want %+v", got, to)
 	}
-	r := s.yard.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := s.yard.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	d := s.yard.Diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true, Limit: 10})
 	if !d.Conservation.Holds || len(d.Data) != 0 {
 		s.Errorf("a rebuild comes to something else: %+v %+v", d.Conservation, d.Data)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -56,7 +57,7 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 	}
 	// By folds that accept the events that the live one refused.
 	y := RebuildsOf(s.Pipeline)
-	r := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	y.WhileRebuilding(func() { y.Ready(r) }, y.Rebuilder(10))
 	if err := y.SameRows(r, 1); err != nil {
 		t.Error(err)
@@ -209,11 +210,11 @@ func TestP2_BulkRetryAcceptsWronglyRejectedUsage(t *testing.T) {
 
 // failingStore is a store that is away after some changes.
 type failingStore struct {
-	commands.DeadLetterStore
+	repair.DeadLetterStore
 	left int
 }
 
-func (d *failingStore) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
+func (d *failingStore) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(repair.DeadLetterTx) error) error {
 	if d.left--; d.left < 0 {
 		return commands.ErrUnavailable
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -192,7 +192,7 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 			),
 		),
 	)
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionEntitlements})
 	expectCrossings(s.Database, tenant) // the rebuild folds the event that rises to 3
 	recordMetered(s.Database, tenant, "bytes", 8)
 	s.Drain(s.Entitling)
@@ -206,7 +206,7 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 	recordMetered(s.Database, tenant, "bytes", -10, 10)
 	s.Drain(s.Entitling)
 	expectCrossings(s.Database, tenant, "bytes 20 ( of ) from 18 to 22")
-	of := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements, TenantID: tenant})
+	of := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionEntitlements, TenantID: tenant})
 	s.Must(y.Promote(of))
 	s.Must(
 		Second(s.Pool.Exec(t.Context(), `UPDATE entitlement_usage SET used = used + 15 WHERE generation = 1 AND tenant_id = $1`, tenant)),

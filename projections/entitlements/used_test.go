@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -148,7 +148,7 @@ func TestP4_UsedEqualsTheFiguresAfterDiscards(t *testing.T) {
 		}
 	})
 	y := RebuildsOf(s.Pipeline)
-	r := y.Start(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
+	r := y.Start(repair.StartRebuild{Projection: projections.ProjectionEntitlements})
 	y.WhileRebuilding(func() { y.Ready(r) }, y.Rebuilder(10))
 	if err := y.SameRows(r, 1); err != nil {
 		t.Error(err)

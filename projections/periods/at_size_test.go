@@ -12,7 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -87,7 +87,7 @@ const (
 
 // lockedFor measures how long a transaction of the store holds its locks.
 type lockedFor struct {
-	commands.PeriodStore
+	billing.PeriodStore
 	log, held time.Duration
 }
 
@@ -97,10 +97,10 @@ func (s *lockedFor) FiguresOfLog(ctx context.Context, c domain.Closing) (domain.
 	return s.PeriodStore.FiguresOfLog(ctx, c)
 }
 
-func (s *lockedFor) FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(commands.FreezeTx) error) error {
+func (s *lockedFor) FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(billing.FreezeTx) error) error {
 	var began time.Time
 	defer func() { s.held += time.Since(began) }()
-	return s.PeriodStore.FreezePeriod(ctx, tenant, func(tx commands.FreezeTx) error {
+	return s.PeriodStore.FreezePeriod(ctx, tenant, func(tx billing.FreezeTx) error {
 		began = time.Now()
 		return decide(tx)
 	})

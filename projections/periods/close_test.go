@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -231,8 +231,8 @@ func TestP8_ADiscardVoidsDecidedAdjustments(t *testing.T) {
 	f.record("old", "panics", 9)
 	f.flow()
 	id := `SELECT id::text FROM adjustments WHERE tenant_id = $1 AND source_event_id = $2`
-	f.decide(commands.DecisionApprove, f.text(id, f.tenant, "approved"), f.text(id, f.tenant, "old"))
-	f.decide(commands.DecisionWaive, f.text(id, f.tenant, "waived"))
+	f.decide(billing.DecisionApprove, f.text(id, f.tenant, "approved"), f.text(id, f.tenant, "old"))
+	f.decide(billing.DecisionWaive, f.text(id, f.tenant, "waived"))
 	f.want("billable before", f.billable(), "panics frozen 1 approved 14 waived 7 net 1")
 	letters := f.deciding.LettersByEvent(f.tenant, events.StatusFailed)
 	f.Must(f.deciding.Discard(f.tenant, letters["approved"]))
@@ -257,7 +257,7 @@ func TestP8_TheSecondCloseCountsWhatTheReopeningVoided(t *testing.T) {
 	f.record("late", "calls", 10)
 	f.record("approved", "calls", 100)
 	f.flow()
-	f.decide(commands.DecisionApprove, f.text(`SELECT id::text FROM adjustments WHERE tenant_id = $1 AND amount = 100`, f.tenant))
+	f.decide(billing.DecisionApprove, f.text(`SELECT id::text FROM adjustments WHERE tenant_id = $1 AND amount = 100`, f.tenant))
 	f.record("slow", "calls", 1000) // its verdict comes after the reopening
 	r := f.reopen()
 	if r.Voided != 1 || r.Approved != 1 || r.Snapshot != 1 {

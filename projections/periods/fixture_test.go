@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -26,7 +27,7 @@ import (
 type closeFixture struct {
 	*Rebuilds
 	deciding  *Letters
-	periods   *commands.Periods
+	periods   *billing.Periods
 	tenant    uuid.UUID
 	partition int16
 	broken    *consume.Runner // cannot fold the feature "panics"
@@ -52,8 +53,8 @@ func closeFixtureOf(y *Rebuilds) *closeFixture {
 }
 
 // periodsOf returns the command on a store.
-func (f *closeFixture) periodsOf(s *store.Store) *commands.Periods {
-	return &commands.Periods{Store: &store.Periods{Store: s, Figures: f.Folds.PeriodFigures()}, Now: func() time.Time { return june }, NewID: NewID, Logger: slog.New(slog.DiscardHandler)}
+func (f *closeFixture) periodsOf(s *store.Store) *billing.Periods {
+	return &billing.Periods{Store: &store.Periods{Store: s, Figures: f.Folds.PeriodFigures()}, Now: func() time.Time { return june }, NewID: NewID, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // deployFold adds a version of the fold of usage.
@@ -94,9 +95,9 @@ func (f *closeFixture) flow() {
 }
 
 // request requests the close of May.
-func (f *closeFixture) request(despite ...string) commands.RequestedClose {
+func (f *closeFixture) request(despite ...string) billing.RequestedClose {
 	f.Helper()
-	c, err := f.periods.Close(context.Background(), commands.Request{By: Billing}, commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test", Despite: despite})
+	c, err := f.periods.Close(context.Background(), commands.Request{By: Billing}, billing.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test", Despite: despite})
 	f.Must(err)
 	return c
 }
@@ -133,7 +134,7 @@ func (f *closeFixture) advance(id uuid.UUID) *domain.Saga {
 }
 
 // close closes May, which must not wait.
-func (f *closeFixture) close(despite ...string) commands.RequestedClose {
+func (f *closeFixture) close(despite ...string) billing.RequestedClose {
 	f.Helper()
 	c := f.request(despite...)
 	f.flow()
@@ -145,7 +146,7 @@ func (f *closeFixture) close(despite ...string) commands.RequestedClose {
 }
 
 // waits requires that a close waits for conditions.
-func (f *closeFixture) waits(c commands.RequestedClose, missing ...string) {
+func (f *closeFixture) waits(c billing.RequestedClose, missing ...string) {
 	f.Helper()
 	if s := f.advance(c.ID); !s.Open() || s.State == domain.SagaDrift || !slices.Equal(s.Missing, missing) {
 		f.Errorf("the close is %s and waits for %v, want %v", s.State, s.Missing, missing)
@@ -153,7 +154,7 @@ func (f *closeFixture) waits(c commands.RequestedClose, missing ...string) {
 }
 
 // ends requires that a close ends: partially if conditions were missing.
-func (f *closeFixture) ends(c commands.RequestedClose) {
+func (f *closeFixture) ends(c billing.RequestedClose) {
 	f.Helper()
 	if s := f.advance(c.ID); s.State != domain.SagaCompleted || (s.Outcome == domain.SagaSuccess) != (len(s.Missing) == 0) {
 		f.Fatalf("the close is %s: %v %s", s.State, s.Missing, s.LastError)
@@ -161,7 +162,7 @@ func (f *closeFixture) ends(c commands.RequestedClose) {
 	f.check()
 }
 
-func (f *closeFixture) reopen() commands.ReopenedPeriod {
+func (f *closeFixture) reopen() billing.ReopenedPeriod {
 	f.Helper()
 	r, err := f.periods.Reopen(context.Background(), commands.Request{By: Billing}, f.tenant, "2026-05", "test")
 	f.Must(err)
@@ -171,7 +172,7 @@ func (f *closeFixture) reopen() commands.ReopenedPeriod {
 // decide decides adjustments by their ids.
 func (f *closeFixture) decide(decision string, ids ...string) {
 	f.Helper()
-	in := commands.DecideAdjustments{Decision: decision, Reason: "test"}
+	in := billing.DecideAdjustments{Decision: decision, Reason: "test"}
 	for _, id := range ids {
 		in.IDs = append(in.IDs, uuid.MustParse(id))
 	}
@@ -182,7 +183,7 @@ func (f *closeFixture) decide(decision string, ids ...string) {
 // reconcile runs the reconciliations that are open.
 func (f *closeFixture) reconcile() {
 	f.Helper()
-	rows, err := f.Pool.Query(context.Background(), `SELECT id FROM sagas WHERE kind = $1 AND ended_at IS NULL ORDER BY id`, commands.SagaReconcile)
+	rows, err := f.Pool.Query(context.Background(), `SELECT id FROM sagas WHERE kind = $1 AND ended_at IS NULL ORDER BY id`, billing.SagaReconcile)
 	f.Must(err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	f.Must(err)

@@ -12,7 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -67,7 +68,7 @@ func TestP8_AFlipIsAdjusted(t *testing.T) {
 	f.record("late", "calls", 8)
 	f.flow()
 	f.deployFold(LargeTwice, FoldLargeTwice)
-	r := f.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	f.check()
 	f.want("the difference before the promotion", f.proposed(r.ID), "calls 1 18 tokens 1 7")
 	for n, want := range []string{
@@ -104,12 +105,12 @@ func TestP8_LateUsageBehindAFlipIsAdjusted(t *testing.T) {
 	f.record("a", "calls", 10)
 	f.close()
 	f.lateUsage(events.LateUsageAdjust)
-	late := &commands.LateReconciles{Periods: f.periods, Logger: slog.New(slog.DiscardHandler)}
+	late := &billing.LateReconciles{Periods: f.periods, Logger: slog.New(slog.DiscardHandler)}
 	look := func(sagas int) {
 		f.Helper()
 		f.Must(late.Look(t.Context()))
 		f.Must(late.Look(t.Context()))
-		f.want("reconciliations", f.text(`SELECT count(*)::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, commands.SagaReconcile), fmt.Sprint(sagas))
+		f.want("reconciliations", f.text(`SELECT count(*)::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, billing.SagaReconcile), fmt.Sprint(sagas))
 		f.reconcile()
 	}
 	f.record("early", "calls", 6)
@@ -117,7 +118,7 @@ func TestP8_LateUsageBehindAFlipIsAdjusted(t *testing.T) {
 	look(0) // the first fold counts it as the log does
 	f.deployFold(LargeTwice, FoldLargeTwice)
 	late.Periods = f.periods
-	f.Must(f.Promote(f.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})))
+	f.Must(f.Promote(f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})))
 	look(1) // that of the flip
 	look(0) // no line differs
 	f.check()
@@ -168,7 +169,7 @@ func TestP8_ARollbackBehindACloseIsAdjusted(t *testing.T) {
 	f.deployFold(LargeTwice, FoldLargeTwice)
 	f.record("a", "calls", 10)
 	f.flow()
-	r := f.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	f.Must(f.Promote(r))
 	f.reconcile()
 	f.close()
@@ -189,7 +190,7 @@ func TestP8_AFlipDuringACloseIsNoticed(t *testing.T) {
 	f.record("a", "calls", 10)
 	f.flow()
 	f.deployFold(LargeTwice, FoldLargeTwice)
-	r := f.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	flipping := &flippingStore{PeriodStore: f.periods.Store, flip: func() { f.Must(f.Promote(r)) }}
 	f.periods.Store = flipping
 	c := f.request(domain.MissingRebuilds)
@@ -206,7 +207,7 @@ func TestP8_AFlipDuringACloseIsNoticed(t *testing.T) {
 
 // flippingStore flips a generation behind the first computation of figures.
 type flippingStore struct {
-	commands.PeriodStore
+	billing.PeriodStore
 	flip func()
 	runs int
 }

@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -37,7 +39,7 @@ type closeHistory struct {
 	*closeFixture
 	history *History
 	other   domain.Rebuild
-	closes  []commands.RequestedClose
+	closes  []billing.RequestedClose
 	done    map[string]int // counts of occurrences, to see that the test covers them
 }
 
@@ -76,7 +78,7 @@ func (h *closeHistory) decision(rt *rapid.T, step string) {
 		c, err := h.periods.Close(
 			context.Background(),
 			commands.Request{By: Billing},
-			commands.ClosePeriod{TenantID: h.tenant, PeriodKey: period, Reason: "test", Despite: despite, Early: true},
+			billing.ClosePeriod{TenantID: h.tenant, PeriodKey: period, Reason: "test", Despite: despite, Early: true},
 		)
 		h.Must(err)
 		if !c.Known {
@@ -88,9 +90,9 @@ func (h *closeHistory) decision(rt *rapid.T, step string) {
 		_, err := h.periods.Reopen(context.Background(), commands.Request{By: Billing}, h.tenant, period, "test")
 		h.allowed(err, "period_closing", "period_not_closed")
 	case "decide":
-		in := commands.DecideAdjustments{
+		in := billing.DecideAdjustments{
 			TenantID: h.tenant,
-			Decision: rapid.SampledFrom([]string{commands.DecisionApprove, commands.DecisionWaive}).Draw(rt, "decision"),
+			Decision: rapid.SampledFrom([]string{billing.DecisionApprove, billing.DecisionWaive}).Draw(rt, "decision"),
 			Reason:   "test",
 			Scope: &events.AdjustmentScope{
 				PeriodKey: period,
@@ -116,7 +118,7 @@ func (h *closeHistory) allowed(err error, codes ...string) {
 
 // freeze advances the closes that are open, by one look each.
 func (h *closeHistory) freeze() {
-	h.closes = slices.DeleteFunc(h.closes, func(c commands.RequestedClose) bool {
+	h.closes = slices.DeleteFunc(h.closes, func(c billing.RequestedClose) bool {
 		s := h.advance(c.ID)
 		if s.State == domain.SagaDrift {
 			h.printLog()
@@ -189,7 +191,7 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 	f := closeFixtureOf(y)
 	f.deployFold(LargeTwice, FoldLargeTwice)
 	f.useTenant(y.Tenants(1)[0])
-	other := f.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	other := f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	f.Must(f.Promote(other)) // a close waits for a rebuild that is open
 	f.Must(f.RollBack(other))
 	f.reconcile()

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -39,10 +41,10 @@ func TestP8_EachStepHasItsEffectOnceWithoutCommitAndWithoutAnswer(t *testing.T) 
 			f.record("late", "calls", 2)
 			f.record("later", "calls", 3)
 			f.flow()
-			f.cutDecide(commands.DecideAdjustments{TenantID: f.tenant, Decision: commands.DecisionApprove, Reason: "test",
+			f.cutDecide(billing.DecideAdjustments{TenantID: f.tenant, Decision: billing.DecisionApprove, Reason: "test",
 				Scope: &events.AdjustmentScope{PeriodKey: "2026-05", UpTo: f.Head(f.tenant)}}, 2)
 			f.want("adjustments", f.adjusted(), "1 LATE_USAGE 2/1 APPROVED, 1 LATE_USAGE 3/1 APPROVED")
-			r := f.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+			r := f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 			f.Must(f.Promote(r))
 			f.cutReconcile()
 			f.want("adjustments", f.adjusted(), "1 LATE_USAGE 2/1 APPROVED, 1 LATE_USAGE 3/1 APPROVED, 1 REBUILD 10/0 PENDING, 1 REBUILD 7/0 PENDING")
@@ -113,17 +115,17 @@ func (f *cutFixture) request() commands.Request {
 	return commands.Request{By: Billing, Idempotency: commands.Idempotency{Key: fmt.Sprint("k", f.keys)}}
 }
 
-func (f *cutFixture) cutClose() (c commands.RequestedClose) {
+func (f *cutFixture) cutClose() (c billing.RequestedClose) {
 	f.Helper()
 	req := f.request()
 	f.cut(func() (err error) {
-		c, err = f.periods.Close(context.Background(), req, commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test"})
+		c, err = f.periods.Close(context.Background(), req, billing.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test"})
 		return err
 	})
 	return c
 }
 
-func (f *cutFixture) cutDecide(in commands.DecideAdjustments, count int64) {
+func (f *cutFixture) cutDecide(in billing.DecideAdjustments, count int64) {
 	f.Helper()
 	req := f.request()
 	f.cut(func() error {
@@ -163,8 +165,8 @@ func (f *cutFixture) cutSaga(id [16]byte) {
 
 func (f *cutFixture) cutReconcile() {
 	f.Helper()
-	id := f.text(`SELECT id::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, commands.SagaReconcile)
-	list, err := (&store.Catalogue{Pool: f.Pool}).Sagas(context.Background(), commands.SagaQuery{Kind: commands.SagaReconcile, Page: commands.Page{Limit: 10}})
+	id := f.text(`SELECT id::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, billing.SagaReconcile)
+	list, err := (&store.Catalogue{Pool: f.Pool}).Sagas(context.Background(), commands.SagaQuery{Kind: billing.SagaReconcile, Page: commands.Page{Limit: 10}})
 	f.Must(err)
 	f.cut(func() error {
 		_, err := f.periods.ReconcileKind().Run(context.Background(), &list[0])

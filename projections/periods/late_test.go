@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -46,14 +48,14 @@ func TestP8_TheCutIsTakenUnderTheLockOfTheHead(t *testing.T) {
 	tx, err := f.Pool.Begin(ctx)
 	f.Must(err)
 	f.Must(f.EventLog.LockHeads(ctx, eventlog.In(tx), []int16{f.partition}))
-	var c commands.RequestedClose
+	var c billing.RequestedClose
 	done := make(chan error, 1)
 	go func() {
 		var err error
 		c, err = f.periods.Close(
 			ctx,
 			commands.Request{By: Billing},
-			commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test"},
+			billing.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test"},
 		)
 		done <- err
 	}()
@@ -222,7 +224,7 @@ func TestP8_OnlyRebuildsOfThePeriodAreAwaited(t *testing.T) {
 	f := newCloseFixture(t)
 	f.record("a", "calls", 10)
 	f.flow()
-	r := f.Start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: f.tenant})
+	r := f.Start(repair.StartRebuild{Projection: projections.ProjectionUsage, TenantID: f.tenant})
 	c := f.request()
 	f.flow()
 	other := NewID()

@@ -14,6 +14,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -33,7 +36,7 @@ func TestP8_ClosesUnderLoad(t *testing.T) {
 	f.lateUsage(events.LateUsageAdjust)
 	f.record("a", "calls", 10)
 	f.Settle()
-	r := f.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	f.Must(f.Promote(r)) // a close waits for a rebuild that is READY
 	f.Must(f.RollBack(r))
 	deadlocks := f.deadlocks()
@@ -49,7 +52,7 @@ func TestP8_ClosesUnderLoad(t *testing.T) {
 					_, err := f.EventLog.Submit(
 						context.Background(),
 						f.tenant,
-						[]commands.Submitted{{Pending: Usage(f.tenant, fmt.Sprint(n, "-", i), "calls", 3, May)}},
+						[]metering.Submitted{{Pending: Usage(f.tenant, fmt.Sprint(n, "-", i), "calls", 3, May)}},
 					)
 					if err != nil {
 						t.Error(err)
@@ -79,9 +82,9 @@ func TestP8_ClosesUnderLoad(t *testing.T) {
 		for ctx.Err() == nil {
 			f.request()
 			_, _ = f.Pool.Exec(ctx, `UPDATE sagas SET next_at = now() WHERE lease IS NULL AND ended_at IS NULL`)
-			in := commands.DecideAdjustments{
+			in := billing.DecideAdjustments{
 				TenantID: f.tenant,
-				Decision: commands.DecisionApprove,
+				Decision: billing.DecisionApprove,
 				Reason:   "test",
 				Scope:    &events.AdjustmentScope{PeriodKey: "2026-05", UpTo: f.Head(f.tenant)},
 			}
@@ -129,7 +132,7 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer stop()
 		for range 2 {
-			s := &commands.Schedule{Periods: f.periodsOf(f.Store), Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
+			s := &billing.Schedule{Periods: f.periodsOf(f.Store), Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
 			g.Go(func() { _ = s.Run(ctx) })
 		}
 		g.Wait()
@@ -158,7 +161,7 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 	_, err := f.periods.Close(
 		t.Context(),
 		commands.Request{By: Billing},
-		commands.ClosePeriod{
+		billing.ClosePeriod{
 			TenantID:  f.tenant,
 			PeriodKey: "2026-05",
 			Reason:    "test",
@@ -210,7 +213,7 @@ func TestACloseHoldsTheHeadForFewRoundTrips(t *testing.T) {
 	f.flow()
 	f.advance(f.request().ID)
 	_, err = f.periods.Close(t.Context(), commands.Request{By: Billing, Idempotency: commands.Idempotency{Key: "k"}},
-		commands.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-04", Reason: "test"})
+		billing.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-04", Reason: "test"})
 	f.Must(err)
 	if len(seen.held) != 3 {
 		t.Fatalf("%d transactions locked a head, want a request, its freeze and another request: %q", len(seen.held), seen.held)

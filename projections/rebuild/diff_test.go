@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -29,7 +30,7 @@ func TestP3_EveryVerdictOnACorrectionIsInOnePlaceOfADifference(t *testing.T) {
 	y.Append(Usage(tenant, "a", "calls", 10, May), Usage(tenant, "b", "calls", 20, May), Usage(tenant, "no", "unknown", 20, May),
 		Correction(tenant, "c", "calls", "a", 2).Pending, Correction(tenant, "r", "calls", "b", -1).Pending, Correction(tenant, "late", "calls", "b", 2).Pending)
 	y.Settle()
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	d := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true, All: true})
 	if k := d.Conservation; !k.Holds || k.Verdicts != 4 || k.Counted != 4 || *k.Recorded != 6 || *k.Validated != 4 || *k.Rejected != 2 || *k.Undecided != 0 {
 		t.Errorf("%+v", k)
@@ -72,7 +73,7 @@ func TestDiffShowsExactlyTheDifferingKeys(t *testing.T) {
 	}
 	y.Append(batch...)
 	y.Settle()
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	got := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, All: true, Limit: 1000, Totals: true})
 	if len(got.Data) != len(want) {
 		t.Fatalf("%d keys, want %d", len(got.Data), len(want))
@@ -160,7 +161,7 @@ func TestP5_DriftIsReported(t *testing.T) {
 	tenants := y.Tenants(3)
 	y.RecordMixedUsage(tenants, 0, 60)
 	y.Settle()
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage, Verify: true})
 	if n, sample, err := y.Reads.Drift(t.Context(), r); err != nil || n != 0 || len(sample) != 0 {
 		t.Fatalf("%d differ: %+v, %v", n, sample, err)
 	}
@@ -218,7 +219,7 @@ func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 	y.Must(Second(y.Pool.Exec(t.Context(), `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
 		SELECT partition, max(position), 2, tenant_id, gen_random_uuid(), 'r' FROM event_log_rows WHERE tenant_id = $1 AND topic = 2 GROUP BY partition, tenant_id`, tenants[0])))
 	y.Settle()
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	// Of 42 with i%7%4 as the feature, 0, 4: calls, 1, 5: tokens, 2, 6: unknown, 3: broken.
 	k := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true}).Conservation
 	if !k.Holds || k.Counted != 24 || k.Parked != 6 || k.Withheld != 1 || k.Verdicts != 31 || *k.Recorded != 43 || *k.Validated != 31 || *k.Rejected != 12 || *k.Undecided != 0 {
@@ -241,7 +242,7 @@ func TestDiffOfTheOtherProjections(t *testing.T) {
 		projections.ProjectionSeries:       `UPDATE usage_series SET amount = amount + 3 WHERE generation = 1 AND hour = (SELECT min(hour) FROM usage_series WHERE tenant_id = $1) AND tenant_id = $1`,
 		projections.ProjectionDeadLetters:  `UPDATE dead_letter_events SET code = 'other' WHERE generation = 1 AND id = (SELECT min(id::text)::uuid FROM dead_letter_events WHERE tenant_id = $1)`,
 	} {
-		r := y.Rebuilt(commands.StartRebuild{Projection: name})
+		r := y.Rebuilt(repair.StartRebuild{Projection: name})
 		all := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, All: true, Totals: true, Limit: 1000})
 		if len(y.Diff(rebuild.DiffQuery{RebuildID: r.ID}).Data) != 0 || len(all.Data) == 0 || all.Totals.Keys != int64(len(all.Data)) || all.Totals.Differing != 0 || all.Conservation != nil {
 			t.Errorf("%s: %d rows, %+v", name, len(all.Data), all.Totals)
@@ -270,7 +271,7 @@ func TestDiffComparesWithTheGenerationThatReadersSee(t *testing.T) {
 		y.Append(Usage(tenant, fmt.Sprint("a", i), "calls", 10, May), Usage(tenant, fmt.Sprint("b", i), "calls", 20, May.AddDate(0, 1, 0)))
 	}
 	y.Settle()
-	one := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})
+	one := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[0]})
 	checkKeys(y, one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40")
 	promote := func(r domain.Rebuild) {
 		_, err := y.Commands.Promote(t.Context(), commands.Request{By: OperatorKey}, r.ID, "test")
@@ -278,10 +279,10 @@ func TestDiffComparesWithTheGenerationThatReadersSee(t *testing.T) {
 	}
 	promote(one)
 	checkKeys(y, one, tenants[0], "2026-05", "10 20", tenants[0], "2026-06", "20 40") // still of the previous live rows
-	may26 := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: "2026-05"})
+	may26 := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: "2026-05"})
 	checkKeys(y, may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20") // the first one's is promoted already
 	promote(may26)
-	all := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[1]})
+	all := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenants[1]})
 	checkKeys(y, all, tenants[1], "2026-06", "20 40") // the rest is promoted by the period's
 	checkKeys(y, may26, tenants[1], "2026-05", "10 20", tenants[2], "2026-05", "10 20")
 	_, err := y.Commands.RollBack(t.Context(), commands.Request{By: OperatorKey}, may26.ID, "test")
@@ -318,7 +319,7 @@ func TestNothingIsComparedAtUnequalPositions(t *testing.T) {
 	tenants := y.Tenants(2)
 	y.RecordMixedUsage(tenants, 0, 40)
 	y.Settle()
-	r := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	ask := func() string {
 		_, err := y.Reads.Diff(t.Context(), rebuild.DiffQuery{RebuildID: r.ID})
 		return Refusal(err)
@@ -350,12 +351,12 @@ func TestReplacedGenerationsAreNotCompared(t *testing.T) {
 	y := NewRebuilds(t)
 	y.RecordMixedUsage(y.Tenants(2), 0, 20)
 	y.Settle()
-	first := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	first := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	_, err := y.Commands.Promote(t.Context(), commands.Request{By: OperatorKey}, first.ID, "test")
 	y.Must(err)
 	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE projection_generations SET dropped_at = now() WHERE projection = 'usage_aggregates' AND generation = 1`)))
 	y.Must(Second(y.Pool.Exec(t.Context(), `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1`, events.GroupAggregator)))
-	next := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	next := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	if d := y.Diff(rebuild.DiffQuery{RebuildID: next.ID, All: true}); len(d.Data) == 0 {
 		t.Errorf("%+v", d)
 	}

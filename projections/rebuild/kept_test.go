@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -43,7 +44,7 @@ func TestP5_APeriodEmptiedByItsFoldStaysEmpty(t *testing.T) {
 	}
 	y.Settle()
 	before := y.Head(a)
-	r := y.Built(commands.StartRebuild{PeriodKey: "2026-05"})
+	r := y.Built(repair.StartRebuild{PeriodKey: "2026-05"})
 	diff := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, All: true, Totals: true})
 	if len(diff.Data) != 2 || diff.Totals.Live.String() != "20" || diff.Totals.Rebuilt.String() != "0" {
 		t.Errorf("the diff: %+v, %+v", diff.Data, diff.Totals)
@@ -93,7 +94,7 @@ func TestAGenerationUnderLoadIsDropped(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "a", "calls", 10, May))
 	y.Settle()
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 	_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, r.ID, "test")
 	y.Must(err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -146,7 +147,7 @@ func TestP5_PagesOfAGenerationThatIsFedNoLongerAreRefused(t *testing.T) {
 	y.Must(err)
 	period, err := y.Reads.OfPeriod(t.Context(), Operator, all)
 	y.Must(err)
-	y.Must(y.Promote(y.Built(commands.StartRebuild{})))
+	y.Must(y.Promote(y.Built(repair.StartRebuild{})))
 	of.After, all.After = figures.Next, period.Next
 	refused := func(when string, ofTenant, ofAll bool) {
 		_, err := y.Reads.Aggregates(t.Context(), TenantViewer(tenants[0]), of)
@@ -201,7 +202,7 @@ func TestUnitsOfRebuildsAreKeptWhileTheirGenerationIsFed(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "a", "calls", 10, May))
 	y.Settle()
-	r := y.Built(commands.StartRebuild{TenantID: tenant})
+	r := y.Built(repair.StartRebuild{TenantID: tenant})
 	y.Must(y.Promote(r))
 	expireAll(y)
 	if n := unitsOf(y, r.ID); n == 0 {
@@ -223,7 +224,7 @@ func TestUnitsOfRebuildsAreKeptWhileTheirGenerationIsFed(t *testing.T) {
 		t.Error("the units of a generation that is not dropped yet are deleted")
 	}
 	y.WhileRebuilding(func() { y.Until(func() bool { return isDropped(y, r) }) }, y.Rebuilder(100))
-	running := y.Start(commands.StartRebuild{Projection: r.Projection})
+	running := y.Start(repair.StartRebuild{Projection: r.Projection})
 	expireAll(y)
 	if n := unitsOf(y, r.ID); n != 0 {
 		t.Errorf("%d units of a dropped generation are kept", n)

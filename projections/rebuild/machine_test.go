@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -81,7 +82,7 @@ func (m *rebuildModel) record(rt *rapid.T) {
 
 // start begins a rebuild of all, a tenant, a period or both, during ingest.
 func (m *rebuildModel) start(rt *rapid.T) {
-	in := commands.StartRebuild{Projection: projections.ProjectionUsage, Reason: "test", Workers: rapid.IntRange(1, 3).Draw(rt, "workers")}
+	in := repair.StartRebuild{Projection: projections.ProjectionUsage, Reason: "test", Workers: rapid.IntRange(1, 3).Draw(rt, "workers")}
 	if rapid.Bool().Draw(rt, "of a tenant") {
 		in.TenantID = rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -29,7 +30,7 @@ func TestP5_AGenerationDetachedMeanwhileIsNotPromoted(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "a", "calls", 10, May))
 	y.Settle()
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 	consumer, err := y.Pool.Begin(t.Context())
 	y.Must(err)
 	defer func() { _ = consumer.Rollback(context.Background()) }()
@@ -51,7 +52,7 @@ func TestP5_ARebuiltGenerationIsTheLiveOneByteForByte(t *testing.T) {
 	y.RecordMixedUsage(tenants, 0, 300)
 	y.Settle()
 	for name := range Dumps {
-		r := y.Start(commands.StartRebuild{Projection: name, Workers: 3})
+		r := y.Start(repair.StartRebuild{Projection: name, Workers: 3})
 		y.WhileRebuilding(func() { y.Ready(r) }, y.Rebuilder(20))
 		if err := y.SameRows(r, 1); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -88,7 +89,7 @@ func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
 	}
 	b := y.Rebuilder(1 << 20)
 	b.Share, b.Join = 50, 1 // joining does not pause
-	r := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	r := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	y.WhileRebuilding(func() { y.Ready(r) }, b)
 	if err := y.SameRows(r, 1); err != nil {
 		t.Error(err)
@@ -132,7 +133,7 @@ func TestP5_AGenerationPromotedMeanwhileIsNotDropped(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "a", "calls", 10, May))
 	y.Settle()
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 	y.Must(y.Promote(r))
 	y.Must(y.RollBack(r))
 	cleaner := y.Rebuilder(100)
@@ -140,7 +141,7 @@ func TestP5_AGenerationPromotedMeanwhileIsNotDropped(t *testing.T) {
 	time.Sleep(2 * time.Millisecond)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	y.Must(y.RebuildStore().ChangeRebuilds(t.Context(), projections.ProjectionUsage, func(tx commands.RebuildTx) error {
+	y.Must(y.RebuildStore().ChangeRebuilds(t.Context(), projections.ProjectionUsage, func(tx repair.RebuildTx) error {
 		now, err := tx.Rebuild(r.ID)
 		if err != nil {
 			return err
@@ -172,24 +173,24 @@ func TestP5_ARepairNeverUndoesAPromotion(t *testing.T) {
 		y.Append(Usage(tenant, fmt.Sprint("a", i), "calls", 10, May))
 	}
 	y.Settle()
-	r := y.Built(commands.StartRebuild{TenantID: all[0]})
+	r := y.Built(repair.StartRebuild{TenantID: all[0]})
 	fixed := map[uuid.UUID]string{all[0]: "2026-05:20 ", all[1]: "2026-05:10 "}
-	begun := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: all[0], Verify: true, Repair: true})
+	begun := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage, TenantID: all[0], Verify: true, Repair: true})
 	y.Must(y.Promote(r))
 	if end := endOf(y, begun, runVerifier(y, y.Rebuilder(100))); end.State != domain.RebuildFailed || end.Differs != nil {
 		t.Errorf("it ended %s with %v", end.State, end.Differs)
 	}
 	checkAmounts(y, "promoted meanwhile", fixed)
-	_, err := y.Commands.Start(t.Context(), commands.Request{By: OperatorKey}, commands.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
+	_, err := y.Commands.Start(t.Context(), commands.Request{By: OperatorKey}, repair.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
 	RefusedWith(t, "scope_mixed", err)
 	for _, tenant := range all {
-		v := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant, Verify: true, Repair: true})
+		v := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant, Verify: true, Repair: true})
 		if end := endOf(y, v, runVerifier(y, y.Rebuilder(100))); end.Differs == nil || *end.Differs != 0 {
 			t.Errorf("%+v", end)
 		}
 	}
 	checkAmounts(y, "verified", fixed)
-	v := y.Built(commands.StartRebuild{TenantID: all[1], Verify: true})
+	v := y.Built(repair.StartRebuild{TenantID: all[1], Verify: true})
 	RefusedWith(t, "rebuild_not_ready", y.Promote(v))
 }
 
@@ -199,13 +200,13 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "a", "calls", 10, May), Usage(tenant, "b", "calls", 10, May.AddDate(0, 1, 0)))
 	y.Settle()
-	r := y.Built(commands.StartRebuild{PeriodKey: "2026-05"})
+	r := y.Built(repair.StartRebuild{PeriodKey: "2026-05"})
 	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE usage_aggregates SET amount = 20, event_count = 2, applied_count = 2 WHERE generation = $1`, r.Generation)))
 	RefusedWith(t, "period_not_conserved", y.Promote(r))
 	checkAmounts(y, "refused", map[uuid.UUID]string{tenant: "2026-06:10 2026-05:10 "})
 	_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, r.ID, "all of it, then")
 	y.Must(err)
-	y.Must(y.Promote(y.Built(commands.StartRebuild{})))
+	y.Must(y.Promote(y.Built(repair.StartRebuild{})))
 	checkAmounts(y, "all", map[uuid.UUID]string{tenant: "2026-06:10 2026-05:10 "})
 }
 
@@ -217,8 +218,8 @@ func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "before", "calls", 5, May))
 	y.Settle()
-	r := y.Built(commands.StartRebuild{})
-	v := y.Built(commands.StartRebuild{Verify: true})
+	r := y.Built(repair.StartRebuild{})
+	v := y.Built(repair.StartRebuild{Verify: true})
 	y.Must(y.Promote(r))
 	y.Append(Usage(tenant, "after", "broken", 1, May))
 	y.Settle()
@@ -252,7 +253,7 @@ func TestP5_AReadModelIsRepairedBeforeAndAfterItJoins(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "a", "calls", 7, May))
 	y.Settle()
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionEntitlements})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionEntitlements})
 	y.Append(Usage(tenant, "b", "calls", 7, May))
 	y.Settle()
 	y.Must(y.Promote(r))

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -23,7 +24,7 @@ func TestP5_ARebuildOfATenantReadsItsPartitionOnce(t *testing.T) {
 		s.Must(err)
 		p.Consumer.MaxPerPartition = 10 // dead letters in a batch
 		s.AtMost(16_000, name, func() { // 4,000 events, and their entries in the index
-			r := y.Start(commands.StartRebuild{Projection: name, TenantID: s.Tenant})
+			r := y.Start(repair.StartRebuild{Projection: name, TenantID: s.Tenant})
 			b.Work(t.Context(), &p.Consumer, r, "test")
 			_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, r.ID, "next")
 			s.Must(err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -36,7 +37,7 @@ func TestProgressIsOfExactPositions(t *testing.T) {
 	y.Settle()
 	exec := func(sql string, args ...any) { y.Must(Second(y.Pool.Exec(t.Context(), sql, args...))) }
 	exec(`INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`, tenant)
-	r := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant})
+	r := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant})
 	target := y.Checkpoint(events.GroupAggregator, 5)
 	s := statusOf(y, r)
 	if p := s.Progress; s.State != domain.RebuildFolding || p.EventsDone != 0 || p.EventsTotal != target || p.EtaSeconds != nil || !p.Converges || len(p.Units) != 1 || p.Units[0].Target != target {
@@ -72,13 +73,13 @@ func TestRebuildsAreListedAndTheirGenerationsToo(t *testing.T) {
 	y := NewRebuilds(t)
 	y.RecordMixedUsage(y.Tenants(2), 0, 30)
 	y.Settle()
-	first := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	first := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	_, err := y.Commands.Promote(t.Context(), commands.Request{By: OperatorKey}, first.ID, "r")
 	y.Must(err)
 	if s := statusOf(y, first); s.State != domain.RebuildPromoted || *s.Flip != 2 || s.CanRollBackUntil == nil || time.Until(*s.CanRollBackUntil) < 23*time.Hour {
 		t.Errorf("promoted: %+v", s)
 	}
-	second := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: "2026-05"})
+	second := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: "2026-05"})
 	page, err := y.Reads.Rebuilds(t.Context(), 1, "")
 	if err != nil || len(page.Data) != 1 || page.Data[0].ID != second.ID || page.Next == "" || *page.Data[0].PeriodKey != "2026-05" {
 		t.Errorf("%+v, %v", page, err)

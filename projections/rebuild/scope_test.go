@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -108,7 +109,7 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	plain := map[uuid.UUID]string{a: "2026-06:10 2026-05:10 ", b: "2026-06:10 2026-05:10 "}
 	checkAmounts(y, "before", plain)
 
-	ofTenant := y.Built(commands.StartRebuild{TenantID: a})
+	ofTenant := y.Built(repair.StartRebuild{TenantID: a})
 	var rows, strangers int
 	y.Must(
 		y.Pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE tenant_id <> $2) FROM usage_aggregates WHERE generation = $1`, ofTenant.Generation, a).
@@ -121,7 +122,7 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	y.Must(y.Promote(ofTenant))
 	checkAmounts(y, "one tenant", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:10 "})
 
-	ofPeriod := y.Built(commands.StartRebuild{PeriodKey: "2026-05"})
+	ofPeriod := y.Built(repair.StartRebuild{PeriodKey: "2026-05"})
 	y.Must(y.Promote(ofPeriod))
 	checkAmounts(y, "and one period", map[uuid.UUID]string{a: "2026-06:20 2026-05:20 ", b: "2026-06:10 2026-05:20 "})
 
@@ -135,7 +136,7 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	y.Must(y.RollBack(ofTenant))
 	checkAmounts(y, "the tenant back", map[uuid.UUID]string{a: "2026-06:10 2026-05:11 ", b: "2026-06:10 2026-05:11 "})
 
-	whole := y.Built(commands.StartRebuild{})
+	whole := y.Built(repair.StartRebuild{})
 	y.Must(y.Promote(whole))
 	checkAmounts(y, "all", map[uuid.UUID]string{a: "2026-06:20 2026-05:22 ", b: "2026-06:20 2026-05:22 "})
 	y.Must(y.Promote(ofTenant)) // it was kept and fed
@@ -151,7 +152,7 @@ func TestP5_PagesStayInTheirGeneration(t *testing.T) {
 		y.Append(Usage(tenant, fmt.Sprint("p", i), "calls", 10, May.AddDate(0, i, 0)))
 	}
 	y.Settle()
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 	first, err := y.Reads.Aggregates(t.Context(), TenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 1})
 	y.Must(err)
 	rest := func() (string, error) {
@@ -196,7 +197,7 @@ func TestP5_PagesOfAPeriodStayInTheirGenerations(t *testing.T) {
 		y.Append(Usage(tenant, "p-"+tenant.String(), "calls", 10, May))
 	}
 	y.Settle()
-	old := y.Built(commands.StartRebuild{TenantID: all[1]})
+	old := y.Built(repair.StartRebuild{TenantID: all[1]})
 	y.Must(y.Promote(old))
 	first, err := y.Reads.OfPeriod(t.Context(), Operator, usage.PeriodQuery{PeriodKey: "2026-05", Limit: 1})
 	y.Must(err)
@@ -207,7 +208,7 @@ func TestP5_PagesOfAPeriodStayInTheirGenerations(t *testing.T) {
 		return pagesOfPeriod(y, usage.PeriodQuery{PeriodKey: "2026-05", Limit: 1, After: first.Next})
 	}
 	want := []string{all[1].String() + " calls 20", all[2].String() + " calls 10"}
-	whole := y.Built(commands.StartRebuild{})
+	whole := y.Built(repair.StartRebuild{})
 	for _, flip := range []func(domain.Rebuild) error{y.Promote, y.RollBack, y.Promote} {
 		y.Must(flip(whole))
 		if got, err := rest(); err != nil || !slices.Equal(got, want) {
@@ -245,7 +246,7 @@ func TestARebuildPublishesNothing(t *testing.T) {
 		return all
 	}
 	before := topics()
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 	y.Must(y.Promote(r))
 	after := topics()
 	for topic := range before {
@@ -279,14 +280,14 @@ func TestARebuildThatCannotFoldFails(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "one", "calls", 1, May))
 	y.Settle()
-	aside := y.Built(commands.StartRebuild{})
+	aside := y.Built(repair.StartRebuild{})
 	y.Append(Usage(tenant, "two", "tokens", 2, May))
 	y.Settle()
 	checkAmounts(y, "the live one", map[uuid.UUID]string{tenant: "2026-05:1 lifetime:2 "})
 	RefusedWith(t, "generation_broken", y.Promote(aside))
 	_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, aside.ID, "broken")
 	y.Must(err)
-	late := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage})
+	late := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	y.WhileRebuilding(func() { y.Until(func() bool { return y.State(late) == domain.RebuildFailed }) }, y.Rebuilder(5))
 	now, err := y.RebuildStore().Rebuild(t.Context(), late.ID)
 	y.Must(err)
@@ -306,7 +307,7 @@ func TestP2_ParkedEventsCountOnceInEachGeneration(t *testing.T) {
 	tenant := y.Tenants(1)[0]
 	y.Append(Usage(tenant, "before", "broken", 5, May))
 	y.Settle()
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 	y.Append(Usage(tenant, "beside", "broken", 7, May))
 	y.Settle()
 	y.Must(y.Promote(r))

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -99,7 +100,7 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 		y.Live(func() {
 			y.WhileRebuilding(func() {
 				for i := range rebuilt {
-					rebuilt[i] = y.Start(commands.StartRebuild{Projection: name, Workers: workers, Verify: i == 1})
+					rebuilt[i] = y.Start(repair.StartRebuild{Projection: name, Workers: workers, Verify: i == 1})
 				}
 				var busy sync.WaitGroup
 				busy.Go(func() {
@@ -159,7 +160,7 @@ func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
 		y.Append(Usage(tenants[i%3], fmt.Sprint("m", i), "calls", 10, May.AddDate(0, i/3%5, 0)))
 	}
 	y.Settle()
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 
 	ctx, stop := context.WithCancel(t.Context())
 	var readers sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -58,14 +59,14 @@ func TestP5_ARebuildThatMovesAVerdictFails(t *testing.T) {
 			tenant := y.Tenants(1)[0]
 			y.Append(Usage(tenant, "a", "calls", 1, May))
 			y.Settle()
-			aside := y.Built(commands.StartRebuild{})
+			aside := y.Built(repair.StartRebuild{})
 			y.Append(Usage(tenant, "b", "calls", 2, May.AddDate(0, 1, 0)))
 			y.Settle()
 			RefusedWith(t, "generation_broken", y.Promote(aside))
 			_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, aside.ID, "broken")
 			y.Must(err)
 			for _, period := range []string{"", "2026-05"} {
-				r := y.Start(commands.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: period})
+				r := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage, PeriodKey: period})
 				y.WhileRebuilding(func() { y.Until(func() bool { return y.State(r) == domain.RebuildFailed }) }, y.Rebuilder(5))
 				now, err := y.RebuildStore().Rebuild(t.Context(), r.ID)
 				if y.Must(err); !strings.Contains(now.Failure, movedReason) {
@@ -166,7 +167,7 @@ func TestP5_ReadModelsAreRebuiltByANewVersionBesideTheLiveOne(t *testing.T) {
 		{projections.ProjectionSeries, seriesV2, `SELECT sum(amount)::bigint FROM usage_series`, &total, 2},
 		{projections.ProjectionDeadLetters, deadLettersV2, `SELECT count(*) FROM dead_letter_events`, &letters, 0},
 	} {
-		r := y.Rebuilt(commands.StartRebuild{Projection: c.projection})
+		r := y.Rebuilt(repair.StartRebuild{Projection: c.projection})
 		if now, err := y.RebuildStore().Rebuild(t.Context(), r.ID); err != nil || now.FoldVersion != c.version {
 			t.Fatalf("the rebuild of %s is by %q: %v", c.projection, now.FoldVersion, err)
 		}
@@ -221,7 +222,7 @@ func TestP5_ABinaryHoldsEveryVersionInUse(t *testing.T) {
 	y.Versions(Doubled, FoldDoubled)
 	tenant := y.Tenants(1)[0]
 	y.Settle()
-	y.Built(commands.StartRebuild{})
+	y.Built(repair.StartRebuild{})
 	err := projections.CheckVersions(t.Context(), y.Pool, oldAll)
 	if err == nil {
 		t.Error("a binary without the version would start")

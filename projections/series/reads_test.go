@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -125,7 +125,7 @@ func TestP5_PagesOfASeriesStayInTheirGeneration(t *testing.T) {
 	q := series.Query{TenantID: tenant, Feature: "calls", From: May, To: May.Add(2 * time.Hour), Granularity: series.Hour, Limit: 1}
 	first, err := y.Reads.Read(t.Context(), Operator, q)
 	y.Must(err)
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionSeries})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionSeries})
 	y.Must(y.Promote(r))
 	q.After = first.Next
 	next, err := y.Reads.Read(t.Context(), Operator, q)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -107,7 +107,7 @@ func TestP5_HoursAddUpToTheFigures(t *testing.T) {
 		y.Settle()
 		figures = y.CheckHours()
 	})
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionSeries})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionSeries})
 	if err := y.SameRows(r, 1); err != nil {
 		t.Error(err)
 	}
@@ -184,7 +184,7 @@ func TestP5_KeysApplyToUsageRecordedLater(t *testing.T) {
 	if got := described(allBuckets(y.Pipeline, q)); got != want {
 		t.Errorf("live: %s", got)
 	}
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionSeries})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionSeries})
 	y.Must(y.Promote(r))
 	if got := described(allBuckets(y.Pipeline, q)); got != want {
 		t.Errorf("rebuilt: %s", got)
@@ -225,7 +225,7 @@ func TestP5_ValuesAfterTheThousandthAreOther(t *testing.T) {
 	if got := described(allBuckets(y.Pipeline, q)); got != `0501T00 10/10{"user":"u1299"} ` {
 		t.Errorf("the other tenant: %s", got)
 	}
-	r := y.Rebuilt(commands.StartRebuild{Projection: projections.ProjectionSeries})
+	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionSeries})
 	if err := y.SameRows(r, 1); err != nil {
 		t.Error(err)
 	}

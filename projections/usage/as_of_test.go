@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -45,7 +45,7 @@ func TestP12_FiguresOfThePastAreOfTheLiveGeneration(t *testing.T) {
 	y.Settle()
 	checkPast(y, "before", amount, 1)
 	totalsWritten(y, 1)
-	r := y.Built(commands.StartRebuild{})
+	r := y.Built(repair.StartRebuild{})
 	checkPast(y, "rebuilt beside it", amount, 1)
 	totalsWritten(y, r.Generation)
 	y.Must(y.Promote(r))

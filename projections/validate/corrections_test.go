@@ -9,7 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
@@ -56,7 +57,7 @@ func TestP2_ParkedUsageAndItsCorrections(t *testing.T) {
 	}
 	y := RebuildsOf(s.Pipeline)
 	for _, projection := range []string{projections.ProjectionUsage, projections.ProjectionEntitlements, projections.ProjectionSeries} {
-		r := y.Start(commands.StartRebuild{Projection: projection})
+		r := y.Start(repair.StartRebuild{Projection: projection})
 		y.WhileRebuilding(func() { y.Ready(r) }, y.Rebuilder(10))
 		if projection == projections.ProjectionUsage {
 			if err := y.SameRows(r, 1); err != nil {
@@ -84,7 +85,7 @@ func newCorrectionFixture(t *testing.T) *correctionFixture {
 }
 
 // submit records events in one transaction, validated inline or later, and returns the codes of their refusals; "" if they are recorded.
-func (f *correctionFixture) submit(inline bool, list ...commands.Submitted) (codes []string) {
+func (f *correctionFixture) submit(inline bool, list ...metering.Submitted) (codes []string) {
 	f.Helper()
 	log := f.Database.EventLog
 	if inline {
@@ -97,7 +98,7 @@ func (f *correctionFixture) submit(inline bool, list ...commands.Submitted) (cod
 		switch {
 		case p.Refusal != nil:
 			code = p.Refusal.Code
-		case p.Status != commands.Appended:
+		case p.Status != metering.Appended:
 			code = fmt.Sprint("status ", p.Status)
 		}
 		codes = append(codes, code)
@@ -105,10 +106,10 @@ func (f *correctionFixture) submit(inline bool, list ...commands.Submitted) (cod
 	return codes
 }
 
-func (f *correctionFixture) use(id, feature string, amount int64) commands.Submitted {
+func (f *correctionFixture) use(id, feature string, amount int64) metering.Submitted {
 	p := Usage(f.tenant, id, feature, amount, May)
 	p.Canonical = 1
-	return commands.Submitted{Pending: p}
+	return metering.Submitted{Pending: p}
 }
 
 // settle brings the validator and the aggregator to the end.
@@ -158,13 +159,13 @@ func TestP2_CorrectionsReplaceTheAmountOfTheirTarget(t *testing.T) {
 		t.Run(fmt.Sprint("inline ", inline), func(t *testing.T) {
 			f := newCorrectionFixture(t)
 			steps := []struct {
-				list          []commands.Submitted
+				list          []metering.Submitted
 				amount, count int64
 			}{
-				{[]commands.Submitted{f.use("a", "tokens", 10), Correction(f.tenant, "a1", "tokens", "a", 7)}, 7, 1},
-				{[]commands.Submitted{Correction(f.tenant, "a2", "tokens", "a", 12)}, 12, 1},
-				{[]commands.Submitted{f.use("b", "tokens", 5), Correction(f.tenant, "b1", "tokens", "b", 0), Correction(f.tenant, "b2", "tokens", "b", 3)}, 15, 2},
-				{[]commands.Submitted{Correction(f.tenant, "a3", "tokens", "a", -1)}, 3, 1},
+				{[]metering.Submitted{f.use("a", "tokens", 10), Correction(f.tenant, "a1", "tokens", "a", 7)}, 7, 1},
+				{[]metering.Submitted{Correction(f.tenant, "a2", "tokens", "a", 12)}, 12, 1},
+				{[]metering.Submitted{f.use("b", "tokens", 5), Correction(f.tenant, "b1", "tokens", "b", 0), Correction(f.tenant, "b2", "tokens", "b", 3)}, 15, 2},
+				{[]metering.Submitted{Correction(f.tenant, "a3", "tokens", "a", -1)}, 3, 1},
 			}
 			for _, s := range steps {
 				for i, code := range f.submit(inline, s.list...) {
@@ -192,7 +193,7 @@ func TestP3_CorrectionsWithoutATargetAreNotRecorded(t *testing.T) {
 	f.submit(true, f.use("a", "calls", 10), Correction(f.tenant, "a1", "calls", "a", 7))
 	head := f.Checkpoint(events.GroupValidator, 4)
 	for name, c := range map[string]struct {
-		event commands.Submitted
+		event metering.Submitted
 		code  string
 	}{
 		"unknown":                 {Correction(f.tenant, "x", "calls", "nowhere", 1), "correction_target_unknown"},
@@ -215,7 +216,7 @@ func TestP3_CorrectionsWithoutATargetAreNotRecorded(t *testing.T) {
 	if got := f.submit(true, Correction(f.tenant, "b2", "calls", "b", -1), Correction(f.tenant, "b3", "calls", "b", 4)); got[0] != "" || got[1] != "correction_target_retracted" {
 		t.Errorf("a correction behind a retraction: %q", got)
 	}
-	if got := f.submit(true, Correction(f.tenant, "b2", "calls", "b", -1)); got[0] != fmt.Sprint("status ", commands.Duplicate) {
+	if got := f.submit(true, Correction(f.tenant, "b2", "calls", "b", -1)); got[0] != fmt.Sprint("status ", metering.Duplicate) {
 		t.Errorf("the retraction again: %q", got)
 	}
 	recorded := 0
@@ -266,7 +267,7 @@ type usageModel struct {
 const rejectedAmount = 13
 
 // judge applies one event as the validator does.
-func (m *usageModel) judge(s *commands.Submitted, id string, amount int64) {
+func (m *usageModel) judge(s *metering.Submitted, id string, amount int64) {
 	if s.Target == nil {
 		if amount != rejectedAmount {
 			m.amount[id] = amount
@@ -287,7 +288,7 @@ func (m *usageModel) judge(s *commands.Submitted, id string, amount int64) {
 
 // drawnEvent is an event of a group.
 type drawnEvent struct {
-	commands.Submitted
+	metering.Submitted
 	id     string
 	amount int64
 }
@@ -330,7 +331,7 @@ func TestP2_CorrectionsAgreeWithAModel(t *testing.T) {
 	}
 	for step := range 120 {
 		drawn, ids = f.draw(rng, step, ids)
-		var list []commands.Submitted
+		var list []metering.Submitted
 		for _, d := range drawn {
 			list = append(list, d.Submitted)
 		}

@@ -102,7 +102,7 @@ type killPoint struct{ file, at, call string }
 // text of its own, in front of the other's.
 func killPoints() (edits []edit) {
 	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/server/finish.go", "infra/postgres/store/store.go"
-	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/push_saga.go", "commands/webhook_deliver.go"
+	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/billing/push_saga.go", "commands/webhooks/webhook_deliver.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[rows.Len() >= 500] + `
@@ -158,9 +158,9 @@ func killPoints() (edits []edit) {
 		{rebuilt, "\tif err == nil && ready {\n", `if err == nil && ready { fault.Die("rebuild: ready, after COMMIT") }`},
 		{"infra/watermill/rewind.go", "\t\tif err := s.Rewinds.Done(ctx, r, steps, failure); err != nil && ctx.Err() == nil {\n",
 			`fault.Die("rewind: offsets moved, not recorded")`},
-		{"commands/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages",
+		{"commands/metering/usage_commands.go", "\treturn errors.Join(errs...)\n}\n\n// tenantMessages",
 			`if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
-		{"commands/usage_commands.go", "\t\tif err := c.store(ctx, by, class, entries[:n], barred); err != nil {\n",
+		{"commands/metering/usage_commands.go", "\t\tif err := c.store(ctx, by, class, entries[:n], barred); err != nil {\n",
 			`fault.Die("usage.commands: before the transaction")`},
 		{"http/usage_ingest.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client",
 			`fault.Die("ingest: before the answer")`},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 )
@@ -148,16 +148,16 @@ func correctionPlan(rng *rand.Rand, tenants []uuid.UUID, most int) (clients [][]
 }
 
 // answerCorrections compares an answer with the log.
-func (m *model) answerCorrections(r request, verdicts []commands.EventVerdict) {
+func (m *model) answerCorrections(r request, verdicts []metering.EventVerdict) {
 	for n, v := range verdicts {
 		row := m.s.db.keys[simKey{r.tenant, events.KeyUsage(r.items[n].id)}]
 		switch {
-		case v.Status == commands.StatusRejected && (v.Code == "correction_target_unknown" || v.Code == "correction_target_retracted"):
+		case v.Status == metering.StatusRejected && (v.Code == "correction_target_unknown" || v.Code == "correction_target_retracted"):
 			m.s.count("refused: " + v.Code)
 			if row != nil {
 				m.s.fail("%v was refused (%s), and the log has it at %s", r.items[n], v.Code, row.at)
 			}
-		case row == nil || v.Position == nil || *v.Position != row.at || v.Status == commands.StatusRejected || v.Status == commands.StatusConflict:
+		case row == nil || v.Position == nil || *v.Position != row.at || v.Status == metering.StatusRejected || v.Status == metering.StatusConflict:
 			m.s.fail("%v was answered %+v, and the log has it not there", r.items[n], v)
 		}
 	}

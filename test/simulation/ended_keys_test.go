@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
@@ -43,7 +45,7 @@ func (s *sim) sendWithKey(p *proc, key uuid.UUID, r request) (goesOn bool) {
 		panic(err)
 	}
 	for {
-		var door *commands.IngestUsage
+		var door *metering.IngestUsage
 		var life int
 		by, frozen := commands.Caller{TenantID: r.tenant, Residency: events.ResidencyUnspecified}, time.Duration(0)
 		admit := func(opOutcome) error {
@@ -67,7 +69,7 @@ func (s *sim) sendWithKey(p *proc, key uuid.UUID, r request) (goesOn bool) {
 		if err == nil && frozen > 0 && !p.idle("frozen", frozen, never) {
 			return false
 		}
-		var verdicts []commands.EventVerdict
+		var verdicts []metering.EventVerdict
 		if err == nil {
 			verdicts, err = door.Do(p.ctx, by, items)
 		}
@@ -89,7 +91,7 @@ func (s *sim) sendWithKey(p *proc, key uuid.UUID, r request) (goesOn bool) {
 	}
 }
 
-// endKey ends a key, as commands.Catalogue does: by an event, which changes the row in its transaction under the head's lock.
+// endKey ends a key, as catalogue.Catalogue does: by an event, which changes the row in its transaction under the head's lock.
 func (s *sim) endKey(n int, tenant, key uuid.UUID) {
 	p := s.newProc(fmt.Sprint("end-of-key-", n))
 	p.start = func() { s.endKey(n, tenant, key) }
@@ -100,7 +102,7 @@ func (s *sim) endKey(n int, tenant, key uuid.UUID) {
 		}
 		now := time.Now()
 		ended := events.APIKey{ID: key, TenantID: tenant, Mode: domain.ModeLive, Scopes: []string{}, RevokedAt: &now}
-		for to.ChangeCatalogue(p.ctx, tenant, func(tx commands.CatalogueTx) error {
+		for to.ChangeCatalogue(p.ctx, tenant, func(tx catalogue.Tx) error {
 			id := p.newID()
 			_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.APIKeyRevoked, TenantID: tenant, Residency: events.ResidencyUnspecified,
 				CorrelationID: tenant, Actor: actors[0], OccurredAt: now, Payload: mustJSON(ended)})

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -21,7 +22,7 @@ import (
 
 // commandsConsumer is the command router of a process.
 func (s *sim) commandsConsumer(p *proc) projections.Consumer {
-	letters := &commands.DeadLetters{Store: s.storeOf(p), Now: s.now, NewID: p.newID}
+	letters := &repair.DeadLetters{Store: s.storeOf(p), Now: s.now, NewID: p.newID}
 	return projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: s.logOf(p), Letters: letters}, MaxPerPartition: 200}
 }
 
@@ -47,7 +48,7 @@ func (s *sim) retry(p *proc) bool {
 	if err != nil || id == uuid.Nil {
 		return err == nil
 	}
-	d := &commands.DeadLetters{Store: s.storeOf(p), Now: s.now, NewID: p.newID}
+	d := &repair.DeadLetters{Store: s.storeOf(p), Now: s.now, NewID: p.newID}
 	_, err = d.RequestRetry(p.ctx, commands.Request{By: commands.Caller{TenantID: tenant}}, id, tenant, "simulated")
 	return s.decided("retry", err)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -79,7 +79,7 @@ func changePlan(rng *rand.Rand, tenants []uuid.UUID) (list []planChange) {
 	return list
 }
 
-// planClient changes plans as commands.Catalogue does: the event and the row of the history in one transaction under the head's lock.
+// planClient changes plans as catalogue.Catalogue does: the event and the row of the history in one transaction under the head's lock.
 // After a crash it goes on.
 func (s *sim) planClient(changes []planChange) {
 	p := s.newProc("plans")
@@ -103,7 +103,7 @@ func (s *sim) planClient(changes []planChange) {
 func changeLimits(p *proc, in *store.Store, c planChange) error {
 	sub := subscriptionOf(c.tenant, c.limits, false)
 	payload := mustJSON(events.Subscription(*sub))
-	return in.ChangeCatalogue(p.ctx, c.tenant, func(tx commands.CatalogueTx) error {
+	return in.ChangeCatalogue(p.ctx, c.tenant, func(tx catalogue.Tx) error {
 		id := p.newID()
 		_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.SubscriptionChanged, TenantID: c.tenant, Residency: events.ResidencyUnspecified,
 			CorrelationID: c.tenant, Actor: actors[0], OccurredAt: time.Now(), Payload: payload})

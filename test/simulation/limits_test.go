@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
@@ -17,7 +18,7 @@ import (
 // simReservations reads the table of reservations.
 type simReservations struct{ s *sim }
 
-// Reservation implements commands.ReservationTable.
+// Reservation implements metering.ReservationTable.
 func (r simReservations) Reservation(_ context.Context, tenant uuid.UUID, _, id string) (*events.ReservationState, error) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
@@ -27,17 +28,17 @@ func (r simReservations) Reservation(_ context.Context, tenant uuid.UUID, _, id 
 	return nil, nil
 }
 
-// Due implements commands.ReservationTable.
-func (r simReservations) Due(_ context.Context, now time.Time, _ []uuid.UUID, _ int) (list []commands.DueReservation, err error) {
+// Due implements metering.ReservationTable.
+func (r simReservations) Due(_ context.Context, now time.Time, _ []uuid.UUID, _ int) (list []metering.DueReservation, err error) {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	for _, d := range r.s.db.due(now, true, true) {
-		list = append(list, commands.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID, Feature: d.Feature})
+		list = append(list, metering.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID, Feature: d.Feature})
 	}
 	return list, nil
 }
 
-// NextDue implements commands.ReservationTable. The simulation ends due reservations at times of its own.
+// NextDue implements metering.ReservationTable. The simulation ends due reservations at times of its own.
 func (r simReservations) NextDue(context.Context) (time.Time, bool, error) {
 	return time.Time{}, false, nil
 }
@@ -90,7 +91,7 @@ func (s *sim) drawSets(most int) []limitRequest {
 }
 
 // sendTogether sends a request with several items, and returns the position of the first item's event.
-func (r *limitRequest) sendTogether(ctx context.Context, q *commands.Quotas, by commands.Caller) (at events.Position, err error) {
+func (r *limitRequest) sendTogether(ctx context.Context, q *metering.Quotas, by commands.Caller) (at events.Position, err error) {
 	pointer := func(i int) string { return fmt.Sprint("/items/", i) }
 	if r.holds() {
 		var list []domain.Holding
@@ -132,11 +133,11 @@ func limitPlan(rng *rand.Rand, tenants []uuid.UUID, most int) (clients [][]limit
 }
 
 // send sends a request, and returns the position of its event.
-func (r *limitRequest) send(ctx context.Context, s *sim, door *commands.IngestUsage) (at events.Position, err error) {
-	q := &commands.Quotas{Log: door.Log.(commands.QuotaLog), Reservations: simReservations{s}, Now: time.Now, NewID: door.NewID}
+func (r *limitRequest) send(ctx context.Context, s *sim, door *metering.IngestUsage) (at events.Position, err error) {
+	q := &metering.Quotas{Log: door.Log.(metering.QuotaLog), Reservations: simReservations{s}, Now: time.Now, NewID: door.NewID}
 	by := commands.Caller{TenantID: r.tenant, Residency: events.ResidencyUnspecified}
 	ofOne := func(int) string { return "" }
-	var reserved commands.Reserved
+	var reserved metering.Reserved
 	switch r.kind {
 	case "consume together", "hold together":
 		return r.sendTogether(ctx, q, by)
@@ -166,7 +167,7 @@ func (r *limitRequest) send(ctx context.Context, s *sim, door *commands.IngestUs
 }
 
 // ingest sends usage that the plan enforces.
-func (r *limitRequest) ingest(ctx context.Context, door *commands.IngestUsage, by commands.Caller) (at events.Position, err error) {
+func (r *limitRequest) ingest(ctx context.Context, door *metering.IngestUsage, by commands.Caller) (at events.Position, err error) {
 	batch := request{tenant: r.tenant, items: []usageItem{{id: r.event, feature: featureEnforced, amount: r.amount}}}
 	items, err := domain.DecodeBatch(batch.body())
 	if err != nil {
@@ -176,9 +177,9 @@ func (r *limitRequest) ingest(ctx context.Context, door *commands.IngestUsage, b
 	switch {
 	case err != nil:
 		return at, err
-	case verdicts[0].Status == commands.StatusRejected:
+	case verdicts[0].Status == metering.StatusRejected:
 		return at, &domain.Error{Code: verdicts[0].Code}
-	case verdicts[0].Status == commands.StatusConflict:
+	case verdicts[0].Status == metering.StatusConflict:
 		return at, &domain.Error{Code: "payload_conflict"}
 	}
 	return *verdicts[0].Position, nil
@@ -190,7 +191,7 @@ func (s *sim) limitClient(i int, requests []limitRequest) {
 	p.run(func() {
 		for n := range requests {
 			r := &requests[n]
-			var door *commands.IngestUsage
+			var door *metering.IngestUsage
 			var life int
 			var sent int64
 			send := func(opOutcome) error {
@@ -302,15 +303,15 @@ func (s *sim) startExpiry(name string) {
 	l := s.logOf(p)
 	l.Start()
 	p.onKill = func() { s.wait.Go(l.Close) }
-	q := &commands.Quotas{Log: l, Reservations: simReservations{s}, Now: time.Now, NewID: func(time.Time) uuid.UUID { return p.newID() }}
+	q := &metering.Quotas{Log: l, Reservations: simReservations{s}, Now: time.Now, NewID: func(time.Time) uuid.UUID { return p.newID() }}
 	p.run(func() {
 		for {
-			of := map[uuid.UUID][]commands.DueReservation{}
+			of := map[uuid.UUID][]metering.DueReservation{}
 			err := p.do(&operation{what: "find due reservations", kind: kindAuto, until: time.Now().Add(time.Hour),
 				ready: func() bool { return len(s.db.due(time.Now(), true, true)) > 0 },
 				effect: func(opOutcome) error {
 					for _, d := range s.db.due(time.Now(), true, true) {
-						of[d.tenant] = append(of[d.tenant], commands.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID, Feature: d.Feature})
+						of[d.tenant] = append(of[d.tenant], metering.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID, Feature: d.Feature})
 					}
 					return nil
 				}})

@@ -8,13 +8,14 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
 // simTenants knows every tenant.
-type simTenants struct{ commands.CatalogueReader }
+type simTenants struct{ catalogue.Reader }
 
 func (simTenants) Tenant(_ context.Context, id uuid.UUID) (*domain.Tenant, error) {
 	return &domain.Tenant{ID: id, Status: domain.TenantActive, DataResidency: events.ResidencyUnspecified}, nil
@@ -32,7 +33,7 @@ func (r *request) record(offset int) events.Record {
 func (s *sim) startCommands(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startCommands(name) }
-	reader := &commands.UsageCommands{Ingest: s.ingestOf(p), Tenants: simTenants{}}
+	reader := &metering.UsageCommands{Ingest: s.ingestOf(p), Tenants: simTenants{}}
 	group := ckptKey{events.GroupUsageCommands, 0}
 	all, at := s.messages(), int(s.pipe.offsets[ckptKey{events.GroupUsageCommands, 0}])
 	p.run(func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -87,7 +88,7 @@ func (s *sim) Cached(_ context.Context, tenant uuid.UUID) (domain.TenantHistory,
 	return s.Fresh(context.Background(), tenant)
 }
 
-// Fresh implements commands.Histories.
+// Fresh implements metering.Histories.
 func (s *sim) Fresh(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,19 +116,19 @@ func (s *sim) startAPI(i int) {
 	s.doors[i] = s.ingestOf(p)
 }
 
-func (s *sim) ingestOf(p *proc) *commands.IngestUsage {
+func (s *sim) ingestOf(p *proc) *metering.IngestUsage {
 	return s.ingestOn(p, s.logOf(p))
 }
 
 // ingestOn starts the writers of a log.
-func (s *sim) ingestOn(p *proc, l *eventlog.Log) *commands.IngestUsage {
+func (s *sim) ingestOn(p *proc, l *eventlog.Log) *metering.IngestUsage {
 	l.Start()
 	p.onKill = func() { s.wait.Go(l.Close) }
-	return &commands.IngestUsage{Log: l, Histories: s, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Hour, Behind: time.Hour * 24 * 365}, NewID: func(time.Time) uuid.UUID { return p.newID() }}
+	return &metering.IngestUsage{Log: l, Histories: s, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Hour, Behind: time.Hour * 24 * 365}, NewID: func(time.Time) uuid.UUID { return p.newID() }}
 }
 
 // client sends its requests in order, each until it is answered.
-func (s *sim) client(name string, requests []request, answer func(request, []commands.EventVerdict)) {
+func (s *sim) client(name string, requests []request, answer func(request, []metering.EventVerdict)) {
 	p := s.newProc(name)
 	p.run(func() {
 		for _, r := range requests {
@@ -135,7 +136,7 @@ func (s *sim) client(name string, requests []request, answer func(request, []com
 			if err != nil {
 				panic(err)
 			}
-			var door *commands.IngestUsage
+			var door *metering.IngestUsage
 			var life int
 			send := func(opOutcome) error {
 				door, life = s.doors[s.rng.IntN(len(s.doors))], s.life
@@ -207,13 +208,13 @@ func (m *model) send(r request) {
 }
 
 // answer compares an answer with the log, which must have the event already.
-func (m *model) answer(r request, verdicts []commands.EventVerdict) {
+func (m *model) answer(r request, verdicts []metering.EventVerdict) {
 	for n, v := range verdicts {
 		item := r.items[n]
 		k := simKey{r.tenant, events.KeyUsage(item.id)}
 		row := m.s.db.keys[k]
 		if item.feature == featureNone {
-			if v.Status != commands.StatusRejected || row != nil {
+			if v.Status != metering.StatusRejected || row != nil {
 				m.s.fail("usage of a feature that is not granted was answered %s", v.Status)
 			}
 			continue
@@ -223,16 +224,16 @@ func (m *model) answer(r request, verdicts []commands.EventVerdict) {
 			continue
 		}
 		same := itemOf(row) == item
-		if _, twice := m.accepted[k]; v.Status == commands.StatusAccepted && twice {
+		if _, twice := m.accepted[k]; v.Status == metering.StatusAccepted && twice {
 			m.s.fail("%s %v was accepted twice", r.tenant, item)
 		}
-		if m.tries[k] == 1 && v.Status != commands.StatusAccepted {
+		if m.tries[k] == 1 && v.Status != metering.StatusAccepted {
 			m.s.fail("%s %v was sent once and answered %s", r.tenant, item, v.Status)
 		}
-		if v.Status == commands.StatusAccepted {
+		if v.Status == metering.StatusAccepted {
 			m.accepted[k] = item
 		}
-		if same == (v.Status == commands.StatusConflict) || v.Status == commands.StatusRejected {
+		if same == (v.Status == metering.StatusConflict) || v.Status == metering.StatusRejected {
 			m.s.fail("%s %v was answered %s, and the log has %v", r.tenant, item, v.Status, itemOf(row))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -48,14 +49,14 @@ func (s *sim) startRebuilder(name string) {
 	p.run(func() { _ = rebuilder.Run(p.ctx) })
 }
 
-func (s *sim) rebuilds(p *proc) *commands.Rebuilds {
-	return &commands.Rebuilds{Store: &store.Rebuilds{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID,
-		Projections: []commands.Projection{{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: usage.V1}}}
+func (s *sim) rebuilds(p *proc) *repair.Rebuilds {
+	return &repair.Rebuilds{Store: &store.Rebuilds{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID,
+		Projections: []repair.Projection{{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: usage.V1}}}
 }
 
 // rebuild starts a rebuild.
 func (s *sim) rebuild(p *proc) bool {
-	_, err := s.rebuilds(p).Start(p.ctx, commands.Request{By: commands.Caller{}}, commands.StartRebuild{Projection: projections.ProjectionUsage, Workers: 1, Reason: "simulated"})
+	_, err := s.rebuilds(p).Start(p.ctx, commands.Request{By: commands.Caller{}}, repair.StartRebuild{Projection: projections.ProjectionUsage, Workers: 1, Reason: "simulated"})
 	return s.decided("rebuild", err)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -152,7 +153,7 @@ func (b *simPipe) restored() {
 
 // rewind rewinds the relay to the start or to a position.
 func (s *sim) rewind(p *proc) bool {
-	in := commands.Rewind{Reason: "simulated", To: commands.RewindToStart}
+	in := repair.Rewind{Reason: "simulated", To: repair.RewindToStart}
 	err := p.do(&operation{what: "choose where the relay goes back", effect: func(opOutcome) error {
 		s.again = map[int16]int64{}
 		at := s.plan.partitions[s.rng.IntN(len(s.plan.partitions))]
@@ -170,7 +171,7 @@ func (s *sim) rewind(p *proc) bool {
 	if err != nil {
 		return false
 	}
-	r := &commands.Replays{Store: &store.Replays{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID}
+	r := &repair.Replays{Store: &store.Replays{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID}
 	_, err = r.Rewind(p.ctx, commands.Request{By: commands.Caller{}}, in)
 	return s.decided("relay sent back", err)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 )
 
 // The scheduler of the simulation. Every effect of a process on the outside world is an
@@ -118,7 +118,7 @@ type sim struct {
 	broken   error
 	plan     plan
 	model    *model
-	doors    []*commands.IngestUsage
+	doors    []*metering.IngestUsage
 	tasks    []func(*sim, *proc) bool // that somebody is to do
 	retrying bool                     // there is a command router
 	changing bool                     // plans change, and decisions read them through the cache of the service

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/models"
@@ -61,7 +61,7 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 	var s *sim
 	synctest.Test(t, func(*testing.T) {
 		s = newSim(seed, with)
-		s.doors = make([]*commands.IngestUsage, 2)
+		s.doors = make([]*metering.IngestUsage, 2)
 		s.startAPI(0)
 		s.startNode(1)
 		if s.rng.IntN(3) > 0 { // others work on the same partitions

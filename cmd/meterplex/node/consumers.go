@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -23,7 +23,7 @@ func (n *Node) projections() []projections.Projection { return models.List(n.Fol
 
 // consumers lists the consumers of all roles.
 func (n *Node) consumers() []projections.Consumer {
-	letters := &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
+	letters := &repair.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	all := []projections.Consumer{
 		validate.Consumer(newID, n.histories),
 		{

@@ -19,7 +19,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
@@ -256,7 +258,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	}
 	if n.has("commands") {
 		g.Go(func() error { return n.retention().Run(ctx) })
-		g.Go(func() error { return (&commands.Expiry{Quotas: n.quotas(), Logger: n.logger, Ticks: n.ticks}).Run(ctx) })
+		g.Go(func() error { return (&metering.Expiry{Quotas: n.quotas(), Logger: n.logger, Ticks: n.ticks}).Run(ctx) })
 		if err := n.startUsageCommands(ctx, g); err != nil {
 			return err
 		}
@@ -284,8 +286,8 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	return nil
 }
 
-func (n *Node) quotas() *commands.Quotas {
-	return &commands.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
+func (n *Node) quotas() *metering.Quotas {
+	return &metering.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
 }
 
 // followed hints the relay of follow-ups. Those of which a consumer of this process is told are not urgent.
@@ -317,16 +319,16 @@ func (n *Node) catalogue() *store.Catalogue {
 
 // api wires the handlers.
 func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
-	seen := &commands.UsageSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
+	seen := &metering.UsageSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
 	g.Go(func() error { return n.grants.Run(ctx) })
-	s.Ingest = &commands.IngestUsage{
+	s.Ingest = &metering.IngestUsage{
 		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 	}
 	s.Quotas = n.quotas()
-	s.Catalogue = &commands.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
-	s.Accounts = &commands.Accounts{Store: n.store, Now: time.Now, NewID: newID}
-	s.Letters = &commands.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
+	s.Catalogue = &catalogue.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
+	s.Accounts = &repair.Accounts{Store: n.store, Now: time.Now, NewID: newID}
+	s.Letters = &repair.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
 	s.Reader, s.ReplayReader, s.Keys = n.catalogue(), n.replayStore(), n.store.Keys
 	s.Periods = n.periods()
@@ -335,7 +337,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Erasures, s.ErasureReader = n.erasures(), n.catalogue()
 	s.Pushes, s.PushReader = n.pushes(), n.catalogue()
 	s.Webhooks, s.WebhookReader = n.webhooks(), n.catalogue()
-	s.Thresholds, s.ThresholdReader = &commands.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, n.catalogue()
+	s.Thresholds, s.ThresholdReader = &catalogue.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, n.catalogue()
 	if n.cfg.Console {
 		s.ConsoleSessions = store.NewConsoleSessions(n.pool)
 	}

@@ -3,7 +3,7 @@ package node
 import (
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/offboarding"
 
 	"github.com/meterplex/meterplex/infra/erasures"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -11,14 +11,14 @@ import (
 )
 
 // offboarding returns the command that ends tenants.
-func (n *Node) offboarding() *commands.Offboarding {
-	return &commands.Offboarding{Store: &store.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(), Now: time.Now, NewID: newID,
+func (n *Node) offboarding() *offboarding.Offboarding {
+	return &offboarding.Offboarding{Store: &store.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(), Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 }
 
 // erasures returns the command that erases personal data.
-func (n *Node) erasures() *commands.Erasures {
-	c := &commands.Erasures{Store: &store.Erasures{Store: n.store, Models: models.PersonalData()}, Now: time.Now, NewID: newID,
+func (n *Node) erasures() *offboarding.Erasures {
+	c := &offboarding.Erasures{Store: &store.Erasures{Store: n.store, Models: models.PersonalData()}, Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 	if n.cfg.Erasures != "" {
 		c.Files = erasures.Folder(n.cfg.Erasures)
@@ -27,9 +27,9 @@ func (n *Node) erasures() *commands.Erasures {
 }
 
 // repeatErasures returns the worker that repeats erasures which the database does not know; nil without METERPLEX_ERASURES.
-func (n *Node) repeatErasures() *commands.RepeatErasures {
+func (n *Node) repeatErasures() *offboarding.RepeatErasures {
 	if n.cfg.Erasures == "" {
 		return nil
 	}
-	return &commands.RepeatErasures{Erasures: n.erasures(), Tenants: n.catalogue(), Reader: n.catalogue()}
+	return &offboarding.RepeatErasures{Erasures: n.erasures(), Tenants: n.catalogue(), Reader: n.catalogue()}
 }

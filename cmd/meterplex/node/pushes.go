@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
@@ -16,7 +17,7 @@ const (
 )
 
 // provider returns the billing provider; nil without a key.
-func (n *Node) provider() commands.BillingProvider {
+func (n *Node) provider() billing.BillingProvider {
 	if n.stripe == nil {
 		return nil
 	}
@@ -24,8 +25,8 @@ func (n *Node) provider() commands.BillingProvider {
 }
 
 // pushes returns the command that pushes what is due.
-func (n *Node) pushes() *commands.Pushes {
-	return &commands.Pushes{Store: &store.Pushes{Store: n.store}, Provider: n.provider(), Now: time.Now, NewID: newID, Wake: n.wakeSagas,
+func (n *Node) pushes() *billing.Pushes {
+	return &billing.Pushes{Store: &store.Pushes{Store: n.store}, Provider: n.provider(), Now: time.Now, NewID: newID, Wake: n.wakeSagas,
 		Observed: n.metrics.PushAttempted, Logger: n.logger, Settle: totalsAfter}
 }
 
@@ -37,6 +38,6 @@ func (n *Node) pushRunner() *commands.SagaRunner {
 }
 
 // comparisons returns the worker that compares the provider's totals each day.
-func (n *Node) comparisons() *commands.Comparisons {
-	return &commands.Comparisons{Pushes: n.pushes(), Logger: n.logger}
+func (n *Node) comparisons() *billing.Comparisons {
+	return &billing.Comparisons{Pushes: n.pushes(), Logger: n.logger}
 }

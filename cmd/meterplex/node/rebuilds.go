@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -15,10 +15,10 @@ import (
 )
 
 // rebuilds returns the command that starts, promotes and ends rebuilds.
-func (n *Node) rebuilds() *commands.Rebuilds {
-	c := &commands.Rebuilds{Store: &store.Rebuilds{Store: n.store, List: n.projections()}, Now: time.Now, NewID: newID}
+func (n *Node) rebuilds() *repair.Rebuilds {
+	c := &repair.Rebuilds{Store: &store.Rebuilds{Store: n.store, List: n.projections()}, Now: time.Now, NewID: newID}
 	for _, p := range n.projections() {
-		c.Projections = append(c.Projections, commands.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+		c.Projections = append(c.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
 	}
 	return c
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
-func (n *Node) replays() *commands.Replays {
-	return &commands.Replays{Store: n.replayStore(), Now: time.Now, NewID: newID}
+func (n *Node) replays() *repair.Replays {
+	return &repair.Replays{Store: n.replayStore(), Now: time.Now, NewID: newID}
 }
 
 func (n *Node) replayStore() *store.Replays { return &store.Replays{Store: n.store} }
@@ -25,7 +25,7 @@ func (n *Node) replayer() *relay.Replayer {
 // rewinds reads requested rewinds of the consumer of usage.commands from the database.
 type rewinds struct {
 	store   *store.Replays
-	replays *commands.Replays
+	replays *repair.Replays
 }
 
 // Due implements watermill.Rewinds.

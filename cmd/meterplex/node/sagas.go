@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
@@ -33,19 +34,19 @@ func (n *Node) wakeSagas() {
 }
 
 // periods returns the command that closes periods and decides on their adjustments.
-func (n *Node) periods() *commands.Periods {
-	return &commands.Periods{Store: &store.Periods{Store: n.store, Figures: n.Folds.PeriodFigures()}, Now: time.Now, NewID: newID,
+func (n *Node) periods() *billing.Periods {
+	return &billing.Periods{Store: &store.Periods{Store: n.store, Figures: n.Folds.PeriodFigures()}, Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 }
 
 // schedule returns the worker that closes periods by the policies of their tenants.
-func (n *Node) schedule() *commands.Schedule {
-	return &commands.Schedule{Periods: n.periods(), Logger: n.logger}
+func (n *Node) schedule() *billing.Schedule {
+	return &billing.Schedule{Periods: n.periods(), Logger: n.logger}
 }
 
 // lateReconciles returns the worker that reconciles late usage of closed periods with the live fold.
-func (n *Node) lateReconciles() *commands.LateReconciles {
-	return &commands.LateReconciles{Periods: n.periods(), Logger: n.logger}
+func (n *Node) lateReconciles() *billing.LateReconciles {
+	return &billing.LateReconciles{Periods: n.periods(), Logger: n.logger}
 }
 
 func (n *Node) sagas() *commands.Sagas {

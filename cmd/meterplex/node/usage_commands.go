@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
@@ -28,14 +28,14 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	if err != nil {
 		return fmt.Errorf("register the metrics of usage.commands: %w", err)
 	}
-	told := func(class string, verdicts []commands.EventVerdict) {
+	told := func(class string, verdicts []metering.EventVerdict) {
 		count(class, verdicts)
 		n.metrics.UsageDecided(len(verdicts), duplicatesAmong(verdicts))
 	}
-	seen := &commands.UsageSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
+	seen := &metering.UsageSeen{Store: n.store, Now: time.Now, NewID: newID, Logger: n.logger}
 	g.Go(func() error { return seen.Run(ctx) })
-	take := &commands.UsageCommands{
-		Ingest: &commands.IngestUsage{
+	take := &metering.UsageCommands{
+		Ingest: &metering.IngestUsage{
 			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 		},
 		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
@@ -66,9 +66,9 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 }
 
 // duplicatesAmong counts the events that were recorded before.
-func duplicatesAmong(verdicts []commands.EventVerdict) (n int) {
+func duplicatesAmong(verdicts []metering.EventVerdict) (n int) {
 	for i := range verdicts {
-		if verdicts[i].Status == commands.StatusDuplicate {
+		if verdicts[i].Status == metering.StatusDuplicate {
 			n++
 		}
 	}

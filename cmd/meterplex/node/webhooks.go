@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/webhook"
@@ -13,8 +13,8 @@ import (
 func (n *Node) webhookStore() *store.Webhooks { return &store.Webhooks{Store: n.store, NewID: newID} }
 
 // webhooks returns the command that changes webhooks.
-func (n *Node) webhooks() *commands.Webhooks {
-	return &commands.Webhooks{Store: n.webhookStore(), Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now, NewID: newID, NewSecret: newSecret,
+func (n *Node) webhooks() *webhooks.Webhooks {
+	return &webhooks.Webhooks{Store: n.webhookStore(), Addresses: domain.WebhookAddresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now, NewID: newID, NewSecret: newSecret,
 		Wake: n.deliveryRequests.notify}
 }
 
@@ -24,7 +24,7 @@ func (n *Node) deliverWebhooks(ctx context.Context) error {
 	n.traceWebhooks(&to)
 	sender := webhook.NewSender(to)
 	defer sender.Close()
-	d := &commands.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests, Ticks: n.ticks, Sent: n.metrics.WebhookSent,
+	d := &webhooks.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests, Ticks: n.ticks, Sent: n.metrics.WebhookSent,
 		Disabled: n.metrics.WebhookDisabled, Logger: n.logger}
 	return d.Run(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 )
 
 // Bounds of one writer's queue. The row and byte bounds limit memory, the time bound
@@ -197,14 +198,14 @@ func (q *queueLoad) end(rows int, smooth bool) {
 }
 
 // sizeOf returns the bytes that the log will store of a batch, without its keys.
-func sizeOf(batch []commands.Submitted) (bytes int64) {
+func sizeOf(batch []metering.Submitted) (bytes int64) {
 	for i := range batch {
 		bytes += int64(len(batch[i].Payload) + len(batch[i].Body) + len(batch[i].Sent))
 	}
 	return bytes
 }
 
-// Admit implements commands.UsageLog. A small submission goes through the shared queue
+// Admit implements metering.UsageLog. A small submission goes through the shared queue
 // first, which checks it when its size is known.
 func (l *Log) Admit(tenant uuid.UUID) error {
 	return l.ownWriter(tenant).load.mayEnter(&submission{tenant: tenant})

@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 )
 
 // fill enters submissions of a tenant, a thousand rows at a time, until it is refused.
 func fill(q *queueLoad, tenant uuid.UUID) (in []*submission) {
 	for {
-		s := &submission{tenant: tenant, batch: make([]commands.Submitted, 1000), bytes: 1}
+		s := &submission{tenant: tenant, batch: make([]metering.Submitted, 1000), bytes: 1}
 		if q.enter(s) != nil {
 			return in
 		}
@@ -28,7 +28,7 @@ func fill(q *queueLoad, tenant uuid.UUID) (in []*submission) {
 func TestATenantAloneHasAllOfAQueue(t *testing.T) {
 	q := newQueueLoad(time.Hour)
 	whale, small := uuid.New(), uuid.New()
-	one := func() *submission { return &submission{tenant: small, batch: make([]commands.Submitted, 1), bytes: 1} }
+	one := func() *submission { return &submission{tenant: small, batch: make([]metering.Submitted, 1), bytes: 1} }
 	in := fill(q, whale)
 	if len(in) != maxQueuedRows/1000 || q.rows.Load() != maxQueuedRows {
 		t.Errorf("a tenant alone got %d rows in", q.rows.Load())
@@ -75,7 +75,7 @@ func TestP9_TenantsThatFloodNeverFillAQueue(t *testing.T) {
 			for range n {
 				fill(q, uuid.New())
 			}
-			if err := q.enter(&submission{tenant: uuid.New(), batch: make([]commands.Submitted, 100), bytes: 1}); err != nil {
+			if err := q.enter(&submission{tenant: uuid.New(), batch: make([]metering.Submitted, 100), bytes: 1}); err != nil {
 				t.Errorf("beside %d tenants with %d rows: %v", n, q.rows.Load(), err)
 			}
 		}
@@ -89,7 +89,7 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	whale := uuid.Must(uuid.NewV7())
 	load := l.ownWriter(whale).load
 	load.longest = time.Hour
-	message := func(id string) commands.Submitted {
+	message := func(id string) metering.Submitted {
 		m := usageEvent(whale, id, 1)
 		m.Inbox = "m/" + id
 		return m
@@ -101,13 +101,13 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 	if len(flood) != maxQueuedRows/2000 {
 		t.Errorf("the flood has %d thousand rows", len(flood))
 	}
-	if _, err := l.Submit(t.Context(), whale, []commands.Submitted{usageEvent(whale, "http", 1)}); !isOverloaded(err) {
+	if _, err := l.Submit(t.Context(), whale, []metering.Submitted{usageEvent(whale, "http", 1)}); !isOverloaded(err) {
 		t.Errorf("the flood goes on: %v", err)
 	}
-	if _, err := l.Submit(t.Context(), whale, []commands.Submitted{message("one")}); err != nil {
+	if _, err := l.Submit(t.Context(), whale, []metering.Submitted{message("one")}); err != nil {
 		t.Errorf("a message: %v", err)
 	}
-	var many []commands.Submitted
+	var many []metering.Submitted
 	for i := range 2 * smallRows {
 		many = append(many, message(fmt.Sprint(i)))
 	}
@@ -131,7 +131,7 @@ func TestMessagesAreNotRefusedForTheirTenantsFlood(t *testing.T) {
 func TestRefusedSubmissionsUseNoQueueSpace(t *testing.T) {
 	q, tenant := newQueueLoad(time.Hour), uuid.New()
 	let := func(rows int) (*submission, error) {
-		s := &submission{tenant: tenant, batch: make([]commands.Submitted, rows), bytes: 1}
+		s := &submission{tenant: tenant, batch: make([]metering.Submitted, rows), bytes: 1}
 		return s, q.enter(s)
 	}
 	if _, err := let(maxQueuedRows - 1); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
@@ -51,12 +52,12 @@ func TestABlockedWriterRefusesAtOnceAndStoresNothing(t *testing.T) {
 	let := holdHead(t, pool, events.PartitionOf(tenant))
 	first := make(chan error, 1)
 	go func() {
-		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{usageEvent(tenant, "first", 1)})
+		_, err := l.Submit(context.Background(), tenant, []metering.Submitted{usageEvent(tenant, "first", 1)})
 		first <- err
 	}()
 	must.Until(t, "the door is shut", func() bool { return isOverloaded(l.Admit(tenant)) })
 	for n := range 10 {
-		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(err) {
+		if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(err) {
 			t.Fatalf("a submission was taken: %v", err)
 		}
 	}
@@ -71,7 +72,7 @@ func TestABlockedWriterRefusesAtOnceAndStoresNothing(t *testing.T) {
 		t.Errorf("%d events are in the log, 1 was taken", n)
 	}
 	must.Until(t, "the door is open", func() bool { return l.Admit(tenant) == nil })
-	if got := submit(t, l, tenant, usageEvent(tenant, "refused0", 1)); got[0].Status != commands.Appended {
+	if got := submit(t, l, tenant, usageEvent(tenant, "refused0", 1)); got[0].Status != metering.Appended {
 		t.Errorf("what was refused and sent again is %v", got[0].Status)
 	}
 	if q := l.Queue(); q.Rows != 0 || q.Bytes != 0 {
@@ -86,7 +87,7 @@ func TestTheQueueOfAWriterIsBounded(t *testing.T) {
 	load := l.ownWriter(tenant).load
 	load.longest = time.Hour
 	const callers, size = 40, 1000 // of one tenant, which is alone: tenants beside each other leave half of what is free
-	batches := make([][]commands.Submitted, callers)
+	batches := make([][]metering.Submitted, callers)
 	for caller := range batches {
 		for i := range size {
 			batches[caller] = append(batches[caller], usageEvent(tenant, fmt.Sprint(caller, "/", i), 1))
@@ -154,7 +155,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 			}
 			more := fmt.Appendf(nil, `,null,%q]`, strings.Repeat("x", pad))
 			let := holdHead(t, pool, events.PartitionOf(whale)) // a group gives up 8 s after it began to wait
-			batchOf := func(tenant uuid.UUID, name string, n int) (b []commands.Submitted) {
+			batchOf := func(tenant uuid.UUID, name string, n int) (b []metering.Submitted) {
 				for i := range n {
 					u := usageEvent(tenant, fmt.Sprint(name, "/", i), 1)
 					u.Body = append(u.Body[:len(u.Body)-1], more...)

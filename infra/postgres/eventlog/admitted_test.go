@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -28,8 +29,8 @@ func admissionOf(t *testing.T, pool *pgxpool.Pool, status, set string) *commands
 
 // submissionBy makes a submission of two events.
 func submissionBy(a *commands.Admission) *submission {
-	s := &submission{tenant: a.TenantID, admission: a, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]commands.Placement, 2)}
-	s.batch = []commands.Submitted{usageEvent(a.TenantID, "a", 1), usageEvent(a.TenantID, "b", 1)}
+	s := &submission{tenant: a.TenantID, admission: a, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]metering.Placement, 2)}
+	s.batch = []metering.Submitted{usageEvent(a.TenantID, "a", 1), usageEvent(a.TenantID, "b", 1)}
 	return s
 }
 
@@ -79,7 +80,7 @@ func TestAGroupRefusesTheSubmissionsWhoseKeyEnded(t *testing.T) {
 				if what == "unchanged" { // the head confirms what admission saw: the tables, which no event changed, are not read
 					c.code = ""
 				}
-				if c.code == "" && (err != nil || subs[i].places[1].Status != commands.Appended) || c.code != "" && (refusal == nil || refusal.Code != c.code || subs[i].places != nil) {
+				if c.code == "" && (err != nil || subs[i].places[1].Status != metering.Appended) || c.code != "" && (refusal == nil || refusal.Code != c.code || subs[i].places != nil) {
 					t.Errorf("%s, %s: %v, %v; want %q", c.status, c.set, err, subs[i].places, c.code)
 				}
 				var stored int

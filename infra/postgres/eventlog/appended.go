@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
@@ -36,7 +36,7 @@ func (l *Log) submitted(ctx context.Context, began time.Time, s *submission, err
 	}
 	var stored []server.Row
 	for i := range s.batch {
-		if s.places[i].Status == commands.Appended {
+		if s.places[i].Status == metering.Appended {
 			stored = append(stored, server.Row{Pending: &s.batch[i].Pending, Position: s.places[i].Position})
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
@@ -29,7 +29,7 @@ func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
 				before := c.Reached.Load()
 				arm(c).Store(int32(1 + round%2)) // the second look may be cut, too
 				places := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round), 1))
-				if places[0].Status != commands.Appended || places[1].Status != commands.Appended {
+				if places[0].Status != metering.Appended || places[1].Status != metering.Appended {
 					t.Fatalf("round %d: %v", round, places)
 				}
 				if c.Reached.Load() == before {
@@ -46,9 +46,9 @@ func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
 }
 
 // checkRepeated checks that an event that is submitted again is a duplicate of the one at first.
-func checkRepeated(t *testing.T, l *Log, s commands.Submitted, first events.Position) {
+func checkRepeated(t *testing.T, l *Log, s metering.Submitted, first events.Position) {
 	t.Helper()
-	if again := submit(t, l, s.TenantID, s); again[0].Status != commands.Duplicate || again[0].Position != first {
+	if again := submit(t, l, s.TenantID, s); again[0].Status != metering.Duplicate || again[0].Position != first {
 		t.Fatalf("%s is submitted again: %v, first %s", s.DedupeKey, again, first)
 	}
 }
@@ -68,7 +68,7 @@ func TestP1_AGroupFoundInTheLogWasAppended(t *testing.T) {
 // The relay polls at once after a COMMIT whose answer was lost: no consumer of this process is told of its events.
 func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 	database := localtest.Migrated(t, postgres.Migrate)
-	for name, event := range map[string]func(uuid.UUID, string, int) commands.Submitted{"usage": usageEvent, "ask": requestFor} {
+	for name, event := range map[string]func(uuid.UUID, string, int) metering.Submitted{"usage": usageEvent, "ask": requestFor} {
 		t.Run(name, func(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
 			tenant := uuid.Must(uuid.NewV7())
@@ -86,7 +86,7 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 				must.OK(t, pool.QueryRow(t.Context(), `SELECT topic_positions[1], epoch FROM log_heads WHERE partition = $1`, at.Partition).Scan(&at.Number, &epoch))
 				reader.Reached(at, epoch) // the consumer has read all
 				c.Answer.Store(int32(round % 2))
-				if places := submit(t, l, tenant, event(tenant, fmt.Sprint("e", round), 1)); places[0].Status != commands.Appended {
+				if places := submit(t, l, tenant, event(tenant, fmt.Sprint("e", round), 1)); places[0].Status != metering.Appended {
 					t.Fatalf("event %d: %v", round, places)
 				}
 				if got := <-woken; got != want {
@@ -132,7 +132,7 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 		}
 	}()
 	for n := 0; n < 300 || (killed.Load() == 0 && n < 20_000); n++ {
-		if p := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("e", n), 1)); p[0].Status != commands.Appended {
+		if p := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("e", n), 1)); p[0].Status != metering.Appended {
 			t.Fatalf("event %d: %v", n, p)
 		}
 		stored.Add(1)
@@ -152,7 +152,7 @@ func TestP1_NothingIsAnsweredBeforeItsCommit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l, _, database := openLog(t)
 			tenant := uuid.Must(uuid.NewV7())
-			var batch []commands.Submitted
+			var batch []metering.Submitted
 			for n := range size {
 				batch = append(batch, usageEvent(tenant, fmt.Sprint("e", n), 1))
 			}
@@ -180,7 +180,7 @@ func TestP1_NothingIsAnsweredBeforeItsCommit(t *testing.T) {
 func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	s := &submission{tenant: tenant, batch: []commands.Submitted{usageEvent(tenant, "a", 1)}, places: make([]commands.Placement, 1)}
+	s := &submission{tenant: tenant, batch: []metering.Submitted{usageEvent(tenant, "a", 1)}, places: make([]metering.Placement, 1)}
 	g := newGroup(l, []*submission{s})
 	for round := range 40 { // more than the pool has
 		g.partitions = []int16{99}

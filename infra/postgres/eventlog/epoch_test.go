@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -128,7 +128,7 @@ func TestP1_DuplicatesOfAnotherInstanceAreAnsweredAfterACommit(t *testing.T) {
 	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	other, _ := openLogAt(t, url)
 	for _, want := range []string{"committed", "aborted"} {
-		if got := submit(t, other, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Duplicate {
+		if got := submit(t, other, tenant, usageEvent(tenant, "a", 1)); got[0].Status != metering.Duplicate {
 			t.Fatalf("answered %+v", got)
 		}
 		var ended string

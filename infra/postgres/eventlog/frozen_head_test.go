@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
@@ -108,8 +108,8 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for places := []commands.Placement(nil); len(places) == 0; {
-		places, err = l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, "waits", 1)})
+	for places := []metering.Placement(nil); len(places) == 0; {
+		places, err = l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, "waits", 1)})
 		if took := time.Since(began); took > after+15*time.Second {
 			t.Fatalf("not stored after %v: %v", took, err)
 		}

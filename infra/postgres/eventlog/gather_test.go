@@ -7,12 +7,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
 func submissionOf(rows int) *submission {
-	return &submission{tenant: uuid.Must(uuid.NewV7()), batch: make([]commands.Submitted, rows), done: make(chan error, 1), load: newQueueLoad(0)}
+	return &submission{tenant: uuid.Must(uuid.NewV7()), batch: make([]metering.Submitted, rows), done: make(chan error, 1), load: newQueueLoad(0)}
 }
 
 func TestAGroupIsBoundedAndLosesNoSubmission(t *testing.T) {

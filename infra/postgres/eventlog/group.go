@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
@@ -14,8 +14,8 @@ import (
 
 // member is an event of a group, with the destination of its answer.
 type member struct {
-	submitted *commands.Submitted
-	placement *commands.Placement
+	submitted *metering.Submitted
+	placement *metering.Placement
 	first     int // index of the first member with the same key; its own if it is the first
 }
 
@@ -114,7 +114,7 @@ type deciding struct {
 func (d *deciding) place(m *member, origin int32) {
 	r := d.places.place(&m.submitted.Pending, origin)
 	d.group.rows = append(d.group.rows, r)
-	*m.placement = commands.Placement{Status: commands.Appended, Position: r.Position}
+	*m.placement = metering.Placement{Status: metering.Appended, Position: r.Position}
 	if d.targets != nil {
 		d.note(m)
 	}
@@ -168,10 +168,10 @@ func (d *deciding) decideEvent(i int) {
 		r := d.places.place(m.submitted.Refusal, d.origin[i])
 		g.rows = append(g.rows, r)
 		d.known[dedupe.KeyOf(m.submitted.Refusal)] = dedupe.Found{Position: r.Position, EventID: m.submitted.Refusal.EventID}
-		*m.placement = commands.Placement{Status: commands.Refused, Position: r.Position}
+		*m.placement = metering.Placement{Status: metering.Refused, Position: r.Position}
 		g.skipUnstored(i)
 	case m.submitted.ProbeOnly:
-		*m.placement = commands.Placement{Status: commands.Absent}
+		*m.placement = metering.Placement{Status: metering.Absent}
 		g.skipUnstored(i)
 	default:
 		if m.submitted.Target != nil {
@@ -196,7 +196,7 @@ func (g *group) extend(ctx context.Context, conn server.Session, hs heads, quota
 // foundOurs answers a member that an unanswered COMMIT stored.
 func (g *group) foundOurs(m *member, f dedupe.Found) {
 	g.ours = true
-	*m.placement = commands.Placement{Status: commands.Appended, Position: f.Position}
+	*m.placement = metering.Placement{Status: metering.Appended, Position: f.Position}
 }
 
 // isDurable reports whether every event that an answer of the group rests on is known to be durable.
@@ -218,7 +218,7 @@ func (m *member) refusedBefore(known map[dedupe.Key]dedupe.Found) bool {
 	}
 	f, ok := known[dedupe.Key{Tenant: m.submitted.TenantID, Key: m.submitted.Inbox}]
 	if ok {
-		*m.placement = commands.Placement{Status: commands.Refused, Position: f.Position}
+		*m.placement = metering.Placement{Status: metering.Refused, Position: f.Position}
 	}
 	return ok
 }
@@ -265,16 +265,16 @@ func (g *group) inGroup(first int) dedupe.Found {
 type conflict struct {
 	pending events.Pending
 	origin  int32
-	place   *commands.Placement
+	place   *metering.Placement
 }
 
 func (m *member) compare(f dedupe.Found, origin int32, conflicts []conflict) []conflict {
 	if sameHash(f.Hash, codec.PayloadHash(&m.submitted.Pending)) {
-		*m.placement = commands.Placement{Status: commands.Duplicate, Position: f.Position}
+		*m.placement = metering.Placement{Status: metering.Duplicate, Position: f.Position}
 		return conflicts
 	}
-	*m.placement = commands.Placement{Status: commands.Conflict, Position: f.Position}
-	return append(conflicts, conflict{commands.ConflictOf(&m.submitted.Pending, f.Position, f.Hash), origin, m.placement})
+	*m.placement = metering.Placement{Status: metering.Conflict, Position: f.Position}
+	return append(conflicts, conflict{metering.ConflictOf(&m.submitted.Pending, f.Position, f.Hash), origin, m.placement})
 }
 
 // appendConflicts records each conflict once for each eventId and hash.

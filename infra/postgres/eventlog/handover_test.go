@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
@@ -86,7 +86,7 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 	for i := range 5 {
 		a := usageEvent(tenant, fmt.Sprint("a", i), 1)
 		a.CorrelationID, a.CausationID, a.Replay = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), "offline"
-		batch := []commands.Submitted{a, usageEvent(tenant, fmt.Sprint("b", i), 2), usageEvent(tenant, "a0", 3)} // the last one is a conflict
+		batch := []metering.Submitted{a, usageEvent(tenant, fmt.Sprint("b", i), 2), usageEvent(tenant, "a0", 3)} // the last one is a conflict
 		submit(t, l, tenant, batch...)
 		for j := range batch {
 			clear(batch[j].Body)
@@ -115,7 +115,7 @@ func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	p, head := follow(t, l, relay, tenant)
 	c.Answer.Store(1)
 	before := c.Reached.Load()
-	if places := submit(t, l, tenant, usageEvent(tenant, "a", 1)); places[0].Status != commands.Appended || places[0].Position.Number != head+1 {
+	if places := submit(t, l, tenant, usageEvent(tenant, "a", 1)); places[0].Status != metering.Appended || places[0].Position.Number != head+1 {
 		t.Fatalf("appended as %v", places)
 	}
 	if c.Reached.Load() == before {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/tier"
@@ -28,7 +28,7 @@ type delivery struct {
 	refused bool // by policy, this time
 }
 
-func (d delivery) submitted(tenant uuid.UUID) commands.Submitted {
+func (d delivery) submitted(tenant uuid.UUID) metering.Submitted {
 	s := usageEvent(tenant, d.event, d.amount)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", d.message), sha256.Sum256(nil), 0)
 	if d.refused {
@@ -45,21 +45,21 @@ type expected struct {
 	stored  map[string]int
 }
 
-func (x *expected) take(d delivery) commands.PlacementStatus {
+func (x *expected) take(d delivery) metering.PlacementStatus {
 	amount, known := x.stored[d.event]
 	switch {
 	case x.refused[d.message]:
-		return commands.Refused
+		return metering.Refused
 	case known && amount == d.amount:
-		return commands.Duplicate
+		return metering.Duplicate
 	case known:
-		return commands.Conflict
+		return metering.Conflict
 	case d.refused:
 		x.refused[d.message] = true
-		return commands.Refused
+		return metering.Refused
 	}
 	x.stored[d.event] = d.amount
-	return commands.Appended
+	return metering.Appended
 }
 
 // Messages are delivered repeatedly, in any order and batch, while policy accepts them
@@ -75,8 +75,8 @@ func TestP2_RefusedMessagesStayRefused(t *testing.T) {
 			messages[i] = delivery{message: i, event: fmt.Sprint("e", rng.IntN(3)), amount: 1 + rng.IntN(2)}
 		}
 		for range 8 {
-			var batch []commands.Submitted
-			var statuses []commands.PlacementStatus
+			var batch []metering.Submitted
+			var statuses []metering.PlacementStatus
 			var sent []delivery
 			for range 1 + rng.IntN(16) {
 				d := messages[rng.IntN(len(messages))]
@@ -100,12 +100,12 @@ func TestP2_RefusedMessagesStayRefused(t *testing.T) {
 func TestP2_AnEventBehindRefusedOnesIsStored(t *testing.T) {
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	deliver := func(message int, refused bool) commands.Submitted {
+	deliver := func(message int, refused bool) metering.Submitted {
 		return delivery{message: message, event: "e", amount: 1, refused: refused}.submitted(tenant)
 	}
 	submit(t, l, tenant, deliver(0, true))
 	got := submit(t, l, tenant, deliver(0, false), deliver(1, true), deliver(2, false), deliver(3, false))
-	for i, want := range []commands.PlacementStatus{commands.Refused, commands.Refused, commands.Appended, commands.Duplicate} {
+	for i, want := range []metering.PlacementStatus{metering.Refused, metering.Refused, metering.Appended, metering.Duplicate} {
 		if got[i].Status != want {
 			t.Errorf("delivery %d: status %d, want %d", i, got[i].Status, want)
 		}
@@ -124,7 +124,7 @@ func TestP2_ConcurrentDeliveriesOfAMessageHaveOneOutcome(t *testing.T) {
 			rng := rand.New(rand.NewPCG(7, uint64(worker)))
 			for _, i := range rng.Perm(messages) {
 				d := delivery{message: i, event: fmt.Sprint("e", i), amount: 1, refused: rng.IntN(2) == 0}
-				if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{d.submitted(tenant)}); err != nil {
+				if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{d.submitted(tenant)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -139,7 +139,7 @@ func TestP2_ConcurrentDeliveriesOfAMessageHaveOneOutcome(t *testing.T) {
 }
 
 // requestByMessage makes a quota request that a message brought: its refusal is an event.
-func requestByMessage(tenant uuid.UUID, message int, eventID string, amount int) commands.Submitted {
+func requestByMessage(tenant uuid.UUID, message int, eventID string, amount int) metering.Submitted {
 	s := requestFor(tenant, eventID, amount)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", message), sha256.Sum256(nil), 0)
 	actor, at, inbox := s.Actor, s.OccurredAt, s.Inbox
@@ -158,7 +158,7 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 			tenant := uuid.Must(uuid.NewV7())
 			g := &grants{limits: map[uuid.UUID]int64{tenant: 10}}
 			l, pool := openLogAt(t, migrated(t), func(c *Config) { c.Histories = g })
-			batch := []commands.Submitted{
+			batch := []metering.Submitted{
 				requestByMessage(tenant, 1, "a", 6),
 				requestByMessage(tenant, 2, "b", 5),
 				requestByMessage(tenant, 2, "b", 5), // delivered again
@@ -168,7 +168,7 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 				requestByMessage(tenant, 2, "b", 5),
 				requestByMessage(tenant, 5, "c", 1),
 			}
-			var places []commands.Placement
+			var places []metering.Placement
 			if together {
 				places = submit(t, l, tenant, batch...)
 			} else {
@@ -176,14 +176,14 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 					places = append(places, submit(t, l, tenant, batch[i])...)
 				}
 			}
-			for i, want := range []commands.PlacementStatus{commands.Appended, commands.Refused, commands.Refused, commands.Duplicate, commands.Appended,
-				commands.Conflict, commands.Refused, commands.Appended} {
-				if places[i].Status != want || want == commands.Refused && places[i].Position != places[1].Position {
+			for i, want := range []metering.PlacementStatus{metering.Appended, metering.Refused, metering.Refused, metering.Duplicate, metering.Appended,
+				metering.Conflict, metering.Refused, metering.Appended} {
+				if places[i].Status != want || want == metering.Refused && places[i].Position != places[1].Position {
 					t.Errorf("message %d: %+v instead of %d", i, places[i], want)
 				}
 			}
 			g.limits[tenant] = 1000
-			if again := submit(t, l, tenant, requestByMessage(tenant, 2, "b", 5)); again[0].Status != commands.Refused || again[0].Position != places[1].Position {
+			if again := submit(t, l, tenant, requestByMessage(tenant, 2, "b", 5)); again[0].Status != metering.Refused || again[0].Position != places[1].Position {
 				t.Errorf("delivered again under a higher limit: %+v", again)
 			}
 			stored, err := l.Read(t.Context(), places[1].Position.Partition, places[1].Position.Number-1, places[1].Position.Number, 1)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
@@ -48,10 +49,10 @@ func newIngestModel(logs [2]*Log, pool *pgxpool.Pool) *ingestModel {
 // batch draws a submission, of one, a few or more than the shared writer takes, of
 // ids that were seen and ids that were not. A probe is answered as of its moment, so
 // that it has one answer only where it is sent once.
-func (m *ingestModel) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Submitted) {
+func (m *ingestModel) batch(rt *rapid.T, probes bool) (uuid.UUID, []metering.Submitted) {
 	tenant := rapid.SampledFrom(m.tenants).Draw(rt, "tenant")
 	sizes := rapid.SampledFrom([][2]int{{1, 1}, {2, smallRows}, {smallRows + 1, 60}}).Draw(rt, "kind")
-	batch := make([]commands.Submitted, rapid.IntRange(sizes[0], sizes[1]).Draw(rt, "size"))
+	batch := make([]metering.Submitted, rapid.IntRange(sizes[0], sizes[1]).Draw(rt, "size"))
 	for i := range batch {
 		id := fmt.Sprint("e", rapid.IntRange(0, 200).Draw(rt, "id"))
 		batch[i] = usageEvent(tenant, id, rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "amount"))
@@ -61,21 +62,21 @@ func (m *ingestModel) batch(rt *rapid.T, probes bool) (uuid.UUID, []commands.Sub
 }
 
 // take returns the expected result of one submission after the others.
-func (m *ingestModel) take(batch []commands.Submitted) (want []commands.PlacementStatus) {
+func (m *ingestModel) take(batch []metering.Submitted) (want []metering.PlacementStatus) {
 	for i := range batch {
 		p := &batch[i].Pending
 		key := dedupe.KeyOf(p)
 		was, known := m.stored[key]
 		switch {
 		case known && was.hash == hex.EncodeToString(codec.PayloadHash(p)):
-			want = append(want, commands.Duplicate)
+			want = append(want, metering.Duplicate)
 		case known:
-			want = append(want, commands.Conflict)
+			want = append(want, metering.Conflict)
 			m.conflicts[key.Tenant.String()+p.DedupeKey+hex.EncodeToString(codec.PayloadHash(p))] = true
 		case batch[i].ProbeOnly:
-			want = append(want, commands.Absent)
+			want = append(want, metering.Absent)
 		default:
-			want = append(want, commands.Appended)
+			want = append(want, metering.Appended)
 			m.stored[key] = storedEvent{hash: hex.EncodeToString(codec.PayloadHash(p))}
 		}
 	}
@@ -84,14 +85,14 @@ func (m *ingestModel) take(batch []commands.Submitted) (want []commands.Placemen
 
 // compareAnswer compares an answer with the expected one. If an earlier answer was lost, or
 // another client sent the same, a new event may be recorded already.
-func (m *ingestModel) compareAnswer(rt *rapid.T, batch []commands.Submitted, want []commands.PlacementStatus, places []commands.Placement, sentBefore bool) {
+func (m *ingestModel) compareAnswer(rt *rapid.T, batch []metering.Submitted, want []metering.PlacementStatus, places []metering.Placement, sentBefore bool) {
 	for i, p := range places {
 		key := dedupe.KeyOf(&batch[i].Pending)
 		was := m.stored[key]
-		if p.Status != want[i] && (!sentBefore || want[i] != commands.Appended || p.Status != commands.Duplicate) {
+		if p.Status != want[i] && (!sentBefore || want[i] != metering.Appended || p.Status != metering.Duplicate) {
 			rt.Fatalf("%s is answered with %v, not %v", batch[i].DedupeKey, p, want[i])
 		}
-		if p.Status == commands.Absent {
+		if p.Status == metering.Absent {
 			continue
 		}
 		if was.position == (events.Position{}) {
@@ -137,7 +138,7 @@ func (m *ingestModel) unknown(rt *rapid.T) {
 	if !errors.Is(err, commands.ErrUnavailable) {
 		rt.Fatal(err)
 	}
-	again := make([]commands.Submitted, len(batch))
+	again := make([]metering.Submitted, len(batch))
 	for i := range batch {
 		again[i] = batch[i]
 		again[i].EventID = uuid.Must(uuid.NewV7())
@@ -153,11 +154,11 @@ func (m *ingestModel) unknown(rt *rapid.T) {
 func (m *ingestModel) together(rt *rapid.T) {
 	tenant, batch := m.batch(rt, false)
 	want := m.take(batch)
-	var answers [4][]commands.Placement
+	var answers [4][]metering.Placement
 	var errs [4]error
 	var wait sync.WaitGroup
 	for n := range answers {
-		mine := append([]commands.Submitted(nil), batch...)
+		mine := append([]metering.Submitted(nil), batch...)
 		for i := range mine {
 			mine[i].EventID = uuid.Must(uuid.NewV7())
 		}
@@ -168,11 +169,11 @@ func (m *ingestModel) together(rt *rapid.T) {
 	for i := range batch {
 		appended := 0
 		for n := range answers {
-			if answers[n][i].Status == commands.Appended {
+			if answers[n][i].Status == metering.Appended {
 				appended++
 			}
 		}
-		if want[i] == commands.Appended && appended != 1 {
+		if want[i] == metering.Appended && appended != 1 {
 			rt.Fatalf("%s is reported as new %d times", batch[i].DedupeKey, appended)
 		}
 	}

@@ -63,7 +63,7 @@ type Config struct {
 	OnRaised func([]Raised)
 }
 
-// Log is the event log in PostgreSQL. It implements commands.UsageLog, and the appends and
+// Log is the event log in PostgreSQL. It implements metering.UsageLog, and the appends and
 // reads of relays and folds.
 type Log struct {
 	*reads.Reader

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -51,23 +51,23 @@ func openLogAt(t testing.TB, url string, change ...func(*Config)) (*Log, *pgxpoo
 }
 
 // usageEvent makes a submission, in short as those that are decoded; other amounts make other payloads.
-func usageEvent(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
-	return commands.Submitted{Pending: events.Pending{
+func usageEvent(tenant uuid.UUID, eventID string, amount int) metering.Submitted {
+	return metering.Submitted{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
 		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
 		Body: fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
 	}}
 }
 
-func submit(t testing.TB, l *Log, tenant uuid.UUID, batch ...commands.Submitted) []commands.Placement {
+func submit(t testing.TB, l *Log, tenant uuid.UUID, batch ...metering.Submitted) []metering.Placement {
 	t.Helper()
 	places, err := l.Submit(t.Context(), tenant, batch)
 	must.OK(t, err)
 	return places
 }
 
-func statuses(places []commands.Placement) []commands.PlacementStatus {
-	var s []commands.PlacementStatus
+func statuses(places []metering.Placement) []metering.PlacementStatus {
+	var s []metering.PlacementStatus
 	for _, p := range places {
 		s = append(s, p.Status)
 	}
@@ -136,7 +136,7 @@ func TestP2_SixteenClientsSendTheSameBatchInOtherOrders(t *testing.T) {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(seed, uint64(c)))
 			order := rnd.Perm(200)
-			batch := make([]commands.Submitted, len(order))
+			batch := make([]metering.Submitted, len(order))
 			for i, n := range order {
 				batch[i] = usageEvent(tenant, fmt.Sprint("e", n), n+1)
 			}
@@ -148,9 +148,9 @@ func TestP2_SixteenClientsSendTheSameBatchInOtherOrders(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for i, p := range places {
-				if p.Status == commands.Appended {
+				if p.Status == metering.Appended {
 					appended[batch[i].DedupeKey]++
-				} else if p.Status != commands.Duplicate {
+				} else if p.Status != metering.Duplicate {
 					t.Errorf("%s: %v", batch[i].DedupeKey, p)
 				}
 			}
@@ -267,9 +267,9 @@ func TestReadGivesWholeEnvelopes(t *testing.T) {
 func TestP4_ConflictWithinABatchComesBeforePolicy(t *testing.T) {
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	only := func(s commands.Submitted) commands.Submitted { s.ProbeOnly = true; return s }
+	only := func(s metering.Submitted) metering.Submitted { s.ProbeOnly = true; return s }
 	got := submit(t, l, tenant, only(usageEvent(tenant, "a", 3)), usageEvent(tenant, "a", 1), only(usageEvent(tenant, "a", 2)), only(usageEvent(tenant, "a", 1)), only(usageEvent(tenant, "b", 1)))
-	want := []commands.PlacementStatus{commands.Absent, commands.Appended, commands.Conflict, commands.Duplicate, commands.Absent}
+	want := []metering.PlacementStatus{metering.Absent, metering.Appended, metering.Conflict, metering.Duplicate, metering.Absent}
 	if !slices.Equal(statuses(got), want) {
 		t.Errorf("%v, want %v", statuses(got), want)
 	}

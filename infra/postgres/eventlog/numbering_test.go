@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
@@ -32,7 +33,7 @@ func openTracedLog(t *testing.T, url string) (*Log, *localtest.Statements) {
 }
 
 // by makes an event of an actor.
-func by(actor string, tenant uuid.UUID, eventID string) commands.Submitted {
+func by(actor string, tenant uuid.UUID, eventID string) metering.Submitted {
 	s := usageEvent(tenant, eventID, 1)
 	s.Actor.ID = actor
 	return s
@@ -82,7 +83,7 @@ func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
 	go func() { // A sends again until it is accepted
 		defer close(done)
 		for n := 0; ; n++ {
-			_, err := l.Submit(context.Background(), a, []commands.Submitted{by("slow", a, fmt.Sprint(n))})
+			_, err := l.Submit(context.Background(), a, []metering.Submitted{by("slow", a, fmt.Sprint(n))})
 			if err == nil {
 				close(stored)
 				return
@@ -93,12 +94,12 @@ func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
 		}
 	}()
 	must.Until(t, "A's origin waits", isAddingOrigins(t, url))
-	large := make([]commands.Submitted, smallRows+1)
+	large := make([]metering.Submitted, smallRows+1)
 	for i := range large {
 		large[i] = by("known", b, fmt.Sprint("large", i))
 	}
-	for n, batch := range [][]commands.Submitted{{by("known", b, "1")}, {by("new", b, "2")}, large, {by("known", b, "3"), by("newer", b, "4")}} {
-		if places, err := l.Submit(t.Context(), b, batch); err != nil || places[0].Status != commands.Appended {
+	for n, batch := range [][]metering.Submitted{{by("known", b, "1")}, {by("new", b, "2")}, large, {by("known", b, "3"), by("newer", b, "4")}} {
+		if places, err := l.Submit(t.Context(), b, batch); err != nil || places[0].Status != metering.Appended {
 			t.Errorf("batch %d of B: %v, %v", n, places, err)
 		}
 	}
@@ -121,7 +122,7 @@ func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
 func TestKnownOriginsAreOnlyRead(t *testing.T) {
 	l, _, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	batch := func(round int) (list []commands.Submitted) {
+	batch := func(round int) (list []metering.Submitted) {
 		for n := range 10 {
 			list = append(list, by(fmt.Sprint("key ", n), tenant, fmt.Sprint(round, "/", n)))
 		}
@@ -163,7 +164,7 @@ func TestTheLastNumberOfOrigins(t *testing.T) {
 	submit(t, l, tenant, by("last", tenant, "2"))
 	const want = "all 2147483647 numbers of log_origins are used"
 	for range 2 {
-		if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{by("one more", tenant, "3")}); !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{by("one more", tenant, "3")}); !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("beyond the last number: %v", err)
 		}
 	}
@@ -193,7 +194,7 @@ func TestCloseEndsTheNumberingOfOrigins(t *testing.T) {
 	holdOrigin(t, pool, "slow")
 	answer := make(chan error, 1)
 	go func() {
-		_, err := l.Submit(context.Background(), tenant, []commands.Submitted{by("slow", tenant, "1")})
+		_, err := l.Submit(context.Background(), tenant, []metering.Submitted{by("slow", tenant, "1")})
 		answer <- err
 	}()
 	must.Until(t, "the origin waits", isAddingOrigins(t, url))

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -130,7 +130,7 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 	url := localtest.Migrated(t, postgres.Migrate)
 	l, pool := openLogAt(t, url, func(c *Config) { c.Region = "eu-west-1" })
 	tenant := uuid.Must(uuid.NewV7())
-	list := []commands.Submitted{usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "c", 1)}
+	list := []metering.Submitted{usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "c", 1)}
 	list[0].Residency, list[1].Residency, list[2].Residency = "eu", "us", "eu"
 	submit(t, l, tenant, list...)
 	platform := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.FeatureDefined, DedupeKey: "e/1", OccurredAt: list[0].OccurredAt, Payload: []byte(`{"lookupKey":"f","name":"F","type":"METERED","createdAt":"2026-05-01T00:00:00Z"}`)}
@@ -180,7 +180,7 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 func TestAnEventNamesTheWayOfItsAction(t *testing.T) {
 	l, pool, url := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	byConsole := func(id string) commands.Submitted {
+	byConsole := func(id string) metering.Submitted {
 		e := usageEvent(tenant, id, 1)
 		e.Actor.Via = events.ViaConsole
 		return e
@@ -200,7 +200,7 @@ func TestAnEventNamesTheWayOfItsAction(t *testing.T) {
 	}
 	forged := byConsole("e")
 	forged.Actor.Via = `console","id":"x`
-	if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{forged}); err == nil {
+	if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{forged}); err == nil {
 		t.Error("a way that is not a name was recorded")
 	}
 	if again, err := rendered(t, url, tenant); err != nil || !slices.Equal(again, wires) {

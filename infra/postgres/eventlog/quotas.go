@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
@@ -128,7 +128,7 @@ func (d *deciding) decideQuotas(ctx context.Context, conn server.Session, i int)
 	conflict := false
 	for k := i; k <= last; k++ {
 		m := &g.members[k]
-		*m.placement = commands.Placement{} // not that of an earlier attempt
+		*m.placement = metering.Placement{} // not that of an earlier attempt
 		f, ok := d.known[dedupe.KeyOf(&m.submitted.Pending)]
 		switch first := g.firstOf(k); {
 		case m.refusedBefore(d.known):
@@ -142,7 +142,7 @@ func (d *deciding) decideQuotas(ctx context.Context, conn server.Session, i int)
 		default:
 			fresh = append(fresh, k)
 		}
-		conflict = conflict || m.placement.Status == commands.Conflict
+		conflict = conflict || m.placement.Status == metering.Conflict
 	}
 	if conflict {
 		d.leaveOut(fresh)
@@ -178,7 +178,7 @@ func (d *deciding) grant(ctx context.Context, conn server.Session, fresh []int) 
 	granted, refused, refusal, err := d.decideWithRoom(ctx, conn, h.History, requests, fresh)
 	if errors.Is(err, errManyDue) {
 		d.leaveOut(fresh)
-		*g.members[fresh[refused]].placement = commands.Placement{Status: commands.Later}
+		*g.members[fresh[refused]].placement = metering.Placement{Status: metering.Later}
 		d.denied = append(d.denied, fresh...)
 		return nil
 	}
@@ -204,7 +204,7 @@ func (d *deciding) grant(ctx context.Context, conn server.Session, fresh []int) 
 // deny refuses a member, and stores the refusal if its submitter has no answer to wait for.
 func (d *deciding) deny(k int, refusal *domain.Error) {
 	m := &d.group.members[k]
-	*m.placement = commands.Placement{Status: commands.Denied, Refusal: refusal}
+	*m.placement = metering.Placement{Status: metering.Denied, Refusal: refusal}
 	if m.submitted.Refuse == nil {
 		return
 	}
@@ -212,13 +212,13 @@ func (d *deciding) deny(k int, refusal *domain.Error) {
 	r := d.places.place(&stored, d.origin[k])
 	d.group.rows = append(d.group.rows, r)
 	d.known[dedupe.KeyOf(&stored)] = dedupe.Found{Position: r.Position, EventID: stored.EventID}
-	*m.placement = commands.Placement{Status: commands.Refused, Position: r.Position, Refusal: refusal}
+	*m.placement = metering.Placement{Status: metering.Refused, Position: r.Position, Refusal: refusal}
 }
 
 // leaveOut leaves quota requests undecided: they are not the first with their keys.
 func (d *deciding) leaveOut(fresh []int) {
 	for _, k := range fresh {
-		*d.group.members[k].placement = commands.Placement{Status: commands.Absent}
+		*d.group.members[k].placement = metering.Placement{Status: metering.Absent}
 		d.group.promoteNext(k)
 	}
 }

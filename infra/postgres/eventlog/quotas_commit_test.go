@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -76,7 +77,7 @@ func TestP7_LostCommitAnswersEndReservationsOnce(t *testing.T) {
 				}
 				arm(c).Store(0)
 				for k := range s.places {
-					if s.places[k].Status == commands.Appended {
+					if s.places[k].Status == metering.Appended {
 						checkStored(t, l, &s.batch[k], &s.places[k])
 					}
 				}
@@ -106,13 +107,13 @@ type request struct {
 }
 
 // capture is a log that keeps the submission and stores no event.
-type capture struct{ batch []commands.Submitted }
+type capture struct{ batch []metering.Submitted }
 
 var errCaptured = errors.New("captured")
 
 func (c *capture) Admit(uuid.UUID) error { return nil }
 
-func (c *capture) Submit(_ context.Context, _ uuid.UUID, batch []commands.Submitted) ([]commands.Placement, error) {
+func (c *capture) Submit(_ context.Context, _ uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
 	c.batch = batch
 	return nil, errCaptured
 }
@@ -121,10 +122,10 @@ func (c *capture) Read(context.Context, int16, int64, int64, int) ([]events.Enve
 	return nil, errCaptured
 }
 
-// asksOf makes the submission of requests of one kind, as package commands does.
+// asksOf makes the submission of requests of one kind, as package metering does.
 func asksOf(tenant uuid.UUID, list ...request) *submission {
 	c := &capture{}
-	q := &commands.Quotas{Log: c, Now: time.Now, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+	q := &metering.Quotas{Log: c, Now: time.Now, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 	by := commands.Caller{TenantID: tenant, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified}
 	whole := func(int) string { return "" }
 	switch r, ctx := &list[0], context.Background(); r.kind {
@@ -151,11 +152,11 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 	case domain.Release:
 		_, _ = q.Release(ctx, by, "f", r.reservation)
 	case domain.Expire:
-		var due []commands.DueReservation
+		var due []metering.DueReservation
 		for _, r := range list {
 			due = append(
 				due,
-				commands.DueReservation{
+				metering.DueReservation{
 					TenantID:      tenant,
 					Residency:     events.ResidencyUnspecified,
 					ReservationID: r.reservation,
@@ -168,7 +169,7 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 	return &submission{
 		tenant: tenant,
 		batch:  c.batch,
-		places: make([]commands.Placement, len(c.batch)),
+		places: make([]metering.Placement, len(c.batch)),
 		done:   make(chan error, 1),
 		load:   newQueueLoad(time.Hour),
 	}
@@ -178,14 +179,14 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 func outcomesOf(s *submission) (outcomes []string) {
 	for i, p := range s.places {
 		switch p.Status {
-		case commands.Appended:
+		case metering.Appended:
 			var e struct {
 				Used, Held json.Number
 				Admitted   struct{ Used, Held json.Number }
 			}
 			_ = json.Unmarshal(s.batch[i].Payload, &e)
 			outcomes = append(outcomes, "granted "+string(e.Used+e.Admitted.Used)+" "+string(e.Held+e.Admitted.Held))
-		case commands.Denied:
+		case metering.Denied:
 			outcomes = append(outcomes, "denied "+p.Refusal.Code)
 		default:
 			outcomes = append(outcomes, fmt.Sprint("status ", p.Status))
@@ -195,7 +196,7 @@ func outcomesOf(s *submission) (outcomes []string) {
 }
 
 // checkStored checks that the payload of a granted request is that of its stored event.
-func checkStored(t *testing.T, l *Log, s *commands.Submitted, place *commands.Placement) {
+func checkStored(t *testing.T, l *Log, s *metering.Submitted, place *metering.Placement) {
 	t.Helper()
 	at := place.Position
 	stored, err := l.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1)

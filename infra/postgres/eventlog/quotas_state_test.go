@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
@@ -35,8 +36,8 @@ func (c *changingGrants) Of(ctx context.Context, query Query, tenants []uuid.UUI
 	return c.grants.Of(ctx, query, tenants, at)
 }
 
-func quotasOn(l *Log, now func() time.Time) *commands.Quotas {
-	return &commands.Quotas{Log: l, Now: now, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}
+func quotasOn(l *Log, now func() time.Time) *metering.Quotas {
+	return &metering.Quotas{Log: l, Now: now, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}
 }
 
 func callerOf(tenant uuid.UUID) commands.Caller {
@@ -59,8 +60,8 @@ func TestP7_ALostGroupIsDecidedFromTheBeginning(t *testing.T) {
 	}
 	var subs []*submission
 	for _, amount := range []int{5, 2} {
-		s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]commands.Placement, 1)}
-		s.batch = []commands.Submitted{requestFor(tenant, "x", amount)}
+		s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]metering.Placement, 1)}
+		s.batch = []metering.Submitted{requestFor(tenant, "x", amount)}
 		subs = append(subs, s)
 	}
 	cut.Request.Store(1)
@@ -154,8 +155,8 @@ func TestAFailedGroupNamesItsCause(t *testing.T) {
 		ctx, torn.end = context.WithCancel(t.Context())
 		return ctx, torn.end
 	}
-	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]commands.Placement, 1)}
-	s.batch = []commands.Submitted{requestFor(tenant, "x", 1)}
+	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]metering.Placement, 1)}
+	s.batch = []metering.Submitted{requestFor(tenant, "x", 1)}
 	w.commit([]*submission{s})
 	if err := <-s.done; !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), "the history is torn") {
 		t.Errorf("answered by %v", err)
@@ -194,7 +195,7 @@ func TestP7_RequestsAreDecidedByWhatIsReadAfterTheEpochIsRaised(t *testing.T) {
 	l, _ := openLogAt(t, url, limit)
 	another, _ := openLogAt(t, url, limit)
 	here, there := quotasOn(l, time.Now), quotasOn(another, time.Now)
-	hold := func(q *commands.Quotas, id string) {
+	hold := func(q *metering.Quotas, id string) {
 		t.Helper()
 		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" }); err != nil {
 			t.Fatal(err)

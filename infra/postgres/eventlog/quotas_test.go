@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -42,11 +42,11 @@ func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.
 }
 
 // requestFor makes a quota request; its event holds the sum of its account.
-func requestFor(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
+func requestFor(tenant uuid.UUID, eventID string, amount int) metering.Submitted {
 	s := usageEvent(tenant, eventID, amount)
 	s.Subject, s.Body, s.Canonical = events.UsageAdmitted, nil, domain.CanonicalRequest
 	s.Sent = fmt.Appendf(nil, `{"amount":%d,"eventId":%q}`, amount, eventID)
-	s.Quota = &commands.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f", Amount: int64(amount)},
+	s.Quota = &metering.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f", Amount: int64(amount)},
 		Grant: func(p *events.Pending, d *domain.Decision) (err error) {
 			used, held := json.Number(d.Used.String()), json.Number(d.Held.String())
 			p.OccurredAt, p.Account = d.At.Truncate(time.Microsecond), &events.AccountChange{Feature: "f", PeriodKey: d.PeriodKey, Used: int64(amount)}
@@ -58,9 +58,9 @@ func requestFor(tenant uuid.UUID, eventID string, amount int) commands.Submitted
 }
 
 // outcomeOf describes a placement as the model does.
-func outcomeOf(s *commands.Submitted, p *commands.Placement) string {
+func outcomeOf(s *metering.Submitted, p *metering.Placement) string {
 	switch p.Status {
-	case commands.Appended:
+	case metering.Appended:
 		if s.Quota == nil {
 			return "recorded"
 		}
@@ -69,11 +69,11 @@ func outcomeOf(s *commands.Submitted, p *commands.Placement) string {
 			return "granted without a payload"
 		}
 		return "granted at " + string(*e.Admitted.Used)
-	case commands.Duplicate:
+	case metering.Duplicate:
 		return "duplicate"
-	case commands.Conflict:
+	case metering.Conflict:
 		return "conflict"
-	case commands.Denied:
+	case metering.Denied:
 		return "denied"
 	}
 	return "left out"

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
@@ -130,7 +130,7 @@ func (d *deciding) expire(h domain.History, k int, due []*events.ReservationStat
 		if refusal != nil {
 			return refusal
 		}
-		expired, err := commands.ExpiredOf(&m.submitted.Pending, &granted[0])
+		expired, err := metering.ExpiredOf(&m.submitted.Pending, &granted[0])
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
@@ -24,15 +25,15 @@ type collecting struct {
 	subs chan *submission
 }
 
-func (c *collecting) Submit(_ context.Context, tenant uuid.UUID, batch []commands.Submitted) ([]commands.Placement, error) {
-	s := &submission{tenant: tenant, batch: batch, places: make([]commands.Placement, len(batch)), done: make(chan error, 1), load: newQueueLoad(time.Hour)}
+func (c *collecting) Submit(_ context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
+	s := &submission{tenant: tenant, batch: batch, places: make([]metering.Placement, len(batch)), done: make(chan error, 1), load: newQueueLoad(time.Hour)}
 	c.subs <- s
 	err := <-s.done
 	return s.places, err
 }
 
 // inOneGroup makes requests whose submissions one transaction decides, in this order. Each request submits once.
-func inOneGroup(l *Log, now func() time.Time, requests ...func(*commands.Quotas) error) []error {
+func inOneGroup(l *Log, now func() time.Time, requests ...func(*metering.Quotas) error) []error {
 	c := &collecting{l, make(chan *submission)}
 	q := quotasOn(l, now)
 	q.Log = c
@@ -48,8 +49,8 @@ func inOneGroup(l *Log, now func() time.Time, requests ...func(*commands.Quotas)
 	return errs
 }
 
-func holdOf(tenant uuid.UUID, id string, amount int64, lasts time.Duration) func(*commands.Quotas) error {
-	return func(q *commands.Quotas) error {
+func holdOf(tenant uuid.UUID, id string, amount int64, lasts time.Duration) func(*metering.Quotas) error {
+	return func(q *metering.Quotas) error {
 		_, _, err := q.Hold(context.Background(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: amount, Lasts: lasts}}, func(int) string { return "" })
 		return err
 	}
@@ -72,11 +73,11 @@ func stateOf(t *testing.T, l *Log, tenant uuid.UUID, id string) (state string) {
 func TestP9_AGroupDecidesTheReservationsOfEachTenant(t *testing.T) {
 	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories = &grants{limits: map[uuid.UUID]int64{a: 1000, b: 1000}} })
-	for _, hold := range []func(*commands.Quotas) error{holdOf(a, "r", 1, time.Hour), holdOf(b, "r", 20, time.Hour), holdOf(a, "s", 300, time.Hour), holdOf(b, "stays", 7, time.Hour)} {
+	for _, hold := range []func(*metering.Quotas) error{holdOf(a, "r", 1, time.Hour), holdOf(b, "r", 20, time.Hour), holdOf(a, "s", 300, time.Hour), holdOf(b, "stays", 7, time.Hour)} {
 		must.OK(t, hold(quotasOn(l, time.Now)))
 	}
-	release := func(tenant uuid.UUID, id string, want int64) func(*commands.Quotas) error {
-		return func(q *commands.Quotas) error {
+	release := func(tenant uuid.UUID, id string, want int64) func(*metering.Quotas) error {
+		return func(q *metering.Quotas) error {
 			got, err := q.Release(context.Background(), callerOf(tenant), "f", id)
 			if err == nil && got.Amount != want {
 				err = fmt.Errorf("an amount of %d is released, not %d", got.Amount, want)
@@ -182,10 +183,10 @@ func TestP7_AReservationChangedInTheGroupMakesNoRoom(t *testing.T) {
 		must.OK(t, holdOf(tenant, id, amount, time.Minute)(quotasOn(l, now)))
 	}
 	ahead.Store(int64(time.Hour))
-	errs := inOneGroup(l, now, func(q *commands.Quotas) error {
+	errs := inOneGroup(l, now, func(q *metering.Quotas) error {
 		_, err := q.Extend(context.Background(), callerOf(tenant), "f", "extended", time.Hour)
 		return err
-	}, func(q *commands.Quotas) error {
+	}, func(q *metering.Quotas) error {
 		_, _, err := q.Commit(context.Background(), callerOf(tenant), &domain.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 30})
 		return err
 	}, holdOf(tenant, "next", 50, time.Hour))

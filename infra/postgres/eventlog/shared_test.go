@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -41,7 +41,7 @@ func TestALockedHeadBlocksNoOtherPartition(t *testing.T) {
 	}
 	held := make(chan error, 1)
 	go func() {
-		_, err := l.Submit(t.Context(), tenants[0], []commands.Submitted{usageEvent(tenants[0], "held", 1)})
+		_, err := l.Submit(t.Context(), tenants[0], []metering.Submitted{usageEvent(tenants[0], "held", 1)})
 		held <- err
 	}()
 	var all sync.WaitGroup
@@ -53,7 +53,7 @@ func TestALockedHeadBlocksNoOtherPartition(t *testing.T) {
 		all.Go(func() {
 			for n := range 20 {
 				began := time.Now()
-				if _, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint(i, "-", n), 1)}); err != nil {
+				if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, fmt.Sprint(i, "-", n), 1)}); err != nil {
 					t.Error(err)
 				}
 				longest[i] = max(longest[i], time.Since(began))
@@ -93,8 +93,8 @@ func TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs(t *testing.T) {
 	for i, tenant := range tenants {
 		all.Go(func() {
 			for n := range 50 {
-				places, err := l.Submit(context.Background(), tenant, []commands.Submitted{usageEvent(tenant, fmt.Sprint("e", n), i+1)})
-				if err != nil || places[0].Status != commands.Appended {
+				places, err := l.Submit(context.Background(), tenant, []metering.Submitted{usageEvent(tenant, fmt.Sprint("e", n), i+1)})
+				if err != nil || places[0].Status != metering.Appended {
 					t.Errorf("event %d of tenant %d: %v %v", n, i, places, err)
 				}
 			}
@@ -110,16 +110,16 @@ func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
 	tenants := tenantsApart(5)
 	const size = 3 * smallRows
 	var appended atomic.Int64
-	send := func(tenant uuid.UUID, batch []commands.Submitted) {
+	send := func(tenant uuid.UUID, batch []metering.Submitted) {
 		places, err := l.Submit(t.Context(), tenant, batch)
 		if err != nil {
 			t.Error(err)
 		}
 		for i := range places {
 			switch places[i].Status {
-			case commands.Appended:
+			case metering.Appended:
 				appended.Add(1)
-			case commands.Duplicate:
+			case metering.Duplicate:
 			default:
 				t.Errorf("status %v", places[i].Status)
 			}
@@ -127,7 +127,7 @@ func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
 	}
 	var all sync.WaitGroup
 	for _, tenant := range tenants {
-		batch := func() (b []commands.Submitted) {
+		batch := func() (b []metering.Submitted) {
 			for n := range size {
 				b = append(b, usageEvent(tenant, fmt.Sprint("e", n), n+1))
 			}
@@ -137,7 +137,7 @@ func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
 		for range 2 {
 			all.Go(func() {
 				for _, s := range batch() {
-					send(tenant, []commands.Submitted{s})
+					send(tenant, []metering.Submitted{s})
 				}
 			})
 		}
@@ -175,7 +175,7 @@ func TestAGroupThatLeavesASubmissionKeepsTheOriginsOfTheOthers(t *testing.T) {
 	actor := func(tenant uuid.UUID) events.Actor {
 		return events.Actor{Type: "api_key", ID: "key of " + tenant.String()}
 	}
-	eventOf := func(tenant uuid.UUID, id string) commands.Submitted {
+	eventOf := func(tenant uuid.UUID, id string) metering.Submitted {
 		s := usageEvent(tenant, id, 1)
 		s.Actor = actor(tenant)
 		return s
@@ -191,7 +191,7 @@ func TestAGroupThatLeavesASubmissionKeepsTheOriginsOfTheOthers(t *testing.T) {
 	}
 	var subs []*submission
 	for _, tenant := range tenants {
-		s := &submission{tenant: tenant, batch: []commands.Submitted{eventOf(tenant, "x")}, places: make([]commands.Placement, 1), done: make(chan error, 1), load: newQueueLoad(time.Hour)}
+		s := &submission{tenant: tenant, batch: []metering.Submitted{eventOf(tenant, "x")}, places: make([]metering.Placement, 1), done: make(chan error, 1), load: newQueueLoad(time.Hour)}
 		must.OK(t, l.numberOrigins(t.Context(), s))
 		subs = append(subs, s)
 	}

@@ -3,7 +3,7 @@ package eventlog
 import (
 	"errors"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 )
 
 // errHeldBack means that a strict submission has a refused event: the group is decided again, and stores none of its events.
@@ -22,7 +22,7 @@ func (g *group) holdBack() (found bool) {
 
 func (s *submission) hasRefused() bool {
 	for i := range s.places {
-		if status := s.places[i].Status; status != commands.Appended && status != commands.Duplicate {
+		if status := s.places[i].Status; status != metering.Appended && status != metering.Duplicate {
 			return true
 		}
 	}
@@ -31,14 +31,14 @@ func (s *submission) hasRefused() bool {
 
 // holdBack keeps the refusals: probes of the same events do not get them again.
 func (s *submission) holdBack() {
-	s.held = make([]commands.Placement, len(s.batch))
+	s.held = make([]metering.Placement, len(s.batch))
 	for i := range s.batch {
 		sub := &s.batch[i]
 		switch p := s.places[i]; p.Status {
-		case commands.Denied, commands.Later:
+		case metering.Denied, metering.Later:
 			s.held[i] = p
-		case commands.Conflict:
-			s.held[i] = commands.Placement{Status: commands.Conflict} // of an event of this submission, unless the probe finds another
+		case metering.Conflict:
+			s.held[i] = metering.Placement{Status: metering.Conflict} // of an event of this submission, unless the probe finds another
 		}
 		sub.ProbeOnly, sub.Quota, sub.Target = true, nil, nil
 	}
@@ -54,7 +54,7 @@ func (g *group) refill(subs []*submission) {
 // settleHeld answers the events of a strict submission that is refused.
 func (s *submission) settleHeld() {
 	for i := range s.held {
-		if s.places != nil && s.places[i].Status == commands.Absent && s.held[i].Status != commands.Unknown {
+		if s.places != nil && s.places[i].Status == metering.Absent && s.held[i].Status != metering.Unknown {
 			s.places[i] = s.held[i]
 		}
 	}

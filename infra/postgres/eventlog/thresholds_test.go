@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -83,9 +83,9 @@ func (f *thresholdFixture) threshold(feature string, percent, amount int64) uuid
 	return t.ID
 }
 
-func (f *thresholdFixture) consume(id string, amount int) commands.Placement {
+func (f *thresholdFixture) consume(id string, amount int) metering.Placement {
 	f.Helper()
-	places, err := f.log.Submit(context.Background(), f.tenant, []commands.Submitted{requestFor(f.tenant, id, amount)})
+	places, err := f.log.Submit(context.Background(), f.tenant, []metering.Submitted{requestFor(f.tenant, id, amount)})
 	must.OK(f, err)
 	return places[0]
 }
@@ -310,12 +310,12 @@ func TestThresholdIsCrossedByInlineVerdicts(t *testing.T) {
 	used := f.warm()
 	w := newWriter(f.log, false)
 	subs := []*submission{
-		{tenant: f.tenant, batch: []commands.Submitted{usageEvent(f.tenant, "u", int(49-used))}},
-		{tenant: f.tenant, batch: []commands.Submitted{requestFor(f.tenant, "r", 2)}},
-		{tenant: f.tenant, batch: []commands.Submitted{usageEvent(f.tenant, "v", 5)}},
+		{tenant: f.tenant, batch: []metering.Submitted{usageEvent(f.tenant, "u", int(49-used))}},
+		{tenant: f.tenant, batch: []metering.Submitted{requestFor(f.tenant, "r", 2)}},
+		{tenant: f.tenant, batch: []metering.Submitted{usageEvent(f.tenant, "v", 5)}},
 	}
 	for _, s := range subs {
-		s.places, s.done, s.load = make([]commands.Placement, 1), make(chan error, 1), newQueueLoad(time.Hour)
+		s.places, s.done, s.load = make([]metering.Placement, 1), make(chan error, 1), newQueueLoad(time.Hour)
 	}
 	w.commit(subs)
 	for _, s := range subs {

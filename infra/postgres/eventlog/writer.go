@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
@@ -31,13 +32,13 @@ const (
 // submission is one caller's batch on its way through a writer.
 type submission struct {
 	tenant    uuid.UUID
-	batch     []commands.Submitted
+	batch     []metering.Submitted
 	bytes     int64 // of the bodies
 	owed      bool  // it is submitted again until it is stored
-	places    []commands.Placement
+	places    []metering.Placement
 	admission *commands.Admission  // nil: not compared
 	strict    bool                 // its events are stored together or not at all; see strict.go
-	held      []commands.Placement // of a strict submission that is refused: the refusals
+	held      []metering.Placement // of a strict submission that is refused: the refusals
 	load      *queueLoad           // counts it until it is answered
 	done      chan error
 
@@ -69,12 +70,12 @@ func newWriter(l *Log, shared bool) *writer {
 		}}
 }
 
-// Submit implements commands.UsageLog.
-func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []commands.Submitted) ([]commands.Placement, error) {
+// Submit implements metering.UsageLog.
+func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), admission: batch[0].Admission, strict: batch[0].Strict, places: make([]commands.Placement, len(batch)), done: make(chan error, 1)}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), admission: batch[0].Admission, strict: batch[0].Strict, places: make([]metering.Placement, len(batch)), done: make(chan error, 1)}
 	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (l *Log) numberOrigins(ctx context.Context, s *submission) (err error) {
 
 // isOwed reports whether messages brought a submission, whose refusals are events, too, or the end of a reservation's time: neither
 // waits for its tenant's own requests.
-func isOwed(s *commands.Submitted) bool {
+func isOwed(s *metering.Submitted) bool {
 	return s.Inbox != "" || s.Subject == events.UsageRefused || s.Subject == events.ReservationExpired
 }
 

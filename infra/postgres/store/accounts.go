@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -49,8 +49,8 @@ type querier interface {
 }
 
 // readHead reads the end of a partition, and the epoch of then.
-func readHead(ctx context.Context, from querier, partition int16) (commands.FoldedTo, error) {
-	head := commands.FoldedTo{Position: events.Position{Partition: partition}}
+func readHead(ctx context.Context, from querier, partition int16) (repair.FoldedTo, error) {
+	head := repair.FoldedTo{Position: events.Position{Partition: partition}}
 	if err := from.QueryRow(ctx, `SELECT position, epoch FROM log_heads WHERE partition = $1`, partition).Scan(&head.Number, &head.Epoch); err != nil {
 		return head, fmt.Errorf("reading a head: %w", err)
 	}
@@ -64,7 +64,7 @@ func (t *changeTx) Epoch(tenant uuid.UUID) (int32, error) {
 }
 
 // fold folds the log without a lock, all on one connection: others of the pool may be to a server that was replaced.
-func (s *Store) fold(ctx context.Context, tenant uuid.UUID, add func(from querier, after events.Position) (commands.FoldedTo, error)) (upTo commands.FoldedTo, err error) {
+func (s *Store) fold(ctx context.Context, tenant uuid.UUID, add func(from querier, after events.Position) (repair.FoldedTo, error)) (upTo repair.FoldedTo, err error) {
 	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error {
 		upTo, err = add(tx, events.Position{Partition: events.PartitionOf(tenant)})
 		return err
@@ -73,7 +73,7 @@ func (s *Store) fold(ctx context.Context, tenant uuid.UUID, add func(from querie
 }
 
 // addFolded adds the events of a tenant after a position to sums.
-func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (commands.FoldedTo, error) {
+func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (repair.FoldedTo, error) {
 	head, err := readHead(ctx, from, after.Partition)
 	if err != nil {
 		return head, err
@@ -120,27 +120,27 @@ func addSums(rows pgx.Rows, sums map[domain.AccountKey]*domain.Account) error {
 	return err
 }
 
-// FoldedAccounts implements commands.AccountStore.
-func (s *Store) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, commands.FoldedTo, error) {
+// FoldedAccounts implements repair.AccountStore.
+func (s *Store) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, repair.FoldedTo, error) {
 	sums := map[domain.AccountKey]*domain.Account{}
-	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (commands.FoldedTo, error) {
+	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (repair.FoldedTo, error) {
 		return addFolded(ctx, from, tenant, after, sums)
 	})
 	return sums, upTo, err
 }
 
-// ChangeAccounts implements commands.AccountStore.
-func (s *Store) ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(commands.AccountTx) error) error {
+// ChangeAccounts implements repair.AccountStore.
+func (s *Store) ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(repair.AccountTx) error) error {
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
-// AddFoldedAccounts implements commands.AccountTx.
+// AddFoldedAccounts implements repair.AccountTx.
 func (t *changeTx) AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (events.Position, error) {
 	upTo, err := addFolded(t.ctx, t.tx, tenant, after, sums)
 	return upTo.Position, err
 }
 
-// QuotaAccounts implements commands.AccountTx.
+// QuotaAccounts implements repair.AccountTx.
 func (t *changeTx) QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts WHERE tenant_id = $1`, tenant)
 	sums := map[domain.AccountKey]*domain.Account{}

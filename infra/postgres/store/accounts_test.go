@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -54,7 +55,7 @@ func TestP7_FoldedAccountsCountEachEventOnce(t *testing.T) {
 		t.Fatalf("%+v up to %s: %v", sums, at, err)
 	}
 	hold("c", 300)
-	err = s.ChangeAccounts(t.Context(), tenant, func(tx commands.AccountTx) error {
+	err = s.ChangeAccounts(t.Context(), tenant, func(tx repair.AccountTx) error {
 		_, err := tx.AddFoldedAccounts(tenant, at.Position, sums)
 		return err
 	})
@@ -103,13 +104,13 @@ type failingOver struct {
 	afterAccounts, afterReservations func()
 }
 
-func (s *failingOver) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, commands.FoldedTo, error) {
+func (s *failingOver) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, repair.FoldedTo, error) {
 	sums, upTo, err := s.Store.FoldedAccounts(ctx, tenant)
 	s.afterAccounts()
 	return sums, upTo, err
 }
 
-func (s *failingOver) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, commands.FoldedTo, error) {
+func (s *failingOver) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, repair.FoldedTo, error) {
 	held, upTo, err := s.Store.HeldReservations(ctx, tenant)
 	s.afterReservations()
 	return held, upTo, err
@@ -167,7 +168,7 @@ func TestP7_ARepairAcrossAFailoverSetsAnAccountToTheLog(t *testing.T) {
 			if x.afterReservations {
 				at = &failingOver{s, nothing, failover}
 			}
-			accounts := &commands.Accounts{Store: at, Now: time.Now, NewID: newID}
+			accounts := &repair.Accounts{Store: at, Now: time.Now, NewID: newID}
 			result, err := accounts.Reconcile(t.Context(), commands.Request{}, tenant, true, "INC-1")
 			if x.want == "" {
 				if !errors.Is(err, commands.ErrUnavailable) || count(t, pool, `SELECT count(*) FROM quota_accounts WHERE tenant_id = $1`, tenant) != 0 {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 )
 
@@ -40,14 +41,14 @@ func one[T any](v *T, what string, err error) (*T, error) {
 	return v, nil
 }
 
-// Catalogue implements commands.CatalogueReader over the tables.
+// Catalogue implements catalogue.Reader over the tables.
 type Catalogue struct {
 	Pool *pgxpool.Pool
 	// Seat takes a seat among those that read from the pool, and may refuse. The read runs with the context seated; nil: no bound.
 	Seat func(context.Context) (seated context.Context, leave func(), err error)
 }
 
-var _ commands.CatalogueReader = (*Catalogue)(nil)
+var _ catalogue.Reader = (*Catalogue)(nil)
 
 // read runs a read on a connection, or refuses it. Its context ends if the read loses its seat.
 func (c *Catalogue) read(ctx context.Context, read func(context.Context, *pgxpool.Conn) error) error {

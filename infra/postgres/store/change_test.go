@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -22,10 +23,10 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 	database := localtest.Migrated(t, postgres.Migrate)
 	c, proxied := localtest.NewCutter(t, database)
 	s, _, pool := openStoreAt(t, proxied)
-	catalogue := &commands.Catalogue{Store: s, Now: time.Now, NewID: newID}
+	changes := &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID}
 	for round := range 3 {
 		c.Answer.Store(1)
-		if _, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "A", Class: "small"}); err != nil {
+		if _, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, catalogue.CreateTenant{Name: "A", Class: "small"}); err != nil {
 			t.Fatal(err)
 		}
 		if c.Reached.Load() != int32(round+1) {
@@ -43,7 +44,7 @@ func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 	tenant := events.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: "eu", CreatedAt: time.Now(), LateUsage: events.LateUsageReject}
 	secret := [32]byte{1}
 	save := func(key bool) error {
-		return s.ChangeCatalogue(context.Background(), tenant.ID, func(tx commands.CatalogueTx) error {
+		return s.ChangeCatalogue(context.Background(), tenant.ID, func(tx catalogue.Tx) error {
 			if err := appendNoun(tx, events.TenantChanged, tenant.ID, tenant); err != nil || !key {
 				return err
 			}

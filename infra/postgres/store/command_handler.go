@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections"
@@ -20,7 +20,7 @@ import (
 // the router starts them at once. Without a broker, or in another instance, they poll.
 type Commands struct {
 	Log     *eventlog.Log
-	Letters *commands.DeadLetters
+	Letters *repair.DeadLetters
 	// Workers starts the worker of a requested command.
 	Workers map[events.Subject]func()
 }

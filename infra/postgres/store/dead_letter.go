@@ -53,7 +53,7 @@ var fatesSQL = events.SQL(`SELECT a.id, f.dedupe_key, f.position, coalesce(f.cau
 // executedSQL returns the position up to which requests for retries are executed.
 const executedSQL = `SELECT min(position) FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined`
 
-// DeadLetters implements commands.DeadLetterTx.
+// DeadLetters implements repair.DeadLetterTx.
 func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {
 	letters := make(map[uuid.UUID]*domain.DeadLetter, len(ids))
 	if len(ids) == 0 {
@@ -122,7 +122,7 @@ func (t *changeTx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int6
 	return nil
 }
 
-// Approved implements commands.DeadLetterTx.
+// Approved implements repair.DeadLetterTx.
 func (t *changeTx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing, error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT DISTINCT tenant_id, period_key, snapshot FROM adjustments WHERE tenant_id = $1 AND recorded = $2 AND state = 'APPROVED' ORDER BY 2, 3`, tenant, recorded)
 	if err != nil {
@@ -137,7 +137,7 @@ func (t *changeTx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing,
 	return list, nil
 }
 
-// Events implements commands.DeadLetterTx.
+// Events implements repair.DeadLetterTx.
 func (t *changeTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
 	if len(numbers) == 0 {
 		return nil, nil

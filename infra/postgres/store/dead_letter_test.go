@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -63,11 +64,11 @@ func (w *letterFixture) row(stage string, source int) {
 
 func (w *letterFixture) retry() {
 	w.Helper()
-	d := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
+	d := &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
 	ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
 	must.OK(w, err)
 	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), TenantID: w.tenant, Residency: events.ResidencyUnspecified, Payload: ask}
-	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx repair.DeadLetterTx) error {
 		faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
 		return errors.Join(append(faults, err)...)
 	}))
@@ -134,7 +135,7 @@ func TestARetryOfAnUnreadableVerdictIsRefused(t *testing.T) {
 	must.OK(w, err)
 	request := events.Envelope{EventID: uuid.Must(uuid.NewV7()), Subject: events.RetryRequested, TenantID: w.tenant, Position: events.Position{Partition: events.PartitionOf(w.tenant), Number: 4},
 		Residency: events.ResidencyUnspecified, Payload: ask}
-	router := &Commands{Log: w.log, Letters: &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}}
+	router := &Commands{Log: w.log, Letters: &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}}
 	must.OK(w, pgx.BeginFunc(w.Context(), w.pool, func(tx pgx.Tx) error {
 		result, err := router.Apply(w.Context(), tx, projections.Generation{}, []events.Envelope{request})
 		if len(result.Failed) > 0 {
@@ -158,7 +159,7 @@ func TestP8_LettersOfFoldsThatFailedAgainKnowTheRecordedEvent(t *testing.T) {
 	w.append(events.Reaggregated, events.KeyRetry(w.id, 1), events.Counts{}, events.Reaggregate{DeadLetterID: w.id, Attempt: 1, Validated: verdict})
 	w.append(events.AggregationFailed, events.KeyFailedAgain(w.id, 1), events.Counts{Parked: 1}, events.Failed{DeadLetterID: w.id, SourcePosition: 3, Stage: events.StageAggregation, Attempt: 1})
 	w.row(events.StageAggregation, 3)
-	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx repair.DeadLetterTx) error {
 		letters, err := tx.DeadLetters([]uuid.UUID{w.id})
 		if l := letters[w.id]; err == nil && (l == nil || l.RawPosition != 1 || l.Corrected) {
 			w.Errorf("the letter is %+v", l)
@@ -167,7 +168,7 @@ func TestP8_LettersOfFoldsThatFailedAgainKnowTheRecordedEvent(t *testing.T) {
 	}))
 	_, err := w.pool.Exec(w.Context(), `INSERT INTO usage_corrections (tenant_id, target, n, cause, position, kind, before, after) VALUES ($1, 1, 1, 2, 3, 'correction', 1, 0)`, w.tenant)
 	must.OK(w, err)
-	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+	must.OK(w, w.store.ChangeDeadLetters(w.Context(), w.tenant, func(tx repair.DeadLetterTx) error {
 		letters, err := tx.DeadLetters([]uuid.UUID{w.id})
 		if l := letters[w.id]; err == nil && (l == nil || !l.Corrected) {
 			w.Errorf("the letter with a correction is %+v", l)
@@ -195,8 +196,8 @@ func TestP8_DeadLettersOfAnArchivedTenantAreNotRetried(t *testing.T) {
 			w.append(events.UsageRejected, events.KeyRejected(1, 0), events.Counts{Rejected: 1}, events.Rejected{RawPosition: 1, EventID: "a", DeadLetterID: w.id})
 			w.row(events.StageValidation, 1)
 			w.offboard(state)
-			d := &commands.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
-			bulk, err := d.Bulk(t.Context(), commands.Request{}, commands.BulkRequest{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}},
+			d := &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID}
+			bulk, err := d.Bulk(t.Context(), commands.Request{}, repair.BulkRequest{Action: events.BulkRetry, Filter: events.DeadLetterFilter{Stage: events.StageValidation}},
 				func(context.Context) ([]domain.DeadLetterRef, error) {
 					return []domain.DeadLetterRef{{ID: w.id, TenantID: w.tenant}}, nil
 				})
@@ -212,7 +213,7 @@ func TestP8_DeadLettersOfAnArchivedTenantAreNotRetried(t *testing.T) {
 			ask, err := json.Marshal(events.Retry{DeadLetterID: w.id})
 			must.OK(w, err)
 			request := events.Envelope{EventID: newID(), TenantID: w.tenant, Residency: events.ResidencyUnspecified, Payload: ask} // of before
-			must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+			must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.tenant, func(tx repair.DeadLetterTx) error {
 				faults, err := d.ExecuteRetries(tx, []events.Envelope{request})
 				return errors.Join(append(faults, err)...)
 			}))
@@ -221,7 +222,7 @@ func TestP8_DeadLettersOfAnArchivedTenantAreNotRetried(t *testing.T) {
 			if want := map[bool][2]int{true: {0, 1}, false: {1, 0}}[refused]; retried != want[0] || no != want[1] {
 				t.Errorf("%d retried and %d refused, want %d", retried, no, want)
 			}
-			must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.tenant, func(tx commands.DeadLetterTx) error {
+			must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.tenant, func(tx repair.DeadLetterTx) error {
 				letters, err := tx.DeadLetters([]uuid.UUID{w.id})
 				if l := letters[w.id]; err == nil && refused && l.Status != events.StatusFailed {
 					t.Errorf("the letter is %+v", l)

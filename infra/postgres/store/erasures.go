@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/offboarding"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -18,9 +20,9 @@ import (
 )
 
 var (
-	_ commands.ErasureStore  = (*Erasures)(nil)
-	_ commands.ErasureTx     = erasureTx{}
-	_ commands.ErasureReader = (*Catalogue)(nil)
+	_ offboarding.ErasureStore  = (*Erasures)(nil)
+	_ offboarding.ErasureTx     = erasureTx{}
+	_ offboarding.ErasureReader = (*Catalogue)(nil)
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 	erasureSpan = 50_000
 )
 
-// Erasures erases personal data. It implements commands.ErasureStore.
+// Erasures erases personal data. It implements offboarding.ErasureStore.
 type Erasures struct {
 	Store  *Store
 	Models []projections.PersonalData // the read models with personal data
@@ -39,8 +41,8 @@ type Erasures struct {
 // erasureTx is a step of an erasure.
 type erasureTx struct{ *changeTx }
 
-// ChangeErasure implements commands.ErasureStore.
-func (s *Erasures) ChangeErasure(ctx context.Context, tenant uuid.UUID, decide func(commands.ErasureTx) error) error {
+// ChangeErasure implements offboarding.ErasureStore.
+func (s *Erasures) ChangeErasure(ctx context.Context, tenant uuid.UUID, decide func(offboarding.ErasureTx) error) error {
 	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(erasureTx{tx}) }, tenant)
 }
 
@@ -63,22 +65,22 @@ func erasureArgs(e *domain.Erasure) []any {
 	return []any{e.ID, e.TenantID, e.SagaID, e.State, e.Reason, e.Actor, e.RequestedAt, e.UpTo, e.Cursor, e.Place, e.Rewritten, e.EndedAt}
 }
 
-// Erasure implements commands.ErasureReader.
+// Erasure implements offboarding.ErasureReader.
 func (c *Catalogue) Erasure(ctx context.Context, tenant uuid.UUID) (*domain.Erasure, error) {
 	return get(ctx, c, scanned(scanErasure), erasureOfTenantSQL, tenant)
 }
 
-// Erasures implements commands.ErasureReader.
+// Erasures implements offboarding.ErasureReader.
 func (c *Catalogue) Erasures(ctx context.Context, p commands.Page) ([]domain.Erasure, error) {
 	return list(ctx, c, scanned(scanErasure), erasuresSQL, afterID(p), p.Limit)
 }
 
-// Erasure implements commands.ErasureTx.
+// Erasure implements offboarding.ErasureTx.
 func (t erasureTx) Erasure(tenant uuid.UUID) (*domain.Erasure, error) {
 	return scanErasure(t.tx.QueryRow(t.ctx, erasureOfTenantSQL, tenant))
 }
 
-// SaveErasure implements commands.ErasureTx.
+// SaveErasure implements offboarding.ErasureTx.
 func (t erasureTx) SaveErasure(e domain.Erasure) error {
 	return t.exec("erasure", saveErasureSQL, erasureArgs(&e)...)
 }
@@ -106,7 +108,7 @@ func (s *Erasures) running(ctx context.Context, erasure uuid.UUID, batch func(pg
 	return unavailable(err)
 }
 
-// EraseLog implements commands.ErasureStore.
+// EraseLog implements offboarding.ErasureStore.
 func (s *Erasures) EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, err error) {
 	err = s.running(ctx, erasure, func(tx pgx.Tx, e *domain.Erasure) error {
 		var erased int64
@@ -131,7 +133,7 @@ const behindSQL = `SELECT c.joined AND c.position < CASE WHEN $3 = 0 THEN $4 ELS
 // and replays of ranges. A replay that reads them now reads erased ones; it is not told from one that has read them before.
 const publishingSQL = `SELECT 'relay' FROM relay_cursors WHERE partition = $1 AND position < $2
  UNION SELECT 'replays' FROM replay_units u JOIN replays r ON r.id = u.replay_id
- WHERE r.state = '` + commands.ReplayRunning + `' AND r.kind = '` + events.ReplayRange + `' AND u.partition = $1
+ WHERE r.state = '` + repair.ReplayRunning + `' AND r.kind = '` + events.ReplayRange + `' AND u.partition = $1
   AND u.cursor < least(u.upto, $2) AND coalesce(r.tenant_id, $3) = $3 ORDER BY 1`
 
 // waiting names what has yet to pass an erased event: the consumer of a read model; without one the relay or replays.
@@ -158,7 +160,7 @@ func waiting(ctx context.Context, tx pgx.Tx, m *projections.PersonalData, e *dom
 	return nil, nil
 }
 
-// EraseModels implements commands.ErasureStore. Place names the read model that is erased next, and its own place.
+// EraseModels implements offboarding.ErasureStore. Place names the read model that is erased next, and its own place.
 func (s *Erasures) EraseModels(ctx context.Context, erasure uuid.UUID) (waits []string, more bool, err error) {
 	err = s.running(ctx, erasure, func(tx pgx.Tx, e *domain.Erasure) error {
 		waits, more = nil, false

@@ -55,12 +55,12 @@ const (
    AND (p.period_key IN ($4, '') OR $4 = ''))`
 )
 
-// LockGenerations implements commands.RebuildTx.
+// LockGenerations implements repair.RebuildTx.
 func (t *rebuildTx) LockGenerations(r *domain.Rebuild) error {
 	return t.exec("flip", lockFed, r.Consumer)
 }
 
-// Generations implements commands.RebuildTx.
+// Generations implements repair.RebuildTx.
 func (t *rebuildTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
 	rows, err := t.tx.Query(t.ctx, generationsSQL, r.Projection, r.Consumer, r.Generation)
 	if err != nil {
@@ -73,7 +73,7 @@ func (t *rebuildTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) 
 	return list, nil
 }
 
-// MovesEvents implements commands.RebuildTx.
+// MovesEvents implements repair.RebuildTx.
 func (t *rebuildTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
 	if err := t.tx.QueryRow(t.ctx, findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
 		return false, fmt.Errorf("counting a period's events: %w", err)
@@ -81,7 +81,7 @@ func (t *rebuildTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
 	return moved, nil
 }
 
-// Covered implements commands.RebuildTx.
+// Covered implements repair.RebuildTx.
 func (t *rebuildTx) Covered(r *domain.Rebuild) (covered bool, err error) {
 	if err := t.tx.QueryRow(t.ctx, findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&covered); err != nil {
 		return false, fmt.Errorf("looking for later flips: %w", err)
@@ -89,12 +89,12 @@ func (t *rebuildTx) Covered(r *domain.Rebuild) (covered bool, err error) {
 	return covered, nil
 }
 
-// Changed implements commands.RebuildTx.
+// Changed implements repair.RebuildTx.
 func (t *rebuildTx) Changed(r *domain.Rebuild, shown []string) (*domain.Current, error) {
 	return rebuild.Changed(t.ctx, t.tx, t.list, r.ID, shown)
 }
 
-// Flip implements commands.RebuildTx.
+// Flip implements repair.RebuildTx.
 func (t *rebuildTx) Flip(r *domain.Rebuild) (int, error) {
 	flip, err := t.nextFlip(r)
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *rebuildTx) Flip(r *domain.Rebuild) (int, error) {
 	return flip, t.show(r)
 }
 
-// Unflip implements commands.RebuildTx.
+// Unflip implements repair.RebuildTx.
 func (t *rebuildTx) Unflip(r *domain.Rebuild) (int, error) {
 	flip, err := t.nextFlip(r)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -88,8 +89,8 @@ func changeEachNoun(t *testing.T, s *Store) {
 	tenant := changeTenant(t, c, req)
 	changeKeys(t, c, req, tenant)
 	changeSubscriptions(t, c, req, tenant, func() { price(4) })
-	thresholds := &commands.Thresholds{Store: s, Now: time.Now, NewID: newID}
-	for _, in := range []commands.NewThreshold{{Percent: &ten}, {Amount: &five}} {
+	thresholds := &catalogue.Thresholds{Store: s, Now: time.Now, NewID: newID}
+	for _, in := range []catalogue.NewThreshold{{Percent: &ten}, {Amount: &five}} {
 		made, err := thresholds.Create(ctx, req, tenant, in)
 		must.OK(t, err)
 		if in.Amount != nil {
@@ -98,13 +99,13 @@ func changeEachNoun(t *testing.T, s *Store) {
 	}
 }
 
-func changeTenant(t *testing.T, c *commands.Catalogue, req commands.Request) uuid.UUID {
+func changeTenant(t *testing.T, c *catalogue.Catalogue, req commands.Request) uuid.UUID {
 	t.Helper()
-	tenant, err := c.CreateTenant(t.Context(), req, commands.CreateTenant{Name: "T", Class: "small", ExternalIDs: []string{"crm-2", "crm-1"}, Metadata: map[string]string{"reason": "x"}})
+	tenant, err := c.CreateTenant(t.Context(), req, catalogue.CreateTenant{Name: "T", Class: "small", ExternalIDs: []string{"crm-2", "crm-1"}, Metadata: map[string]string{"reason": "x"}})
 	must.OK(t, err)
 	none, adjust, suspended, hours, later := (*int)(nil), events.LateUsageAdjust, domain.TenantSuspended, 24, domain.TenantActive
 	three, residency := &hours, "eu"
-	for _, change := range []commands.ChangeTenant{{LateUsage: &adjust, DataResidency: &residency}, {CloseAfterHours: &three}, {Status: &suspended}, {CloseAfterHours: &none},
+	for _, change := range []catalogue.ChangeTenant{{LateUsage: &adjust, DataResidency: &residency}, {CloseAfterHours: &three}, {Status: &suspended}, {CloseAfterHours: &none},
 		{Status: &later, ExternalIDs: &[]string{"crm-3"}, Metadata: &map[string]string{}}} {
 		_, err := c.ChangeTenant(t.Context(), req, tenant.ID, change)
 		must.OK(t, err)
@@ -112,11 +113,11 @@ func changeTenant(t *testing.T, c *commands.Catalogue, req commands.Request) uui
 	return tenant.ID
 }
 
-func changeKeys(t *testing.T, c *commands.Catalogue, req commands.Request, tenant uuid.UUID) {
+func changeKeys(t *testing.T, c *catalogue.Catalogue, req commands.Request, tenant uuid.UUID) {
 	t.Helper()
 	end := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	for _, overlap := range []time.Duration{0, time.Hour} {
-		k, err := c.CreateKey(t.Context(), req, tenant, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}, ExpiresAt: &end})
+		k, err := c.CreateKey(t.Context(), req, tenant, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}, ExpiresAt: &end})
 		must.OK(t, err)
 		_, err = c.RotateKey(t.Context(), req, tenant, k.ID, overlap)
 		must.OK(t, err)
@@ -124,20 +125,20 @@ func changeKeys(t *testing.T, c *commands.Catalogue, req commands.Request, tenan
 			must.OK(t, c.RevokeKey(t.Context(), req, tenant, k.ID))
 		}
 	}
-	_, err := c.CreateKey(t.Context(), req, events.Platform, commands.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
+	_, err := c.CreateKey(t.Context(), req, events.Platform, catalogue.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
 	must.OK(t, err)
 }
 
 // changeSubscriptions lets one begin in the past and end, and another begin in the future. No event tells of the end of one that was not in force.
-func changeSubscriptions(t *testing.T, c *commands.Catalogue, req commands.Request, tenant uuid.UUID, priceChanges func()) {
+func changeSubscriptions(t *testing.T, c *catalogue.Catalogue, req commands.Request, tenant uuid.UUID, priceChanges func()) {
 	t.Helper()
-	current, cancelled, expired, trialing := commands.PricesCurrent, domain.SubscriptionCancelled, domain.SubscriptionExpired, domain.SubscriptionTrialing
+	current, cancelled, expired, trialing := catalogue.PricesCurrent, domain.SubscriptionCancelled, domain.SubscriptionExpired, domain.SubscriptionTrialing
 	for _, starts := range []time.Duration{-time.Hour, time.Hour} {
 		at := time.Now().Add(starts).UTC().Truncate(time.Microsecond)
-		made, err := c.CreateSubscription(t.Context(), req, tenant, commands.CreateSubscription{Plan: "p", StartsAt: &at})
+		made, err := c.CreateSubscription(t.Context(), req, tenant, catalogue.CreateSubscription{Plan: "p", StartsAt: &at})
 		must.OK(t, err)
 		priceChanges()
-		for _, change := range []commands.ChangeSubscription{{Prices: &current}, {Status: &trialing}, {Status: &cancelled}, {Status: &expired}} {
+		for _, change := range []catalogue.ChangeSubscription{{Prices: &current}, {Status: &trialing}, {Status: &cancelled}, {Status: &expired}} {
 			_, err := c.ChangeSubscription(t.Context(), req, tenant, made.ID, change)
 			must.OK(t, err)
 		}

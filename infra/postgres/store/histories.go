@@ -12,7 +12,7 @@ import (
 )
 
 // Histories caches the histories of tenants that verdicts are derived from. It implements
-// commands.Histories.
+// metering.Histories.
 type Histories struct {
 	*cache[uuid.UUID, domain.TenantHistory]
 }
@@ -33,13 +33,13 @@ func newHistories(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, 
 	}).empty()}
 }
 
-// Cached implements commands.Histories.
+// Cached implements metering.Histories.
 func (h *Histories) Cached(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	v, _, err := h.get(ctx, tenant)
 	return v, unavailable(err)
 }
 
-// Fresh implements commands.Histories.
+// Fresh implements metering.Histories.
 func (h *Histories) Fresh(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()

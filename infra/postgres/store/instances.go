@@ -76,7 +76,7 @@ func scanInstance(row pgx.Row) (*commands.Instance, error) {
 	return one(&i, "instance", err)
 }
 
-// Instances implements commands.CatalogueReader.
+// Instances implements catalogue.Reader.
 func (c *Catalogue) Instances(ctx context.Context, p commands.Page) ([]commands.Instance, error) {
 	return list(ctx, c, scanned(scanInstance), instancesSQL, p.After, p.Limit)
 }

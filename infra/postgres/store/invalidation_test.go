@@ -12,6 +12,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -27,23 +31,23 @@ import (
 type cachingWorld struct {
 	*testing.T
 	store     *Store
-	catalogue *commands.Catalogue
+	catalogue *catalogue.Catalogue
 	sent      *localtest.Statements
 	woken     atomic.Int32 // how often a commit woke the relay
-	operator  commands.CreatedKey
+	operator  catalogue.CreatedKey
 	a, b      account
 }
 
 type account struct {
 	id           uuid.UUID
-	key          commands.CreatedKey
+	key          catalogue.CreatedKey
 	subscription uuid.UUID
 }
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func catalogueOf(s *Store) *commands.Catalogue {
-	return &commands.Catalogue{Store: s, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
+func catalogueOf(s *Store) *catalogue.Catalogue {
+	return &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
 }
 
 func newCachingWorld(t *testing.T, url string) *cachingWorld {
@@ -61,7 +65,7 @@ func newCachingWorld(t *testing.T, url string) *cachingWorld {
 func (w *cachingWorld) fill() {
 	w.Helper()
 	var err error
-	w.operator, err = w.catalogue.CreateKey(w.Context(), commands.Request{}, events.Platform, commands.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
+	w.operator, err = w.catalogue.CreateKey(w.Context(), commands.Request{}, events.Platform, catalogue.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
 	must.OK(w, err)
 	_, _, err = w.catalogue.PutFeature(w.Context(), commands.Request{}, domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureMetered})
 	must.OK(w, err)
@@ -76,11 +80,11 @@ func (w *cachingWorld) putPlan(name string, limit int64) error {
 
 func (w *cachingWorld) newAccount() account {
 	w.Helper()
-	tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, commands.CreateTenant{Name: "T", Class: "small"})
+	tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, catalogue.CreateTenant{Name: "T", Class: "small"})
 	must.OK(w, err)
-	key, err := w.catalogue.CreateKey(w.Context(), commands.Request{}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}})
+	key, err := w.catalogue.CreateKey(w.Context(), commands.Request{}, tenant.ID, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}})
 	must.OK(w, err)
-	s, err := w.catalogue.CreateSubscription(w.Context(), commands.Request{}, tenant.ID, commands.CreateSubscription{Plan: "p"})
+	s, err := w.catalogue.CreateSubscription(w.Context(), commands.Request{}, tenant.ID, catalogue.CreateSubscription{Plan: "p"})
 	must.OK(w, err)
 	return account{tenant.ID, key, s.ID}
 }
@@ -91,7 +95,7 @@ func (w *cachingWorld) loads() (read string) {
 	w.Helper()
 	for name, secret := range map[string]string{"o": w.operator.Secret, "A": w.a.key.Secret, "B": w.b.key.Secret} {
 		_ = w.sent.Take()
-		if k, _, _, err := w.store.Keys.Find(w.Context(), commands.HashSecret(secret)); err != nil || k == nil {
+		if k, _, _, err := w.store.Keys.Find(w.Context(), catalogue.HashSecret(secret)); err != nil || k == nil {
 			w.Fatalf("key %s: %v, %v", name, k, err)
 		}
 		if sent := strings.Join(w.sent.Take(), "\n"); strings.Contains(sent, "api_keys") {
@@ -123,8 +127,8 @@ func sorted(s string) string {
 // recordDuplicates records a retry and a refusal of a tenant, as an instance does each second.
 func (w *cachingWorld) recordDuplicates(tenant uuid.UUID) {
 	w.Helper()
-	d := &commands.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
-	d.Seen(&commands.Caller{TenantID: tenant}, make([]domain.BatchItem, 2), []commands.EventVerdict{{Status: commands.StatusDuplicate}, {Status: commands.StatusRejected, Code: "event_invalid"}}, true)
+	d := &metering.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
+	d.Seen(&commands.Caller{TenantID: tenant}, make([]domain.BatchItem, 2), []metering.EventVerdict{{Status: metering.StatusDuplicate}, {Status: metering.StatusRejected, Code: "event_invalid"}}, true)
 	ended, end := context.WithCancel(w.Context())
 	end()
 	must.OK(w, d.Run(ended))
@@ -142,11 +146,11 @@ func TestP9_ARetryStormLoadsNoKeysAndNoSubscriptions(t *testing.T) {
 			t.Errorf("after duplicates of A, %q was read again", read)
 		}
 	}
-	must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.a.id, func(commands.DeadLetterTx) error { return nil }))
+	must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.a.id, func(repair.DeadLetterTx) error { return nil }))
 	replays := &Replays{Store: w.store}
-	must.OK(w, replays.ChangeReplays(t.Context(), false, func(commands.ReplayTx) error { return nil }))
+	must.OK(w, replays.ChangeReplays(t.Context(), false, func(repair.ReplayTx) error { return nil }))
 	rebuilds := &Rebuilds{Store: w.store}
-	must.OK(w, rebuilds.ChangeRebuilds(t.Context(), "usage_aggregates", func(commands.RebuildTx) error { return nil }))
+	must.OK(w, rebuilds.ChangeRebuilds(t.Context(), "usage_aggregates", func(repair.RebuildTx) error { return nil }))
 	if read := w.loads(); read != "" {
 		t.Errorf("after changes of dead letters, replays and rebuilds, %q was read again", read)
 	}
@@ -172,24 +176,24 @@ func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
 		}, "o"},
 		{"a plan", func() error { return w.putPlan("Q", 2) }, "o"},
 		{"A's subscription, to the new plan", func() error {
-			_, err := w.catalogue.ChangeSubscription(t.Context(), by, w.a.id, w.a.subscription, commands.ChangeSubscription{Plan: &plan})
+			_, err := w.catalogue.ChangeSubscription(t.Context(), by, w.a.id, w.a.subscription, catalogue.ChangeSubscription{Plan: &plan})
 			return err
 		}, "Aa"},
 		{"B's name", func() error {
-			_, err := w.catalogue.ChangeTenant(t.Context(), by, w.b.id, commands.ChangeTenant{Name: &name})
+			_, err := w.catalogue.ChangeTenant(t.Context(), by, w.b.id, catalogue.ChangeTenant{Name: &name})
 			return err
 		}, "Bb"},
 		{"a new key of A", func() error {
-			_, err := w.catalogue.CreateKey(t.Context(), by, w.a.id, commands.CreateKey{Name: "k2", Scopes: []string{commands.ScopeUsageRead}})
+			_, err := w.catalogue.CreateKey(t.Context(), by, w.a.id, catalogue.CreateKey{Name: "k2", Scopes: []string{commands.ScopeUsageRead}})
 			return err
 		}, "Aa"},
 		{"another tenant", func() error {
-			_, err := w.catalogue.CreateTenant(t.Context(), by, commands.CreateTenant{Name: "C", Class: "small"})
+			_, err := w.catalogue.CreateTenant(t.Context(), by, catalogue.CreateTenant{Name: "C", Class: "small"})
 			return err
 		}, "o"},
 		{"A's key is revoked", func() error { return w.catalogue.RevokeKey(t.Context(), by, w.a.id, w.a.key.ID) }, "Aa"},
 		{"B is suspended", func() error {
-			_, err := w.catalogue.ChangeTenant(t.Context(), by, w.b.id, commands.ChangeTenant{Status: &suspended})
+			_, err := w.catalogue.ChangeTenant(t.Context(), by, w.b.id, catalogue.ChangeTenant{Status: &suspended})
 			return err
 		}, "Bb"},
 	} {
@@ -198,8 +202,8 @@ func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
 			t.Errorf("%s: %q was read again, want %q", change.what, read, change.reads)
 		}
 	}
-	k, _, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret))
-	_, b, _, bErr := w.store.Keys.Find(t.Context(), commands.HashSecret(w.b.key.Secret))
+	k, _, _, err := w.store.Keys.Find(t.Context(), catalogue.HashSecret(w.a.key.Secret))
+	_, b, _, bErr := w.store.Keys.Find(t.Context(), catalogue.HashSecret(w.b.key.Secret))
 	if err != nil || bErr != nil || k.RevokedAt == nil || b.Status != domain.TenantSuspended || b.Name != name {
 		t.Errorf("A's key %+v, tenant B %+v: %v, %v", k, b, err, bErr)
 	}
@@ -218,10 +222,10 @@ func TestARepeatedChangeHoldsOnceItIsAnswered(t *testing.T) {
 	w.loads()
 	other := newCachingWorld(t, url)
 	for what, by := range map[string]commands.Request{"with an Idempotency-Key": {Idempotency: commands.Idempotency{Key: "once"}}, "without": {}} {
-		made, err := w.catalogue.CreateKey(t.Context(), commands.Request{}, w.a.id, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+		made, err := w.catalogue.CreateKey(t.Context(), commands.Request{}, w.a.id, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 		must.OK(w, err)
 		find := func() *domain.APIKey {
-			k, _, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(made.Secret))
+			k, _, _, err := w.store.Keys.Find(t.Context(), catalogue.HashSecret(made.Secret))
 			must.OK(w, err)
 			return k
 		}
@@ -246,7 +250,7 @@ func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 	w.loads()
 	suspended, woken := domain.TenantSuspended, w.woken.Load()
 	c.Answer.Store(1)
-	if _, err := w.catalogue.ChangeTenant(t.Context(), commands.Request{}, w.a.id, commands.ChangeTenant{Status: &suspended}); err != nil {
+	if _, err := w.catalogue.ChangeTenant(t.Context(), commands.Request{}, w.a.id, catalogue.ChangeTenant{Status: &suspended}); err != nil {
 		t.Fatal(err)
 	}
 	if c.Reached.Load() != 1 {
@@ -258,7 +262,7 @@ func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 	if read := w.loads(); read != "Aa" {
 		t.Errorf("%q was read again, want Aa", read)
 	}
-	if _, a, _, err := w.store.Keys.Find(t.Context(), commands.HashSecret(w.a.key.Secret)); err != nil || a.Status != domain.TenantSuspended {
+	if _, a, _, err := w.store.Keys.Find(t.Context(), catalogue.HashSecret(w.a.key.Secret)); err != nil || a.Status != domain.TenantSuspended {
 		t.Errorf("tenant A is %+v: %v", a, err)
 	}
 }
@@ -267,7 +271,7 @@ func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 func (w *cachingWorld) sharesPartition(with uuid.UUID) uuid.UUID {
 	w.Helper()
 	for {
-		tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, commands.CreateTenant{Name: "C", Class: "small"})
+		tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, catalogue.CreateTenant{Name: "C", Class: "small"})
 		must.OK(w, err)
 		if events.PartitionOf(tenant.ID) == events.PartitionOf(with) {
 			return tenant.ID
@@ -287,15 +291,15 @@ func TestP9_AChangeOnAnotherInstanceReloadsItsTenantOnly(t *testing.T) {
 	w.catalogue = catalogueOf(w.store)
 	w.fill()
 	other := New(pool, l, Config{})
-	elsewhere := &commands.Catalogue{Store: other, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
-	periods := &commands.Periods{Store: &Periods{Store: other}, Now: time.Now, NewID: newID}
+	elsewhere := &catalogue.Catalogue{Store: other, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
+	periods := &billing.Periods{Store: &Periods{Store: other}, Now: time.Now, NewID: newID}
 	beside := w.sharesPartition(w.a.id)
 	closeOf := func(tenant uuid.UUID, period string) error {
-		_, err := periods.Close(t.Context(), commands.Request{}, commands.ClosePeriod{TenantID: tenant, PeriodKey: period, Reason: "test", Early: true})
+		_, err := periods.Close(t.Context(), commands.Request{}, billing.ClosePeriod{TenantID: tenant, PeriodKey: period, Reason: "test", Early: true})
 		return err
 	}
 	rename := func(tenant uuid.UUID, name string) error {
-		_, err := elsewhere.ChangeTenant(t.Context(), commands.Request{}, tenant, commands.ChangeTenant{Name: &name})
+		_, err := elsewhere.ChangeTenant(t.Context(), commands.Request{}, tenant, catalogue.ChangeTenant{Name: &name})
 		return err
 	}
 	month := now.UTC().Format("2006-01")

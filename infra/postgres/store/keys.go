@@ -28,7 +28,7 @@ type keyAndTenant struct {
 	tenant *domain.Tenant
 }
 
-// Keys implements commands.Keyring. Its answers were true within the last second.
+// Keys implements catalogue.Keyring. Its answers were true within the last second.
 type Keys struct {
 	*cache[[32]byte, keyAndTenant]
 }
@@ -55,7 +55,7 @@ func ownerOfKey(_ [32]byte, v keyAndTenant) owner {
 	return owner{v.key.TenantID, true}
 }
 
-// Find implements commands.Keyring.
+// Find implements catalogue.Keyring.
 func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
 	kt, seen, err := k.get(ctx, hash)
 	return kt.key, kt.tenant, seen, unavailable(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
@@ -20,17 +21,17 @@ import (
 // valid once costs a second statement, for its tenant; its sender knows the whole secret.
 func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	s, _, pool, _ := openStore(t)
-	catalogue := &commands.Catalogue{Store: s, Now: time.Now, NewID: newID,
+	changes := &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID,
 		NewSecret: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }}
-	tenant, err := catalogue.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, commands.CreateTenant{Name: "T", Class: "small"})
+	tenant, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, catalogue.CreateTenant{Name: "T", Class: "small"})
 	must.OK(t, err)
-	made, err := catalogue.CreateKey(t.Context(), commands.Request{By: commands.Caller{}}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+	made, err := changes.CreateKey(t.Context(), commands.Request{By: commands.Caller{}}, tenant.ID, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 	must.OK(t, err)
 	traced, sent := localtest.Traced(t, pool)
 	keys := newKeys(traced, time.Now, func(time.Duration) *projections.CatalogueMarks { return nil }, make(limited, maxLoads))
 	find := func(secret string) []string {
 		t.Helper()
-		if _, _, _, err := keys.Find(t.Context(), commands.HashSecret(secret)); err != nil {
+		if _, _, _, err := keys.Find(t.Context(), catalogue.HashSecret(secret)); err != nil {
 			t.Fatal(err)
 		}
 		return sent.Take()
@@ -64,7 +65,7 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 	s, _, pool, _ := openStore(t)
 	behind, ahead := catalogueOf(s), catalogueOf(s)
 	ahead.Now = func() time.Time { return time.Now().Add(time.Hour) }
-	tenant, err := ahead.CreateTenant(t.Context(), commands.Request{}, commands.CreateTenant{Name: "T", Class: "small"})
+	tenant, err := ahead.CreateTenant(t.Context(), commands.Request{}, catalogue.CreateTenant{Name: "T", Class: "small"})
 	must.OK(t, err)
 	for name, x := range map[string]struct {
 		end    func(key uuid.UUID) error
@@ -87,12 +88,12 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, err := behind.CreateKey(t.Context(), commands.Request{}, tenant.ID, commands.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+			made, err := behind.CreateKey(t.Context(), commands.Request{}, tenant.ID, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 			if err == nil {
 				err = x.end(made.ID)
 			}
 			must.OK(t, err)
-			k, _, _, err := New(pool, nil, Config{}).Keys.Find(t.Context(), commands.HashSecret(made.Secret))
+			k, _, _, err := New(pool, nil, Config{}).Keys.Find(t.Context(), catalogue.HashSecret(made.Secret))
 			if err != nil || k.Usable(time.Now()) != x.usable || k.RevokedAt == nil {
 				t.Errorf("usable: %t, want %t; revoked at %v: %v", k.Usable(time.Now()), x.usable, k.RevokedAt, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/internal/must"
@@ -31,7 +32,7 @@ func TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst(t *testing.T)
 	owner := asOwner(t, url)
 	appends := map[string]func(l *eventlog.Log, pool *pgxpool.Pool, tenant uuid.UUID) error{
 		"ingest": func(l *eventlog.Log, _ *pgxpool.Pool, tenant uuid.UUID) error {
-			_, err := l.Submit(t.Context(), tenant, []commands.Submitted{usageEvent(tenant, "new", 1)})
+			_, err := l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, "new", 1)})
 			return err
 		},
 		"change": func(l *eventlog.Log, _ *pgxpool.Pool, tenant uuid.UUID) error {

@@ -12,19 +12,21 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/offboarding"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 )
 
 var (
-	_ commands.OffboardingStore  = (*Offboardings)(nil)
-	_ commands.OffboardingTx     = offboardingTx{}
-	_ commands.OffboardingReader = (*Catalogue)(nil)
+	_ offboarding.Store  = (*Offboardings)(nil)
+	_ offboarding.Tx     = offboardingTx{}
+	_ offboarding.Reader = (*Catalogue)(nil)
 )
 
-// Offboardings changes offboardings. It implements commands.OffboardingStore.
+// Offboardings changes offboardings. It implements offboarding.Store.
 type Offboardings struct{ Store *Store }
 
 // offboardingTx is a step of an offboarding.
@@ -56,7 +58,7 @@ func scanOffboarding(row pgx.Row) (*domain.Offboarding, error) {
 	return one(&o, "offboarding", err)
 }
 
-// LastOffboarding implements commands.OffboardingReader.
+// LastOffboarding implements offboarding.Reader.
 func (c *Catalogue) LastOffboarding(ctx context.Context, tenant uuid.UUID) (*domain.Offboarding, error) {
 	return get(ctx, c, scanned(scanOffboarding), lastOffboardingSQL, tenant)
 }
@@ -66,13 +68,13 @@ func (t *changeTx) Offboarding(tenant uuid.UUID) (*domain.Offboarding, error) {
 	return scanOffboarding(t.tx.QueryRow(t.ctx, lastOffboardingSQL, tenant))
 }
 
-// OffboardingByID implements commands.OffboardingTx.
+// OffboardingByID implements offboarding.Tx.
 func (t offboardingTx) OffboardingByID(id uuid.UUID) (*domain.Offboarding, error) {
 	return scanOffboarding(t.tx.QueryRow(t.ctx, offboardingSQL, id))
 }
 
-// ChangeOffboarding implements commands.OffboardingStore. Cached keys, subscriptions and histories of the tenant are outdated by it.
-func (s *Offboardings) ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(commands.OffboardingTx) error) error {
+// ChangeOffboarding implements offboarding.Store. Cached keys, subscriptions and histories of the tenant are outdated by it.
+func (s *Offboardings) ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(offboarding.Tx) error) error {
 	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(offboardingTx{tx}) }, tenant)
 }
 
@@ -81,7 +83,7 @@ const saveOffboardingSQL = `INSERT INTO offboardings (` + offboardingColumns + `
  ON CONFLICT (id) DO UPDATE SET state = excluded.state, step = excluded.step, cancel_reason = excluded.cancel_reason, cancel_actor = excluded.cancel_actor, suspended_at = excluded.suspended_at,
   drained_to = excluded.drained_to, closed = excluded.closed, exports = excluded.exports, manifest = excluded.manifest, ended_at = excluded.ended_at`
 
-// SaveOffboarding implements commands.OffboardingTx.
+// SaveOffboarding implements offboarding.Tx.
 func (t offboardingTx) SaveOffboarding(o domain.Offboarding) error {
 	closed := []string{}
 	for _, c := range o.Closed {
@@ -103,7 +105,7 @@ func (t offboardingTx) row(sql string, args []any, into ...any) error {
 	return nil
 }
 
-// LastNumber implements commands.OffboardingTx.
+// LastNumber implements offboarding.Tx.
 func (t offboardingTx) LastNumber(tenant uuid.UUID) (last int64, err error) {
 	return last, t.row(`SELECT position FROM log_heads WHERE partition = $1`, []any{events.PartitionOf(tenant)}, &last)
 }
@@ -111,13 +113,13 @@ func (t offboardingTx) LastNumber(tenant uuid.UUID) (last int64, err error) {
 // ofAnySnapshot lets missingIn look at the late verdicts of all closed periods, too.
 const ofAnySnapshot = -1
 
-// MissingUsage implements commands.OffboardingTx. Rebuilds of single periods are awaited by their closes.
+// MissingUsage implements offboarding.Tx. Rebuilds of single periods are awaited by their closes.
 func (t offboardingTx) MissingUsage(tenant uuid.UUID, upTo int64) ([]string, error) {
 	missing, err := missingIn(t.ctx, t.tx, domain.Closing{TenantID: tenant, Snapshot: ofAnySnapshot}, upTo)
 	return slices.DeleteFunc(missing, func(condition string) bool { return condition == domain.MissingRebuilds }), err
 }
 
-// HeldCount implements commands.OffboardingTx.
+// HeldCount implements offboarding.Tx.
 func (t offboardingTx) HeldCount(tenant uuid.UUID) (count int64, err error) {
 	return count, t.row(`SELECT count(*) FROM reservations WHERE tenant_id = $1 AND state = 'HELD'`, []any{tenant}, &count)
 }
@@ -125,13 +127,13 @@ func (t offboardingTx) HeldCount(tenant uuid.UUID) (count int64, err error) {
 const heldOfTenantSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id, r.feature
  FROM reservations r WHERE r.state = 'HELD' AND r.tenant_id = $1 ORDER BY r.feature, r.period_key, r.expires_at, r.reservation_id LIMIT $2`
 
-// HeldReservations implements commands.OffboardingStore.
-func (s *Offboardings) HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]commands.DueReservation, error) {
+// HeldReservations implements offboarding.Store.
+func (s *Offboardings) HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]metering.DueReservation, error) {
 	rows, err := s.Store.pool.Query(ctx, heldOfTenantSQL, tenant, limit)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[commands.DueReservation])
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[metering.DueReservation])
 	return list, unavailable(err)
 }
 
@@ -147,7 +149,7 @@ func (t offboardingTx) texts(sql string, args ...any) ([]string, error) {
 	return list, nil
 }
 
-// UsedPeriods implements commands.OffboardingTx.
+// UsedPeriods implements offboarding.Tx.
 func (t offboardingTx) UsedPeriods(tenant uuid.UUID) ([]string, error) {
 	return t.texts(`SELECT DISTINCT u.period_key FROM usage_aggregates u WHERE u.tenant_id = $1 AND u.generation = live_generation($2, u.tenant_id, u.period_key) ORDER BY 1`,
 		tenant, projections.ProjectionUsage)
@@ -158,12 +160,12 @@ const waitingPushesSQL = `SELECT name FROM (
   SELECT 'push ' || key || ' ' || state AS name FROM pushes WHERE tenant_id = $1 AND state <> 'DELIVERED'
   UNION ALL SELECT 'push of ' || key FROM sagas WHERE kind = $2 AND tenant_id = $1 AND ended_at IS NULL) w ORDER BY name LIMIT 20`
 
-// WaitingPushes implements commands.OffboardingTx.
+// WaitingPushes implements offboarding.Tx.
 func (t offboardingTx) WaitingPushes(tenant uuid.UUID) ([]string, error) {
-	return t.texts(waitingPushesSQL, tenant, commands.SagaBillingPush)
+	return t.texts(waitingPushesSQL, tenant, billing.SagaBillingPush)
 }
 
-// Snapshots implements commands.OffboardingTx.
+// Snapshots implements offboarding.Tx.
 func (t offboardingTx) Snapshots(tenant uuid.UUID) ([]domain.Closing, error) {
 	return snapshotsOf(t.ctx, t.tx, tenant)
 }
@@ -180,7 +182,7 @@ func snapshotsOf(ctx context.Context, tx querier, tenant uuid.UUID) ([]domain.Cl
 	return list, nil
 }
 
-// UsableKeys implements commands.OffboardingTx.
+// UsableKeys implements offboarding.Tx.
 func (t offboardingTx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
 	if err == nil {
@@ -199,7 +201,7 @@ const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s
 // exportedLogSQL returns the tenant's events. A line of the export is the position, the id, the subject and the payload.
 const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::text FROM event_log_rows l WHERE l.partition = $2 AND l.tenant_id = $1 ORDER BY l.position`
 
-// Manifest implements commands.OffboardingStore.
+// Manifest implements offboarding.Store.
 func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error) {
 	err = (&Periods{Store: s.Store}).inSnapshot(ctx, func(tx pgx.Tx) error {
 		m = nil

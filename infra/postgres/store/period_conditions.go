@@ -53,7 +53,7 @@ letters AS (
     AND NOT (o.of = {usage.event.retried} AND coalesce((o.payload ->> 'rejected')::boolean, false) AND o.position > $3))
 SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND NOT again) FROM letters`)
 
-// Missing implements commands.PeriodStore.
+// Missing implements billing.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
 		periods, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
@@ -67,7 +67,7 @@ func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []stri
 	return missing, err
 }
 
-// Missing implements commands.FreezeTx.
+// Missing implements billing.FreezeTx.
 func (t *periodTx) Missing(c domain.Closing, cut int64) ([]string, error) {
 	return missingIn(t.ctx, t.tx, c, cut)
 }
@@ -127,7 +127,7 @@ SELECT t.id, k.period_key, k.snapshot FROM tenants t
     THEN l.generation = live_generation('` + projections.ProjectionUsage + `', t.id, k.period_key) END OFFSET 0)
  ORDER BY 1, 2 LIMIT $3`
 
-// DueCloses implements commands.PeriodStore.
+// DueCloses implements billing.PeriodStore.
 func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
 	rows, err := s.Store.pool.Query(ctx, dueClosesSQL, after.TenantID, after.PeriodKey, limit)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int
 var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, unreconciled::text, unreconciled_count FROM (` + periods.Lines + `) l
  WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0) ORDER BY period_key, feature, subscription_id`
 
-// Unreconciled implements commands.FreezeTx.
+// Unreconciled implements billing.FreezeTx.
 func (t *changeTx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
 	rows, err := t.tx.Query(t.ctx, unreconciledSQL, tenant, events.PartitionOf(tenant), "", 0)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -177,7 +177,7 @@ func TestAChangeOfPeriodsSeesItsOwnChanges(t *testing.T) {
 	w.fill()
 	periods := &Periods{Store: w.store}
 	undone := errors.New("undone")
-	err := periods.ChangePeriods(t.Context(), w.a.id, func(tx commands.PeriodTx) error {
+	err := periods.ChangePeriods(t.Context(), w.a.id, func(tx billing.PeriodTx) error {
 		if of, err := tx.Tenant(w.a.id); err != nil || of == nil || of.ID != w.a.id {
 			t.Errorf("its tenant is %+v, %v", of, err)
 		}
@@ -201,7 +201,7 @@ func TestAChangeOfPeriodsSeesItsOwnChanges(t *testing.T) {
 	if err == nil {
 		t.Error("the change is not undone")
 	}
-	if err := periods.ChangePeriods(t.Context(), uuid.UUID{1}, func(tx commands.PeriodTx) error {
+	if err := periods.ChangePeriods(t.Context(), uuid.UUID{1}, func(tx billing.PeriodTx) error {
 		if of, err := tx.Tenant(uuid.UUID{1}); of != nil || err != nil {
 			t.Errorf("an unknown tenant is %+v, %v", of, err)
 		}

@@ -11,7 +11,7 @@ import (
 
 const periodChangesSQL = `SELECT tenant_id, position, period_key, snapshot, change FROM period_changes WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, position`
 
-// Periods implements commands.DeadLetterTx and commands.PeriodTx.
+// Periods implements repair.DeadLetterTx and billing.PeriodTx.
 func (t *changeTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
 	rows, err := t.tx.Query(t.ctx, periodChangesSQL, tenants)
 	if err != nil {

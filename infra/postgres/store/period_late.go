@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections"
@@ -41,9 +41,9 @@ late AS (
     AND d.tenant_id = c.tenant_id AND d.stage = '` + events.StageAggregation + `' AND d.status = '` + events.StatusResolved + `') l
   CROSS JOIN LATERAL (SELECT count(*) AS n FROM period_snapshots p WHERE p.tenant_id = c.tenant_id) p)
 SELECT tenant_id, flip, rebuild, position, n, snapshots,
-  NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + commands.SagaReconcile + `' AND s.ended_at IS NULL AND s.tenant_id IN (late.tenant_id, '00000000-0000-0000-0000-000000000000'))
+  NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + billing.SagaReconcile + `' AND s.ended_at IS NULL AND s.tenant_id IN (late.tenant_id, '00000000-0000-0000-0000-000000000000'))
 FROM late
-WHERE NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + commands.SagaReconcile + `' AND s.tenant_id = late.tenant_id
+WHERE NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + billing.SagaReconcile + `' AND s.tenant_id = late.tenant_id
   AND s.key = flip || '/' || rebuild || '/' || position || '/' || n || '/' || snapshots)
 ORDER BY tenant_id`
 
@@ -53,8 +53,8 @@ ORDER BY tenant_id`
  GROUP BY k.partition`
 )
 
-// LateUsage implements commands.PeriodStore.
-func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []commands.LateUsage, newest uuid.UUID, err error) {
+// LateUsage implements billing.PeriodStore.
+func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []billing.LateUsage, newest uuid.UUID, err error) {
 	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
 		rows, err := t.Query(ctx, newestAdjustmentSQL)
 		if err != nil {
@@ -68,7 +68,7 @@ func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []command
 		if rows, err = t.Query(ctx, lateUsageSQL); err != nil {
 			return err
 		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l commands.LateUsage, err error) {
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l billing.LateUsage, err error) {
 			return l, row.Scan(&l.TenantID, &l.Flip, &l.RebuildID, &l.Position, &l.Resolved, &l.Snapshots, &l.Ready)
 		})
 		if err != nil || len(list) == 0 {
@@ -98,7 +98,7 @@ func foldedPositions(ctx context.Context, t pgx.Tx) (folded [events.Partitions]i
 	return folded, err
 }
 
-// Differs implements commands.PeriodStore.
+// Differs implements billing.PeriodStore.
 func (s *Periods) Differs(ctx context.Context, tenant uuid.UUID) (differs bool, err error) {
 	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
 		lines, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Unreconciled(tenant)

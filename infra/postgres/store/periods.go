@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	_ commands.PeriodStore = (*Periods)(nil)
-	_ commands.FreezeTx    = (*periodTx)(nil)
+	_ billing.PeriodStore = (*Periods)(nil)
+	_ billing.FreezeTx    = (*periodTx)(nil)
 )
 
 // PeriodFigures computes the figures of periods, as known at their cuts.
@@ -31,7 +31,7 @@ type PeriodFigures interface {
 	OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error)
 }
 
-// Periods changes the periods of tenants. It implements commands.PeriodStore.
+// Periods changes the periods of tenants. It implements billing.PeriodStore.
 type Periods struct {
 	Store   *Store
 	Figures PeriodFigures
@@ -68,7 +68,7 @@ func (t *periodTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 	return t.changeTx.Tenant(id)
 }
 
-// Periods implements commands.PeriodTx.
+// Periods implements billing.PeriodTx.
 func (t *periodTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
 	if !t.changed && len(tenants) == 1 && tenants[0] == t.of {
 		return t.periods, nil
@@ -76,14 +76,14 @@ func (t *periodTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHist
 	return t.changeTx.Periods(tenants)
 }
 
-// SavePeriodChange implements commands.PeriodTx.
+// SavePeriodChange implements billing.PeriodTx.
 func (t *periodTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
 	t.changed = true
 	return t.changeTx.SavePeriodChange(tenant, c, at)
 }
 
-// ChangePeriods implements commands.PeriodStore. Cached histories of the tenant are outdated by it. One change runs at a time.
-func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide func(commands.PeriodTx) error) error {
+// ChangePeriods implements billing.PeriodStore. Cached histories of the tenant are outdated by it. One change runs at a time.
+func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide func(billing.PeriodTx) error) error {
 	leave, err := s.Store.periods.acquire(ctx)
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func (s *Periods) changing(ctx context.Context, tenant uuid.UUID, lock func(*eve
 // The aggregator locks its checkpoints before it folds, and a flip locks those of all partitions.
 const lockFigures = `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined ORDER BY generation FOR UPDATE`
 
-// FreezePeriod implements commands.PeriodStore.
-func (s *Periods) FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(commands.FreezeTx) error) error {
+// FreezePeriod implements billing.PeriodStore.
+func (s *Periods) FreezePeriod(ctx context.Context, tenant uuid.UUID, decide func(billing.FreezeTx) error) error {
 	lock := func(t *eventlog.Tx) {
 		t.Queue("locking figures", lockFigures, events.GroupAggregator, events.PartitionOf(tenant))
 	}
@@ -139,7 +139,7 @@ func (s *Periods) inSnapshotAs(ctx context.Context, begin string, read func(pgx.
 	}))
 }
 
-// FiguresOfLog implements commands.PeriodStore. It reads one snapshot of the database, without a lock.
+// FiguresOfLog implements billing.PeriodStore. It reads one snapshot of the database, without a lock.
 func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures domain.Figures, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
 		periods, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
@@ -153,7 +153,7 @@ func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures d
 	return figures, err
 }
 
-// SavePeriodChange implements commands.PeriodTx.
+// SavePeriodChange implements billing.PeriodTx.
 func (t *changeTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
 	return t.exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
 		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
@@ -171,17 +171,17 @@ func (s *Store) periodEvent(ctx context.Context, of domain.Closing, change strin
 	return e, nil
 }
 
-// PeriodEvent implements commands.PeriodStore.
+// PeriodEvent implements billing.PeriodStore.
 func (s *Periods) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
 	return s.Store.periodEvent(ctx, of, change)
 }
 
-// FiguresOfRows implements commands.FreezeTx.
+// FiguresOfRows implements billing.FreezeTx.
 func (t *periodTx) FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	return t.figures.OfRows(t.ctx, t.tx, c, known)
 }
 
-// FrozenDespite implements commands.FreezeTx.
+// FrozenDespite implements billing.FreezeTx.
 func (t *changeTx) FrozenDespite(c domain.Closing) (despite []string, err error) {
 	err = t.tx.QueryRow(t.ctx, `SELECT despite FROM period_snapshots WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3`, c.TenantID, c.PeriodKey, c.Snapshot).Scan(&despite)
 	if err != nil {
@@ -197,7 +197,7 @@ const (
  SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::numeric[], $7::bigint[], $8::timestamptz[])`
 )
 
-// SaveSnapshot implements commands.FreezeTx.
+// SaveSnapshot implements billing.FreezeTx.
 func (t *changeTx) SaveSnapshot(s domain.Snapshot) error {
 	n := len(s.Figures.Lines)
 	features, subscriptions, amounts := make([]string, n), make([]uuid.UUID, n), make([]string, n)
@@ -247,7 +247,7 @@ const (
 	approvedSQL = `SELECT count(*) FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED'`
 )
 
-// Adjustments implements commands.PeriodTx.
+// Adjustments implements billing.PeriodTx.
 func (t *changeTx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error) {
 	rows, err := t.tx.Query(t.ctx, adjustmentsSQL, tenant, ids)
 	if err != nil {
@@ -275,7 +275,7 @@ func integer(text string) (*big.Int, error) {
 	return n, nil
 }
 
-// PendingAdjustments implements commands.PeriodTx.
+// PendingAdjustments implements billing.PeriodTx.
 func (t *changeTx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
 	err = t.tx.QueryRow(t.ctx, pendingSQL, tenant, snapshot, scope.PeriodKey, scope.UpTo.Number, scope.Feature, scope.Kind).Scan(&count, &amount)
 	if err != nil {
@@ -284,7 +284,7 @@ func (t *changeTx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope even
 	return count, amount, nil
 }
 
-// ApprovedAdjustments implements commands.PeriodTx.
+// ApprovedAdjustments implements billing.PeriodTx.
 func (t *changeTx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot int) (count int64, err error) {
 	if err := t.tx.QueryRow(t.ctx, approvedSQL, tenant, periodKey, snapshot).Scan(&count); err != nil {
 		return 0, fmt.Errorf("counting adjustments: %w", err)
@@ -292,7 +292,7 @@ func (t *changeTx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snaps
 	return count, nil
 }
 
-// TenantsOfAdjustments implements commands.PeriodStore.
+// TenantsOfAdjustments implements billing.PeriodStore.
 func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
 	rows, err := s.Store.pool.Query(ctx, `SELECT id, tenant_id FROM adjustments WHERE id = ANY ($1)`, ids)
 	if err != nil {
@@ -307,7 +307,7 @@ func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (ma
 	return found, unavailable(err)
 }
 
-// ClosedTenants implements commands.PeriodStore.
+// ClosedTenants implements billing.PeriodStore.
 func (s *Periods) ClosedTenants(ctx context.Context) ([]uuid.UUID, error) {
 	rows, err := s.Store.pool.Query(ctx, `SELECT DISTINCT tenant_id FROM period_snapshots ORDER BY tenant_id`)
 	if err != nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 var (
-	_ commands.PushStore  = (*Pushes)(nil)
-	_ commands.PushTx     = pushTx{}
-	_ commands.PushReader = (*Catalogue)(nil)
+	_ billing.PushStore  = (*Pushes)(nil)
+	_ billing.PushTx     = pushTx{}
+	_ billing.PushReader = (*Catalogue)(nil)
 )
 
-// Pushes changes pushes. It implements commands.PushStore.
+// Pushes changes pushes. It implements billing.PushStore.
 type Pushes struct{ Store *Store }
 
 // pushTx is a change of pushes.
@@ -44,14 +44,14 @@ func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
 
 func scanPushRow(row pgx.Row) (*domain.Push, error) { return scanPush(row) }
 
-// ChangePushes implements commands.PushStore.
-func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(commands.PushTx) error) error {
+// ChangePushes implements billing.PushStore.
+func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(billing.PushTx) error) error {
 	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(pushTx{tx}) })
 }
 
 const lockPushSQL = `SELECT ` + pushColumns + `, clock_timestamp() FROM pushes WHERE id = $1 FOR UPDATE`
 
-// UpdatePush implements commands.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt then.
+// UpdatePush implements billing.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt then.
 func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *domain.Push, now time.Time) bool) (updated *domain.Push, err error) {
 	err = postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
 		var now time.Time
@@ -78,7 +78,7 @@ func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 	return nil
 }
 
-// OpenPushes implements commands.PushStore.
+// OpenPushes implements billing.PushStore.
 func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []domain.Push, now time.Time, err error) {
 	rows, err := s.Store.pool.Query(ctx, `SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED' ORDER BY stored_at, id`,
 		tenant, periodKey)
@@ -89,30 +89,30 @@ func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey str
 	return open, now, unavailable(err)
 }
 
-// PeriodEvent implements commands.PushStore.
+// PeriodEvent implements billing.PushStore.
 func (s *Pushes) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
 	return s.Store.periodEvent(ctx, of, change)
 }
 
-// NotePushes implements commands.PushStore.
+// NotePushes implements billing.PushStore.
 func (s *Pushes) NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error {
 	_, err := s.Store.pool.Exec(ctx, `UPDATE pushes SET last_error = $3 WHERE tenant_id = $1 AND period_key = $2 AND state = 'PENDING' AND last_error <> $3`, tenant, periodKey, reason)
 	return unavailable(err)
 }
 
-// Push implements commands.PushTx.
+// Push implements billing.PushTx.
 func (t pushTx) Push(id uuid.UUID) (p *domain.Push, now time.Time, err error) {
 	p, err = scanPush(t.tx.QueryRow(t.ctx, lockPushSQL, id), &now)
 	return p, now, err
 }
 
-// SavePush implements commands.PushTx.
+// SavePush implements billing.PushTx.
 func (t pushTx) SavePush(p domain.Push) error { return savePush(t.ctx, t.tx, &p) }
 
 const addPushSQL = `INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, stored_at, next_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7::numeric, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
 
-// AddPush implements commands.PushTx.
+// AddPush implements billing.PushTx.
 func (t pushTx) AddPush(p domain.Push) error {
 	return t.exec("push", addPushSQL, p.ID, p.TenantID, p.Feature, p.PeriodKey, p.Snapshot, p.N, p.Amount.String(), p.Provider, p.Customer, p.Event, p.Key, p.Identifier,
 		p.Timestamp, p.State, p.StoredAt, p.NextAt)
@@ -130,7 +130,7 @@ SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coal
  FROM billable b FULL JOIN pushed p USING (feature) LEFT JOIN features f ON f.lookup_key = feature
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
-// Due implements commands.PushTx.
+// Due implements billing.PushTx.
 func (t pushTx) Due(c domain.Closing) ([]domain.PushDue, error) {
 	rows, err := t.tx.Query(t.ctx, dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
 	if err != nil {
@@ -162,7 +162,7 @@ const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot, EXISTS (SELEC
   SELECT DISTINCT ON (period_key) tenant_id, period_key, snapshot, change FROM period_changes WHERE tenant_id = $1 ORDER BY period_key, position DESC) c
  WHERE change = 'closed' ORDER BY period_key`
 
-// RecentlyClosed implements commands.PushTx. A period without an end, and one that was closed before its end, is recent. So is one
+// RecentlyClosed implements billing.PushTx. A period without an end, and one that was closed before its end, is recent. So is one
 // that was pushed before: amounts may have been approved while the tenant had no billing, and the difference counts now.
 func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err error) {
 	now, err := t.DatabaseTime()
@@ -191,7 +191,7 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 const retryPushesSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4, next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
  WHERE kind = $1 AND tenant_id = $2 AND ended_at IS NULL`
 
-// NeverSent implements commands.PushTx.
+// NeverSent implements billing.PushTx.
 func (t pushTx) NeverSent(tenant uuid.UUID) ([]domain.Push, error) {
 	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND state = 'PENDING' AND attempts = 0 ORDER BY stored_at, id FOR UPDATE`, tenant)
 }
@@ -206,7 +206,7 @@ func collectPushes(rows pgx.Rows, more ...any) ([]domain.Push, error) {
 	})
 }
 
-// PushesOf implements commands.PushTx.
+// PushesOf implements billing.PushTx.
 func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]domain.Push, error) {
 	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND feature = $2 AND period_key = $3 ORDER BY stored_at, snapshot, n`, tenant, feature, periodKey)
 }
@@ -223,24 +223,24 @@ func (t pushTx) list(sql string, args ...any) ([]domain.Push, error) {
 	return list, nil
 }
 
-// RetryPushes implements commands.PushTx.
+// RetryPushes implements billing.PushTx.
 func (t pushTx) RetryPushes(tenant uuid.UUID, reason, actor string) error {
-	return t.exec("retry of pushes", retryPushesSQL, commands.SagaBillingPush, tenant, reason, actor)
+	return t.exec("retry of pushes", retryPushesSQL, billing.SagaBillingPush, tenant, reason, actor)
 }
 
-// Billed implements commands.PushTx.
+// Billed implements billing.PushTx.
 func (t pushTx) Billed() (billed bool, err error) {
 	err = t.tx.QueryRow(t.ctx, `SELECT EXISTS (SELECT FROM pushes) OR EXISTS (SELECT FROM tenants WHERE billing_provider IS NOT NULL)`).Scan(&billed)
 	return billed, err
 }
 
-// Today implements commands.PushTx.
+// Today implements billing.PushTx.
 func (t pushTx) Today() (day string, err error) {
 	err = t.tx.QueryRow(t.ctx, `SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD')`).Scan(&day)
 	return day, err
 }
 
-// SaveComparison implements commands.PushTx.
+// SaveComparison implements billing.PushTx.
 func (t pushTx) SaveComparison(w domain.PushWindow, total, delivered *big.Int) error {
 	return t.exec("comparison", `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ($1, $2, $3, $4, $5::numeric, $6::numeric, clock_timestamp())
  ON CONFLICT (provider, customer, event, month) DO UPDATE SET total = excluded.total, delivered = excluded.delivered, compared_at = excluded.compared_at`,
@@ -253,7 +253,7 @@ const pushWindowsSQL = `SELECT w.provider, w.customer, w.event, w.month, w.tenan
   FROM pushes WHERE counted_at > now() - $2::interval AND (state = 'DELIVERED' OR unknown_since IS NOT NULL) ORDER BY provider, customer, event, month, stored_at DESC) w
  LEFT JOIN push_comparisons c USING (provider, customer, event, month) WHERE c.compared_at IS NULL OR c.compared_at < $1 ORDER BY 2, 3, 4`
 
-// PushWindows implements commands.PushStore.
+// PushWindows implements billing.PushStore.
 func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]domain.PushWindow, error) {
 	rows, err := s.Store.pool.Query(ctx, pushWindowsSQL, since, domain.PushOldest)
 	if err != nil {
@@ -272,7 +272,7 @@ const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at I
  WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5
   AND (state IN ('DELIVERED', 'FAILED') AND unknown_since IS NOT NULL OR state = 'UNKNOWN') ORDER BY id`
 
-// PushSums implements commands.PushStore.
+// PushSums implements billing.PushStore.
 func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error) {
 	sums := domain.PushSums{Delivered: new(big.Int), Unknown: new(big.Int)}
 	from, to, _ := domain.PeriodBounds(w.Month)
@@ -310,7 +310,7 @@ const pushesSQL = `SELECT ` + pushColumns + ` FROM pushes WHERE ($1 = '' OR stat
  AND ($4::uuid IS NULL OR id < $4) ORDER BY id DESC LIMIT $5`
 
 // Pushes lists pushes, the newest first.
-func (c *Catalogue) Pushes(ctx context.Context, q commands.PushQuery) ([]domain.Push, error) {
+func (c *Catalogue) Pushes(ctx context.Context, q billing.PushQuery) ([]domain.Push, error) {
 	var before *uuid.UUID
 	if q.After != "" {
 		id := afterID(q.Page)

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -17,8 +17,8 @@ import (
 )
 
 var (
-	_ commands.RebuildStore = (*Rebuilds)(nil)
-	_ commands.RebuildTx    = (*rebuildTx)(nil)
+	_ repair.RebuildStore = (*Rebuilds)(nil)
+	_ repair.RebuildTx    = (*rebuildTx)(nil)
 )
 
 // The first flip of a projection is never removed. Its lock guards changes to the
@@ -26,7 +26,7 @@ var (
 const holdProjection = `SELECT FROM projection_pointers WHERE projection = $1 AND flip = 1 FOR UPDATE`
 
 // Rebuilds changes the rebuilds of projections, and reads them. It implements
-// commands.RebuildStore.
+// repair.RebuildStore.
 type Rebuilds struct {
 	Store *Store
 	List  []projections.Projection // for comparisons with a difference that was shown
@@ -38,8 +38,8 @@ type rebuildTx struct {
 	list []projections.Projection
 }
 
-// ChangeRebuilds implements commands.RebuildStore.
-func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(commands.RebuildTx) error) error {
+// ChangeRebuilds implements repair.RebuildStore.
+func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(repair.RebuildTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("locking a projection", holdProjection, projection)
@@ -80,7 +80,7 @@ func oneRebuild(ctx context.Context, q postgres.Queryer, id uuid.UUID) (*domain.
 	return &list[0], nil
 }
 
-// Rebuild implements commands.RebuildStore.
+// Rebuild implements repair.RebuildStore.
 func (s *Rebuilds) Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error) {
 	r, err := oneRebuild(ctx, s.Store.pool, id)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -21,7 +21,7 @@ var foldReservationsSQL = events.SQL(`SELECT l.subject, coalesce(l.payload ->> '
  ORDER BY l.position`)
 
 // addHeld applies the events of a tenant after a position to the reservations that are held, by their ids.
-func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (commands.FoldedTo, error) {
+func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (repair.FoldedTo, error) {
 	head, err := readHead(ctx, from, after.Partition)
 	if err != nil {
 		return head, err
@@ -49,16 +49,16 @@ func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.P
 	return head, nil
 }
 
-// HeldReservations implements commands.AccountStore.
-func (s *Store) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, commands.FoldedTo, error) {
+// HeldReservations implements repair.AccountStore.
+func (s *Store) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, repair.FoldedTo, error) {
 	held := map[string]*events.ReservationState{}
-	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (commands.FoldedTo, error) {
+	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (repair.FoldedTo, error) {
 		return addHeld(ctx, from, tenant, after, held)
 	})
 	return held, upTo, err
 }
 
-// AddHeldReservations implements commands.AccountTx.
+// AddHeldReservations implements repair.AccountTx.
 func (t *changeTx) AddHeldReservations(tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) error {
 	_, err := addHeld(t.ctx, t.tx, tenant, after, held)
 	return err
@@ -68,7 +68,7 @@ func (t *changeTx) AddHeldReservations(tenant uuid.UUID, after events.Position, 
 const reservationRowsSQL = `SELECT reservation_id, feature, period_key, amount, state, expires_at FROM reservations
  WHERE tenant_id = $1 AND (state = 'HELD' OR reservation_id = ANY ($2::text[]))`
 
-// ReservationRows implements commands.AccountTx.
+// ReservationRows implements repair.AccountTx.
 func (t *changeTx) ReservationRows(tenant uuid.UUID, ids []string) (map[string]*events.ReservationState, error) {
 	rows, err := t.tx.Query(t.ctx, reservationRowsSQL, tenant, ids)
 	list := map[string]*events.ReservationState{}

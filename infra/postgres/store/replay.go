@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -17,9 +18,9 @@ import (
 )
 
 var (
-	_ commands.ReplayStore  = (*Replays)(nil)
-	_ commands.ReplayReader = (*Replays)(nil)
-	_ commands.ReplayTx     = (*replayTx)(nil)
+	_ repair.ReplayStore  = (*Replays)(nil)
+	_ repair.ReplayReader = (*Replays)(nil)
+	_ repair.ReplayTx     = (*replayTx)(nil)
 )
 
 // The cursors are locked in their order, before any head and after checkpoints: a
@@ -27,14 +28,14 @@ var (
 const holdCursorsSQL = `SELECT FROM relay_cursors ORDER BY partition FOR UPDATE`
 
 // Replays changes the replays of published events, and reads them. It implements
-// commands.ReplayStore and commands.ReplayReader.
+// repair.ReplayStore and repair.ReplayReader.
 type Replays struct{ Store *Store }
 
 // replayTx is a change of replays.
 type replayTx struct{ *changeTx }
 
-// ChangeReplays implements commands.ReplayStore.
-func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(commands.ReplayTx) error) error {
+// ChangeReplays implements repair.ReplayStore.
+func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(repair.ReplayTx) error) error {
 	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		if cursors {
@@ -45,13 +46,13 @@ func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(c
 	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&replayTx{tx}) })
 }
 
-// RelayCursors implements commands.ReplayTx: all of them, in their order.
-func (t *replayTx) RelayCursors() ([]commands.RelayCursor, error) {
+// RelayCursors implements repair.ReplayTx: all of them, in their order.
+func (t *replayTx) RelayCursors() ([]repair.RelayCursor, error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT partition, position FROM relay_cursors ORDER BY partition`)
 	if err != nil {
 		return nil, fmt.Errorf("reading the relay's cursors: %w", err)
 	}
-	cursors, err := pgx.CollectRows(rows, pgx.RowToStructByPos[commands.RelayCursor])
+	cursors, err := pgx.CollectRows(rows, pgx.RowToStructByPos[repair.RelayCursor])
 	if err == nil && len(cursors) != events.Partitions {
 		err = fmt.Errorf("%d of %d", len(cursors), events.Partitions)
 	}
@@ -61,7 +62,7 @@ func (t *replayTx) RelayCursors() ([]commands.RelayCursor, error) {
 	return cursors, nil
 }
 
-// Before implements commands.ReplayTx.
+// Before implements repair.ReplayTx.
 func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT partition, recorded_until(partition, $1, false) FROM log_heads`, at)
 	if err != nil {
@@ -79,7 +80,7 @@ func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err erro
 	return last, nil
 }
 
-// Recorded implements commands.ReplayTx.
+// Recorded implements repair.ReplayTx.
 func (t *replayTx) Recorded(p events.Position) (is bool, err error) {
 	const sql = `SELECT EXISTS (SELECT FROM event_log_rows WHERE partition = $1 AND position = $2)`
 	if err = t.tx.QueryRow(t.ctx, sql, p.Partition, p.Number).Scan(&is); err != nil {
@@ -88,7 +89,7 @@ func (t *replayTx) Recorded(p events.Position) (is bool, err error) {
 	return is, nil
 }
 
-// RewindRelay implements commands.ReplayTx.
+// RewindRelay implements repair.ReplayTx.
 func (t *replayTx) RewindRelay(steps []events.ReplayStep) error {
 	return cursors.Rewind(t.ctx, t.tx, steps)
 }
@@ -96,14 +97,14 @@ func (t *replayTx) RewindRelay(steps []events.ReplayStep) error {
 const startReplaySQL = `INSERT INTO replays (id, kind, topic, tenant_id, consumer, target, reason, state, created_at, ended_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
-// StartReplay implements commands.ReplayTx.
-func (t *replayTx) StartReplay(r commands.Replay) error {
+// StartReplay implements repair.ReplayTx.
+func (t *replayTx) StartReplay(r repair.Replay) error {
 	topic, _ := events.TopicOf(r.Topic)
 	t.queue("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt)
 	return cursors.AddUnits(t.ctx, t.tx, r.ID, unitsOf(r.Units))
 }
 
-func unitsOf(units []commands.ReplayUnit) (all []cursors.Unit) {
+func unitsOf(units []repair.ReplayUnit) (all []cursors.Unit) {
 	for _, u := range units {
 		all = append(all, cursors.Unit{Partition: u.Partition, First: u.First, Cursor: u.Cursor, UpTo: u.UpTo})
 	}
@@ -112,8 +113,8 @@ func unitsOf(units []commands.ReplayUnit) (all []cursors.Unit) {
 
 const endReplaySQL = `UPDATE replays SET state = $2, failure = $3, ended_at = $4 WHERE id = $1 AND state = 'RUNNING'`
 
-// EndReplay implements commands.ReplayTx.
-func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, units []commands.ReplayUnit) (bool, error) {
+// EndReplay implements repair.ReplayTx.
+func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, units []repair.ReplayUnit) (bool, error) {
 	tag, err := t.tx.Exec(t.ctx, endReplaySQL, id, state, failure, at)
 	if err != nil {
 		return false, fmt.Errorf("ending a replay: %w", err)
@@ -124,7 +125,7 @@ func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, 
 	return true, cursors.EndUnits(t.ctx, t.tx, id, unitsOf(units))
 }
 
-// ReplayRecords implements commands.ReplayTx.
+// ReplayRecords implements repair.ReplayTx.
 func (t *replayTx) ReplayRecords(id uuid.UUID) (records int64, err error) {
 	if err = t.tx.QueryRow(t.ctx, `SELECT coalesce(sum(records), 0)::bigint FROM replay_units WHERE replay_id = $1`, id).Scan(&records); err != nil {
 		return 0, fmt.Errorf("counting the records of a replay: %w", err)
@@ -135,8 +136,8 @@ func (t *replayTx) ReplayRecords(id uuid.UUID) (records int64, err error) {
 const publishedRangesSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kind = 'range'
  AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto) ORDER BY r.id`
 
-// PublishedRanges implements commands.ReplayTx.
-func (t *replayTx) PublishedRanges() ([]commands.Replay, error) {
+// PublishedRanges implements repair.ReplayTx.
+func (t *replayTx) PublishedRanges() ([]repair.Replay, error) {
 	return readReplays(t.ctx, t.tx, publishedRangesSQL)
 }
 
@@ -159,7 +160,7 @@ const (
 	dueRewindSQL = `SELECT id FROM replays WHERE state = 'RUNNING' AND kind = 'consumer' ORDER BY id LIMIT 1`
 )
 
-func scanReplay(row pgx.CollectableRow) (r commands.Replay, err error) {
+func scanReplay(row pgx.CollectableRow) (r repair.Replay, err error) {
 	var topic events.Topic
 	var partitions []int16
 	var firsts, cursors, upTos, records []int64
@@ -167,15 +168,15 @@ func scanReplay(row pgx.CollectableRow) (r commands.Replay, err error) {
 		&partitions, &firsts, &cursors, &upTos, &records)
 	r.Topic = topic.Name()
 	for i, p := range partitions {
-		r.Units = append(r.Units, commands.ReplayUnit{Partition: p, First: firsts[i], Cursor: cursors[i], UpTo: upTos[i], Records: records[i]})
+		r.Units = append(r.Units, repair.ReplayUnit{Partition: p, First: firsts[i], Cursor: cursors[i], UpTo: upTos[i], Records: records[i]})
 	}
 	return r, err
 }
 
-func readReplays(ctx context.Context, q postgres.Queryer, sql string, args ...any) ([]commands.Replay, error) {
+func readReplays(ctx context.Context, q postgres.Queryer, sql string, args ...any) ([]repair.Replay, error) {
 	rows, err := q.Query(ctx, sql, args...)
 	if err == nil {
-		var list []commands.Replay
+		var list []repair.Replay
 		if list, err = pgx.CollectRows(rows, scanReplay); err == nil {
 			return list, nil
 		}
@@ -183,13 +184,13 @@ func readReplays(ctx context.Context, q postgres.Queryer, sql string, args ...an
 	return nil, fmt.Errorf("reading replays: %w", err)
 }
 
-// Replay implements commands.ReplayReader; nil if the id is unknown.
-func (s *Replays) Replay(ctx context.Context, id uuid.UUID) (*commands.Replay, error) {
+// Replay implements repair.ReplayReader; nil if the id is unknown.
+func (s *Replays) Replay(ctx context.Context, id uuid.UUID) (*repair.Replay, error) {
 	return s.oneReplay(ctx, replaySQL, id)
 }
 
-// Replays implements commands.ReplayReader.
-func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]commands.Replay, error) {
+// Replays implements repair.ReplayReader.
+func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]repair.Replay, error) {
 	var after *uuid.UUID
 	if p.After != "" {
 		id, err := uuid.Parse(p.After)
@@ -206,7 +207,7 @@ func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]commands.Repl
 }
 
 // DueRewind returns the oldest pending rewind of the consumer of usage.commands, or nil.
-func (s *Replays) DueRewind(ctx context.Context) (*commands.Replay, error) {
+func (s *Replays) DueRewind(ctx context.Context) (*repair.Replay, error) {
 	var id uuid.UUID
 	err := s.Store.pool.QueryRow(ctx, dueRewindSQL).Scan(&id)
 	switch {
@@ -216,13 +217,13 @@ func (s *Replays) DueRewind(ctx context.Context) (*commands.Replay, error) {
 		return nil, unavailable(fmt.Errorf("reading replays: %w", err))
 	}
 	r, err := s.oneReplay(ctx, replaySQL, id)
-	if err != nil || r == nil || r.State != commands.ReplayRunning { // it has ended meanwhile
+	if err != nil || r == nil || r.State != repair.ReplayRunning { // it has ended meanwhile
 		return nil, err
 	}
 	return r, nil
 }
 
-func (s *Replays) oneReplay(ctx context.Context, sql string, arg any) (*commands.Replay, error) {
+func (s *Replays) oneReplay(ctx context.Context, sql string, arg any) (*repair.Replay, error) {
 	list, err := readReplays(ctx, s.Store.pool, sql, arg)
 	if err != nil {
 		return nil, unavailable(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -36,7 +37,7 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 		})
 	}
 	must.Until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxOperators+1 })
-	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
+	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != metering.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
 	if n := pool.Stat().AcquiredConns(); n > maxOperators+1 {
@@ -73,7 +74,7 @@ func TestUnknownKeysLeaveEventsTheirConnections(t *testing.T) {
 	}
 	must.Until(t, "the looks wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxLoads+1 })
 	tenant := uuid.New()
-	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != commands.Appended {
+	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != metering.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
 	must.Until(t, "those without a seat are refused", func() bool { return refused.Load() >= callers-2*maxLoads })

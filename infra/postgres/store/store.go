@@ -14,6 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/seats"
 	"github.com/meterplex/meterplex/events"
@@ -48,10 +51,10 @@ type Store struct {
 
 var (
 	_ commands.Store            = (*Store)(nil)
-	_ commands.CatalogueStore   = (*Store)(nil)
-	_ commands.AccountStore     = (*Store)(nil)
-	_ commands.DeadLetterStore  = (*Store)(nil)
-	_ commands.ReservationTable = (*Store)(nil)
+	_ catalogue.Store           = (*Store)(nil)
+	_ repair.AccountStore       = (*Store)(nil)
+	_ repair.DeadLetterStore    = (*Store)(nil)
+	_ metering.ReservationTable = (*Store)(nil)
 )
 
 // New returns a store whose changes are recorded in a log of the same database.
@@ -79,15 +82,15 @@ func (s *Store) Change(ctx context.Context, tenant uuid.UUID, decide func(comman
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
-// ChangeCatalogue implements commands.CatalogueStore, as Change does. It forgets the tenant's
+// ChangeCatalogue implements catalogue.Store, as Change does. It forgets the tenant's
 // cached state also if the change saves no row: a repetition answers a change that another
 // instance may have made.
-func (s *Store) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(commands.CatalogueTx) error) error {
+func (s *Store) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(catalogue.Tx) error) error {
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) }, tenant)
 }
 
-// ChangeDeadLetters implements commands.DeadLetterStore, as Change does.
-func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(commands.DeadLetterTx) error) error {
+// ChangeDeadLetters implements repair.DeadLetterStore, as Change does.
+func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(repair.DeadLetterTx) error) error {
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
@@ -284,7 +287,7 @@ func (t *changeTx) Plan(key string) (*domain.Plan, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Plan], planSQL, key)
 }
 
-// Price implements commands.CatalogueTx.
+// Price implements catalogue.Tx.
 func (t *changeTx) Price(key string) (*domain.Price, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Price], priceSQL, key)
 }

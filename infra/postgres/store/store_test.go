@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -85,15 +86,15 @@ func asOwner(t *testing.T, url string) *sql.DB {
 }
 
 // usageEvent makes a submission, in short as those that are decoded; other amounts make other payloads.
-func usageEvent(tenant uuid.UUID, eventID string, amount int) commands.Submitted {
-	return commands.Submitted{Pending: events.Pending{
+func usageEvent(tenant uuid.UUID, eventID string, amount int) metering.Submitted {
+	return metering.Submitted{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
 		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
 		Body: fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
 	}}
 }
 
-func submit(t testing.TB, l *eventlog.Log, tenant uuid.UUID, batch ...commands.Submitted) []commands.Placement {
+func submit(t testing.TB, l *eventlog.Log, tenant uuid.UUID, batch ...metering.Submitted) []metering.Placement {
 	t.Helper()
 	places, err := l.Submit(t.Context(), tenant, batch)
 	must.OK(t, err)

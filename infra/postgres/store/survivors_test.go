@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"pgregory.net/rapid"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -62,7 +62,7 @@ func drawMessage(rt *rapid.T, n int) string {
 }
 
 // newAcceptingCommands is the way in for messages, for a tenant with one feature.
-func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool.Pool) (*commands.UsageCommands, uuid.UUID) {
+func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool.Pool) (*metering.UsageCommands, uuid.UUID) {
 	t.Helper()
 	tenant := uuid.Must(uuid.NewV7())
 	now := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
@@ -76,8 +76,8 @@ func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool
 		must.Exec(t, pool, sql, args...)
 	}
 	const ages = 290 * 365 * 24 * time.Hour
-	return &commands.UsageCommands{Tenants: &Catalogue{Pool: pool},
-		Ingest: &commands.IngestUsage{Log: l, Histories: s.Histories, Now: func() time.Time { return now }, Window: domain.TimestampWindow{Ahead: ages, Behind: ages}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
+	return &metering.UsageCommands{Tenants: &Catalogue{Pool: pool},
+		Ingest: &metering.IngestUsage{Log: l, Histories: s.Histories, Now: func() time.Time { return now }, Window: domain.TimestampWindow{Ahead: ages, Behind: ages}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
 }
 
 // The database accepts the result of any message: an error would redeliver the message

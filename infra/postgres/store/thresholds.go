@@ -8,14 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
 var (
-	_ commands.ThresholdStore  = (*Store)(nil)
-	_ commands.ThresholdTx     = (*changeTx)(nil)
-	_ commands.ThresholdReader = (*Catalogue)(nil)
+	_ catalogue.ThresholdStore  = (*Store)(nil)
+	_ catalogue.ThresholdTx     = (*changeTx)(nil)
+	_ catalogue.ThresholdReader = (*Catalogue)(nil)
 )
 
 const thresholdColumns = `id, tenant_id, feature, percent, amount, position, created_at`
@@ -27,19 +28,19 @@ func scanThreshold(row pgx.Row) (*domain.Threshold, error) {
 	return one(&t, "threshold", err)
 }
 
-// ChangeThresholds implements commands.ThresholdStore, as Change does.
-func (s *Store) ChangeThresholds(ctx context.Context, tenant uuid.UUID, decide func(commands.ThresholdTx) error) error {
+// ChangeThresholds implements catalogue.ThresholdStore, as Change does.
+func (s *Store) ChangeThresholds(ctx context.Context, tenant uuid.UUID, decide func(catalogue.ThresholdTx) error) error {
 	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
 const thresholdSQL = `SELECT ` + thresholdColumns + ` FROM thresholds WHERE id = $1 AND tenant_id = $2 AND removed IS NULL`
 
-// Threshold implements commands.ThresholdTx. The lock of the head is the threshold's.
+// Threshold implements catalogue.ThresholdTx. The lock of the head is the threshold's.
 func (t *changeTx) Threshold(tenant, id uuid.UUID) (*domain.Threshold, error) {
 	return scanThreshold(t.tx.QueryRow(t.ctx, thresholdSQL, id, tenant))
 }
 
-// CountThresholds implements commands.ThresholdTx.
+// CountThresholds implements catalogue.ThresholdTx.
 func (t *changeTx) CountThresholds(tenant uuid.UUID) (n int, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM thresholds WHERE tenant_id = $1 AND removed IS NULL`, tenant).Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting thresholds: %w", err)
@@ -47,12 +48,12 @@ func (t *changeTx) CountThresholds(tenant uuid.UUID) (n int, err error) {
 	return n, nil
 }
 
-// Threshold implements commands.ThresholdReader.
+// Threshold implements catalogue.ThresholdReader.
 func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.Threshold, error) {
 	return get(ctx, c, scanned(scanThreshold), thresholdSQL, id, tenant)
 }
 
-// Thresholds implements commands.ThresholdReader.
+// Thresholds implements catalogue.ThresholdReader.
 func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Threshold, error) {
 	return list(ctx, c, scanned(scanThreshold), `SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
 }

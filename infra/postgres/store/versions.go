@@ -64,7 +64,7 @@ func readVersion(ctx context.Context, db querier, of commands.Ref) (version stri
 // Version implements commands.Versions.
 func (t *changeTx) Version(of commands.Ref) (string, error) { return readVersion(t.ctx, t.tx, of) }
 
-// Version implements commands.CatalogueReader.
+// Version implements catalogue.Reader.
 func (c *Catalogue) Version(ctx context.Context, of commands.Ref) (version string, err error) {
 	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		version, err = readVersion(ctx, conn, of)

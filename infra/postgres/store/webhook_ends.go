@@ -23,7 +23,7 @@ const (
 const failDeliveriesSQL = `UPDATE webhook_deliveries SET state = 'FAILED', next_at = NULL, ended_at = now()
  WHERE id = ANY (ARRAY(SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'PENDING' ORDER BY next_at LIMIT $2))`
 
-// FailDeliveries implements commands.WebhookEndTx. A lease ends with it: the result of a running request is dropped. EndDeliveries lets the other deliveries fail.
+// FailDeliveries implements webhooks.EndTx. A lease ends with it: the result of a running request is dropped. EndDeliveries lets the other deliveries fail.
 func (t *changeTx) FailDeliveries(webhook uuid.UUID) error {
 	t.queue("delivery", failDeliveriesSQL, webhook, failedInChange)
 	return t.exec("webhook", `UPDATE webhooks SET lease = NULL, next_at = NULL WHERE id = $1`, webhook)
@@ -38,7 +38,7 @@ const endedWebhooksSQL = `WITH RECURSIVE waiting (webhook) AS (
   FROM waiting WHERE waiting.webhook IS NOT NULL)
  SELECT w.id FROM waiting JOIN webhooks w ON w.id = waiting.webhook WHERE w.status <> 'ENABLED'`
 
-// EndDeliveries implements commands.WebhookQueue. Between transactions it pauses for as long as one takes, so that it uses at most half of a session.
+// EndDeliveries implements webhooks.Queue. Between transactions it pauses for as long as one takes, so that it uses at most half of a session.
 func (s *Webhooks) EndDeliveries(ctx context.Context) error {
 	rows, err := s.Store.pool.Query(ctx, endedWebhooksSQL)
 	if err != nil {

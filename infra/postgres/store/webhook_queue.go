@@ -10,13 +10,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-var _ commands.WebhookQueue = (*Webhooks)(nil)
+var _ webhooks.Queue = (*Webhooks)(nil)
 
 const (
 	// feedSpan bounds the positions of a partition that one transaction reads for a webhook.
@@ -38,7 +38,7 @@ var lookSQL = `SELECT EXISTS (SELECT FROM webhooks WHERE status = 'ENABLED'),
  EXISTS (SELECT FROM webhooks w JOIN log_heads h USING (partition) WHERE ` + fed + `),
  EXISTS (SELECT FROM webhooks WHERE status = 'ENABLED' AND next_at <= now())`
 
-// LookForWebhooks implements commands.WebhookQueue.
+// LookForWebhooks implements webhooks.Queue.
 func (s *Webhooks) LookForWebhooks(ctx context.Context) (some, feed, due bool, err error) {
 	if err := s.Store.pool.QueryRow(ctx, lookSQL).Scan(&some, &feed, &due); err != nil {
 		return false, false, false, fmt.Errorf("looking for deliveries of webhooks: %w", err)
@@ -48,7 +48,7 @@ func (s *Webhooks) LookForWebhooks(ctx context.Context) (some, feed, due bool, e
 
 var awaitsEventsSQL = `SELECT EXISTS (SELECT FROM webhooks w JOIN log_heads h USING (partition) WHERE w.id = $1 AND ` + fed + `)`
 
-// AwaitsEvents implements commands.WebhookTx.
+// AwaitsEvents implements webhooks.Tx.
 func (t *changeTx) AwaitsEvents(webhook uuid.UUID) (awaits bool, err error) {
 	if err := t.tx.QueryRow(t.ctx, awaitsEventsSQL, webhook).Scan(&awaits); err != nil {
 		return false, fmt.Errorf("looking for events of a webhook: %w", err)
@@ -56,7 +56,7 @@ func (t *changeTx) AwaitsEvents(webhook uuid.UUID) (awaits bool, err error) {
 	return awaits, nil
 }
 
-// FeedWebhooks implements commands.WebhookQueue. A transaction feeds some webhooks, and leaves those out that another instance feeds.
+// FeedWebhooks implements webhooks.Queue. A transaction feeds some webhooks, and leaves those out that another instance feeds.
 func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
 	rows, err := s.Store.pool.Query(ctx, `SELECT w.id FROM webhooks w JOIN log_heads h USING (partition) WHERE `+fed+` LIMIT $1`, feedWebhooks)
 	if err != nil {
@@ -226,13 +226,13 @@ func (s *Webhooks) read(batch *pgx.Batch, w *feeding, after, upTo int64, to *del
 const leaseWebhooksSQL = `UPDATE webhooks SET lease = $2, next_at = now() + $3::interval WHERE id = ANY (ARRAY(
   SELECT id FROM webhooks WHERE status = 'ENABLED' AND next_at <= now() AND (failing_since IS NOT NULL) = $1 ORDER BY next_at LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING id, tenant_id`
 
-// LeaseWebhooks implements commands.WebhookQueue.
-func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]commands.LeasedWebhook, error) {
+// LeaseWebhooks implements webhooks.Queue.
+func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]webhooks.LeasedWebhook, error) {
 	rows, err := s.Store.pool.Query(ctx, leaseWebhooksSQL, failing, lease, until, limit)
 	if err != nil {
 		return nil, fmt.Errorf("leasing webhooks: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[commands.LeasedWebhook])
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[webhooks.LeasedWebhook])
 	if err != nil {
 		return nil, fmt.Errorf("leasing webhooks: %w", err)
 	}
@@ -267,10 +267,10 @@ func (s *Webhooks) inTurn(ctx context.Context, change func(pgx.Tx) error) error 
 	return postgres.InTx(ctx, s.Store.pool, change)
 }
 
-// NextDelivery implements commands.WebhookQueue. The row of the webhook is locked, so that a delivery which is added meanwhile lets the webhook be due.
-func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (due *commands.DueDelivery, err error) {
+// NextDelivery implements webhooks.Queue. The row of the webhook is locked, so that a delivery which is added meanwhile lets the webhook be due.
+func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (due *webhooks.DueDelivery, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
-		found := &commands.DueDelivery{}
+		found := &webhooks.DueDelivery{}
 		due = nil
 		var tenant uuid.UUID
 		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, webhook, lease, until).Scan(&found.URL, &found.Operators, &tenant); errors.Is(err, pgx.ErrNoRows) {
@@ -303,7 +303,7 @@ func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, u
 	return due, nil
 }
 
-// SettleDelivery implements commands.WebhookQueue. It does not change a delivery that was settled meanwhile.
+// SettleDelivery implements webhooks.Queue. It does not change a delivery that was settled meanwhile.
 func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery uuid.UUID,
 	settle func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool)) (held bool, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
@@ -335,7 +335,7 @@ func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery 
 	return held, nil
 }
 
-// ReleaseWebhook implements commands.WebhookQueue.
+// ReleaseWebhook implements webhooks.Queue.
 func (s *Webhooks) ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error {
 	err := s.inTurn(ctx, func(tx pgx.Tx) error {
 		// Whoever adds deliveries holds the row: the second statement sees them, which waits for nobody.

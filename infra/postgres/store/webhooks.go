@@ -9,17 +9,18 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
 var (
-	_ commands.WebhookStore  = (*Webhooks)(nil)
-	_ commands.WebhookTx     = (*changeTx)(nil)
-	_ commands.WebhookReader = (*Catalogue)(nil)
+	_ webhooks.Store  = (*Webhooks)(nil)
+	_ webhooks.Tx     = (*changeTx)(nil)
+	_ webhooks.Reader = (*Catalogue)(nil)
 )
 
-// Webhooks changes webhooks and leases them. It implements commands.WebhookStore and commands.WebhookQueue.
+// Webhooks changes webhooks and leases them. It implements webhooks.Store and webhooks.Queue.
 type Webhooks struct {
 	Store *Store
 	NewID func() uuid.UUID // of deliveries
@@ -50,17 +51,17 @@ func scanDelivery(row pgx.Row, more ...any) (*domain.Delivery, error) {
 	return one(&d, "delivery", err)
 }
 
-// ChangeWebhooks implements commands.WebhookStore.
-func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide func(commands.WebhookTx) error) error {
+// ChangeWebhooks implements webhooks.Store.
+func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide func(webhooks.Tx) error) error {
 	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
 }
 
-// Webhook implements commands.WebhookTx.
+// Webhook implements webhooks.Tx.
 func (t *changeTx) Webhook(tenant, id uuid.UUID) (*domain.Webhook, error) {
 	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
 }
 
-// LockedWebhooks implements commands.WebhookEndTx.
+// LockedWebhooks implements webhooks.EndTx.
 func (t *changeTx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' ORDER BY w.id FOR UPDATE`, tenant)
 	if err != nil {
@@ -73,7 +74,7 @@ func (t *changeTx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
 	return list, nil
 }
 
-// CountWebhooks implements commands.WebhookTx.
+// CountWebhooks implements webhooks.Tx.
 func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND status <> 'REMOVED'`, tenant).Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting webhooks: %w", err)
@@ -81,7 +82,7 @@ func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 	return n, nil
 }
 
-// SaveWebhook implements commands.WebhookEndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
+// SaveWebhook implements webhooks.EndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
 func (t *changeTx) SaveWebhook(w domain.Webhook) error {
 	return t.exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at, operators)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
@@ -91,7 +92,7 @@ func (t *changeTx) SaveWebhook(w domain.Webhook) error {
 		w.ID, w.TenantID, events.PartitionOf(w.TenantID), w.URL, w.Events, w.Status, w.Reason, w.Cursor, w.ReplayAfter, w.ReplayUntil, w.CreatedAt, w.FailingSince, w.LastSuccessAt, w.Operators)
 }
 
-// AddSecret implements commands.WebhookTx. It deletes the secrets that have ended.
+// AddSecret implements webhooks.Tx. It deletes the secrets that have ended.
 func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
 	for _, change := range []struct {
 		sql  string
@@ -109,7 +110,7 @@ func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, over
 	return valid, nil
 }
 
-// DropSecrets implements commands.WebhookEndTx.
+// DropSecrets implements webhooks.EndTx.
 func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
 	return t.exec("removal of secrets", `DELETE FROM webhook_secrets WHERE webhook_id = $1`, webhook)
 }
@@ -118,7 +119,7 @@ func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
 // ends the lease.
 const nowDueSQL = `UPDATE webhooks SET next_at = CASE WHEN lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
 
-// AddDelivery implements commands.WebhookTx.
+// AddDelivery implements webhooks.Tx.
 func (t *changeTx) AddDelivery(d *domain.Delivery) error {
 	var number *int64
 	if d.Position != nil {
@@ -137,7 +138,7 @@ func (t *changeTx) AddDelivery(d *domain.Delivery) error {
 const waitingTestsSQL = `SELECT count(*) FROM (SELECT type, state FROM webhook_deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT 1000) newest
  WHERE state = 'PENDING' AND type = 'webhook.test'`
 
-// WaitingTests implements commands.WebhookTx.
+// WaitingTests implements webhooks.Tx.
 func (t *changeTx) WaitingTests(webhook uuid.UUID) (n int, err error) {
 	if err := t.tx.QueryRow(t.ctx, waitingTestsSQL, webhook).Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting tests of a webhook: %w", err)
@@ -145,13 +146,13 @@ func (t *changeTx) WaitingTests(webhook uuid.UUID) (n int, err error) {
 	return n, nil
 }
 
-// Delivery implements commands.WebhookTx.
+// Delivery implements webhooks.Tx.
 func (t *changeTx) Delivery(tenant, id uuid.UUID) (*domain.Delivery, error) {
 	return scanDelivery(t.tx.QueryRow(t.ctx, `SELECT `+deliveryColumns+` FROM webhook_deliveries d WHERE d.id = $1 AND d.tenant_id = $2 AND
  EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.status <> 'REMOVED')`, id, tenant))
 }
 
-// RepeatDelivery implements commands.WebhookTx.
+// RepeatDelivery implements webhooks.Tx.
 func (t *changeTx) RepeatDelivery(d *domain.Delivery) error {
 	saved, err := scanDelivery(t.tx.QueryRow(t.ctx, `UPDATE webhook_deliveries d SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL WHERE id = $1 RETURNING `+deliveryColumns, d.ID))
 	if err != nil {
@@ -161,7 +162,7 @@ func (t *changeTx) RepeatDelivery(d *domain.Delivery) error {
 	return t.exec("webhook", nowDueSQL, d.WebhookID)
 }
 
-// SettleDelivery implements commands.WebhookTx.
+// SettleDelivery implements webhooks.Tx.
 func (t *changeTx) SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error {
 	for _, change := range settling(w, d, a) {
 		t.queue("delivery", change.sql, change.args...)
@@ -185,7 +186,7 @@ func settling(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) []
 	}
 }
 
-// LastRecorded implements commands.WebhookTx.
+// LastRecorded implements webhooks.Tx.
 func (t *changeTx) LastRecorded(partition int16, before time.Time) (number int64, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT recorded_until($1, $2, false)`, partition, before).Scan(&number); err != nil {
 		return 0, fmt.Errorf("reading the position of a time: %w", err)
@@ -227,7 +228,7 @@ func scanDeliveryWithAttempts(row pgx.Row) (*domain.Delivery, error) {
 }
 
 // Deliveries lists the deliveries of a webhook with their last attempts, the newest first.
-func (c *Catalogue) Deliveries(ctx context.Context, q commands.DeliveryQuery) ([]domain.Delivery, error) {
+func (c *Catalogue) Deliveries(ctx context.Context, q webhooks.DeliveryQuery) ([]domain.Delivery, error) {
 	var before *uuid.UUID
 	if q.After != "" {
 		id := afterID(q.Page)

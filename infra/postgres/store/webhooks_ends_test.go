@@ -10,13 +10,14 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
 // wait adds tests of a webhook that wait.
-func (f *hookFixture) wait(w commands.CreatedWebhook, n int) {
+func (f *hookFixture) wait(w webhooks.CreatedWebhook, n int) {
 	f.Helper()
 	must.Exec(f, f.pool, `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
  SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`, w.ID, w.TenantID, n)
@@ -27,21 +28,21 @@ func (f *hookFixture) inState(webhook uuid.UUID, state string) int {
 	return f.count(`SELECT count(*) FROM webhook_deliveries WHERE webhook_id = $1 AND state = $2`, webhook, state)
 }
 
-func (f *hookFixture) setStatus(w commands.CreatedWebhook, status string) {
+func (f *hookFixture) setStatus(w webhooks.CreatedWebhook, status string) {
 	f.Helper()
-	_, err := f.webhooks.Change(f.Context(), commands.Request{}, w.TenantID, w.ID, commands.ChangeWebhook{Status: &status})
+	_, err := f.webhooks.Change(f.Context(), commands.Request{}, w.TenantID, w.ID, webhooks.ChangeWebhook{Status: &status})
 	must.OK(f, err)
 }
 
 // A change of a webhook holds the head of its partition, for which the events of all tenants of it wait.
 func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing.T) {
 	const waiting = 1200
-	for name, end := range map[string]func(f *hookFixture, w commands.CreatedWebhook){
-		"disabled": func(f *hookFixture, w commands.CreatedWebhook) { f.setStatus(w, events.WebhookDisabled) },
-		"removed": func(f *hookFixture, w commands.CreatedWebhook) {
+	for name, end := range map[string]func(f *hookFixture, w webhooks.CreatedWebhook){
+		"disabled": func(f *hookFixture, w webhooks.CreatedWebhook) { f.setStatus(w, events.WebhookDisabled) },
+		"removed": func(f *hookFixture, w webhooks.CreatedWebhook) {
 			must.OK(f, f.webhooks.Remove(f.Context(), commands.Request{}, w.TenantID, w.ID))
 		},
-		"disabled by its endpoint": func(f *hookFixture, w commands.CreatedWebhook) {
+		"disabled by its endpoint": func(f *hookFixture, w webhooks.CreatedWebhook) {
 			d := f.deliverer(f.store)
 			d.EndEvery = time.Hour // the look at the start finds nothing
 			stop := f.run(d)
@@ -150,7 +151,7 @@ func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 		t.Errorf("%d deliveries failed after %d requests", n, len(r.all()))
 	}
 	for url, reason := range map[string]string{"https://example.com/moved": "the receiver moved", "https://example.com/": ""} {
-		_, err := f.webhooks.Change(t.Context(), commands.Request{Reason: reason}, tenant, w.ID, commands.ChangeWebhook{URL: &url})
+		_, err := f.webhooks.Change(t.Context(), commands.Request{Reason: reason}, tenant, w.ID, webhooks.ChangeWebhook{URL: &url})
 		must.OK(f, err)
 		f.lastChange(w.ID, events.WebhookDisabled, reason)
 	}

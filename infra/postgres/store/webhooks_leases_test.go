@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -109,12 +110,12 @@ func TestP9_DeliveriesLeaveConnectionsToWriters(t *testing.T) {
 
 // frozenQueue is the queue of an instance that is frozen with a delivery in hand, until it is resumed.
 type frozenQueue struct {
-	commands.WebhookQueue
+	webhooks.Queue
 	got, resumed, left chan struct{}
 }
 
-func (q *frozenQueue) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*commands.DueDelivery, error) {
-	due, err := q.WebhookQueue.NextDelivery(ctx, webhook, lease, until)
+func (q *frozenQueue) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhooks.DueDelivery, error) {
+	due, err := q.Queue.NextDelivery(ctx, webhook, lease, until)
 	if due != nil {
 		q.got <- struct{}{}
 		<-q.resumed
@@ -124,7 +125,7 @@ func (q *frozenQueue) NextDelivery(ctx context.Context, webhook, lease uuid.UUID
 
 func (q *frozenQueue) ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error {
 	defer func() { q.left <- struct{}{} }()
-	return q.WebhookQueue.ReleaseWebhook(ctx, webhook, lease)
+	return q.Queue.ReleaseWebhook(ctx, webhook, lease)
 }
 
 // An instance that was frozen with a delivery in hand for longer than its lease does not send it on its return: another one has sent it, or
@@ -143,7 +144,7 @@ func TestAFrozenInstanceSendsNoDeliveryOnItsReturn(t *testing.T) {
 			<-q.got
 			began := time.Now()
 			if sent == 0 {
-				_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, commands.ChangeWebhook{Status: new(events.WebhookDisabled)})
+				_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, webhooks.ChangeWebhook{Status: new(events.WebhookDisabled)})
 				must.OK(t, err)
 			} else {
 				f.run(other)

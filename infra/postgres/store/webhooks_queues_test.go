@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/webhook"
@@ -108,7 +109,7 @@ func TestTwoInstancesSendEachDeliveryOnce(t *testing.T) {
 
 // lossy is a queue whose answers are lost after their transactions took effect.
 type lossy struct {
-	commands.WebhookQueue
+	webhooks.Queue
 	mu   sync.Mutex
 	lose map[string]int // answers to lose, by method
 }
@@ -126,25 +127,25 @@ func (q *lossy) lost(method string, err error) error {
 }
 
 func (q *lossy) FeedWebhooks(ctx context.Context) error {
-	return q.lost("feed", q.WebhookQueue.FeedWebhooks(ctx))
+	return q.lost("feed", q.Queue.FeedWebhooks(ctx))
 }
 
-func (q *lossy) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]commands.LeasedWebhook, error) {
-	list, err := q.WebhookQueue.LeaseWebhooks(ctx, failing, limit, lease, until)
+func (q *lossy) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]webhooks.LeasedWebhook, error) {
+	list, err := q.Queue.LeaseWebhooks(ctx, failing, limit, lease, until)
 	if len(list) > 0 {
 		err = q.lost("lease", err)
 	}
 	return list, err
 }
 
-func (q *lossy) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*commands.DueDelivery, error) {
-	d, err := q.WebhookQueue.NextDelivery(ctx, webhook, lease, until)
+func (q *lossy) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhooks.DueDelivery, error) {
+	d, err := q.Queue.NextDelivery(ctx, webhook, lease, until)
 	return d, q.lost("next", err)
 }
 
 func (q *lossy) SettleDelivery(ctx context.Context, webhook, lease, delivery uuid.UUID,
 	settle func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool)) (bool, error) {
-	held, err := q.WebhookQueue.SettleDelivery(ctx, webhook, lease, delivery, settle)
+	held, err := q.Queue.SettleDelivery(ctx, webhook, lease, delivery, settle)
 	return held, q.lost("settle", err)
 }
 
@@ -155,7 +156,7 @@ func TestLostAnswersLoseNoDelivery(t *testing.T) {
 	r := newReceiver(t, always(200))
 	w := f.create(tenant, r.URL)
 	d := f.deliverer(f.store)
-	d.Queue = &lossy{WebhookQueue: d.Queue, lose: map[string]int{"feed": 1, "lease": 1, "next": 1, "settle": 1}}
+	d.Queue = &lossy{Queue: d.Queue, lose: map[string]int{"feed": 1, "lease": 1, "next": 1, "settle": 1}}
 	d.Lease = 100 * time.Millisecond
 	f.run(d)
 	want := f.crossed(tenant, 4)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
@@ -54,7 +55,7 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		}
 		_, lease := set()
 		for _, state := range []string{domain.DeliveryPending, domain.DeliveryDelivered, domain.DeliveryFailed} {
-			list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, State: state, Page: commands.Page{Limit: 9}})
+			list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, State: state, Page: commands.Page{Limit: 9}})
 			must.OK(t, err)
 			same("the list of "+state, len(list) == 1, state == c.state)
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -46,7 +48,7 @@ func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
 	f.adjusts(ours, "PENDING", 0)
 	must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).FeedWebhooks(t.Context()))
 	for _, w := range []uuid.UUID{crossings.ID, adjustments.ID} {
-		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w, Page: commands.Page{Limit: 10}})
+		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w, Page: commands.Page{Limit: 10}})
 		must.OK(f, err)
 		if len(list) != 1 || list[0].EventID != ours {
 			t.Errorf("%+v, want one of %s", list, ours)
@@ -167,11 +169,11 @@ func TestATypeThatIsAddedDeliversNothingFromBefore(t *testing.T) {
 			want = append(want, domain.WebhookThresholdCrossed)
 		}
 		types := []string{domain.WebhookReservationExpired, domain.WebhookThresholdCrossed}
-		_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, commands.ChangeWebhook{Events: &types})
+		_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, webhooks.ChangeWebhook{Events: &types})
 		must.OK(f, err)
 		f.expired(tenant, "after")
 		must.OK(f, queue.FeedWebhooks(t.Context()))
-		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
+		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
 		must.OK(f, err)
 		var got []string
 		for _, d := range list {
@@ -191,10 +193,10 @@ func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
 	refused := func(at string, features ...string) {
 		now, err := time.Parse(time.RFC3339, at)
 		must.OK(t, err)
-		seen := &commands.UsageSeen{Store: f.store, Now: func() time.Time { return now }, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
+		seen := &metering.UsageSeen{Store: f.store, Now: func() time.Time { return now }, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 		for _, feature := range features {
 			seen.Seen(&commands.Caller{TenantID: tenant}, []domain.BatchItem{{Sent: &domain.SentItem{Feature: feature, Payload: `{"user":"ann"}`}}},
-				[]commands.EventVerdict{{EventID: "of-" + feature, Status: commands.StatusRejected, Code: "feature_not_found"}}, true)
+				[]metering.EventVerdict{{EventID: "of-" + feature, Status: metering.StatusRejected, Code: "feature_not_found"}}, true)
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()

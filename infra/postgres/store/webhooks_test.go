@@ -18,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/catalogue"
+	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -31,7 +33,7 @@ type hookFixture struct {
 	store    *Store
 	pool     *pgxpool.Pool
 	url      string
-	webhooks *commands.Webhooks
+	webhooks *webhooks.Webhooks
 }
 
 func newHookFixture(t *testing.T) *hookFixture {
@@ -42,9 +44,9 @@ func newHookFixture(t *testing.T) *hookFixture {
 }
 
 // on returns the command of webhooks of an instance.
-func (f *hookFixture) on(s *Store) *commands.Webhooks {
+func (f *hookFixture) on(s *Store) *webhooks.Webhooks {
 	n := byte(0)
-	return &commands.Webhooks{Store: &Webhooks{Store: s, NewID: newID}, Addresses: hookAddresses(), Now: time.Now, NewID: newID,
+	return &webhooks.Webhooks{Store: &Webhooks{Store: s, NewID: newID}, Addresses: hookAddresses(), Now: time.Now, NewID: newID,
 		NewSecret: func() (b [32]byte) { n++; b[0] = n; copy(b[1:], "canary-of-a-secret"); return b }}
 }
 
@@ -55,7 +57,7 @@ func hookAddresses() domain.WebhookAddresses {
 func (f *hookFixture) tenant() uuid.UUID {
 	f.Helper()
 	id := newID()
-	must.OK(f, f.store.ChangeCatalogue(f.Context(), id, func(tx commands.CatalogueTx) error {
+	must.OK(f, f.store.ChangeCatalogue(f.Context(), id, func(tx catalogue.Tx) error {
 		return appendNoun(tx, events.TenantCreated, id, events.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: events.ResidencyUnspecified, CreatedAt: time.Now(), LateUsage: events.LateUsageReject})
 	}))
 	return id
@@ -82,7 +84,7 @@ func (f *hookFixture) crossed(tenant uuid.UUID, n int) (ids []uuid.UUID) {
 	return ids
 }
 
-func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) commands.CreatedWebhook {
+func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) webhooks.CreatedWebhook {
 	f.Helper()
 	if types == nil {
 		types = []string{domain.WebhookThresholdCrossed}
@@ -93,15 +95,15 @@ func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) comm
 }
 
 // deliverer returns the deliverer of an instance with short waits.
-func (f *hookFixture) deliverer(s *Store) *commands.Deliverer {
+func (f *hookFixture) deliverer(s *Store) *webhooks.Deliverer {
 	sender := webhook.NewSender(webhook.Config{Addresses: hookAddresses(), Timeout: 5 * time.Second})
 	f.Cleanup(sender.Close)
-	return &commands.Deliverer{Queue: &Webhooks{Store: s, NewID: newID}, Webhooks: f.on(s), Sender: sender, NewID: newID, Every: 20 * time.Millisecond,
+	return &webhooks.Deliverer{Queue: &Webhooks{Store: s, NewID: newID}, Webhooks: f.on(s), Sender: sender, NewID: newID, Every: 20 * time.Millisecond,
 		Retries: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // run runs deliverers until stop.
-func (f *hookFixture) run(list ...*commands.Deliverer) (stop func()) {
+func (f *hookFixture) run(list ...*webhooks.Deliverer) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, d := range list {
@@ -179,7 +181,7 @@ func (f *hookFixture) count(sql string, args ...any) int {
 
 func (f *hookFixture) states(webhook uuid.UUID) (states []string) {
 	f.Helper()
-	list, err := (&Catalogue{Pool: f.pool}).Deliveries(f.Context(), commands.DeliveryQuery{WebhookID: webhook, Page: commands.Page{Limit: 1000}})
+	list, err := (&Catalogue{Pool: f.pool}).Deliveries(f.Context(), webhooks.DeliveryQuery{WebhookID: webhook, Page: commands.Page{Limit: 1000}})
 	must.OK(f, err)
 	for _, d := range list {
 		states = append(states, d.State)
@@ -238,7 +240,7 @@ func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
 	want := f.crossed(tenant, 1)[0].String()
 	f.run(f.deliverer(f.store))
 	f.until("failed", func() bool { return slices.Equal(f.states(w.ID), []string{"FAILED"}) })
-	list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), commands.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
+	list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
 	if must.OK(f, err); len(r.all()) != 4 || len(list) != 1 || list[0].Sent != 4 || len(list[0].Last) != 4 || list[0].Last[0].Status != 503 || list[0].Last[0].Error == "" {
 		t.Fatalf("%d requests, %+v", len(r.all()), list)
 	}
@@ -294,9 +296,9 @@ func TestAllowedNetworksAreForOperators(t *testing.T) {
 	types := []string{domain.WebhookPushFailed}
 	for _, c := range []struct {
 		req       commands.Request
-		in        commands.ChangeWebhook
+		in        webhooks.ChangeWebhook
 		operators bool
-	}{{own, commands.ChangeWebhook{Events: &types}, true}, {own, commands.ChangeWebhook{URL: &inside}, true}, {own, commands.ChangeWebhook{URL: &outside}, false}, {commands.Request{}, commands.ChangeWebhook{URL: &outside}, true}} {
+	}{{own, webhooks.ChangeWebhook{Events: &types}, true}, {own, webhooks.ChangeWebhook{URL: &inside}, true}, {own, webhooks.ChangeWebhook{URL: &outside}, false}, {commands.Request{}, webhooks.ChangeWebhook{URL: &outside}, true}} {
 		_, err := f.webhooks.Change(t.Context(), c.req, tenant, w.ID, c.in)
 		must.OK(t, err)
 		if got := f.read(tenant, w.ID).Operators; got != c.operators {

@@ -1,0 +1,352 @@
+package webhooks
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/retries"
+	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/events"
+)
+
+// Sender sends a request to an endpoint. Every outcome is a result.
+type Sender interface {
+	Send(ctx context.Context, m domain.WebhookMessage) domain.WebhookResult
+}
+
+// Queue finds the events of webhooks, and leases webhooks with deliveries that are due. All times are of the database's clock.
+type Queue interface {
+	// LookForWebhooks reports whether there is an enabled webhook, and whether events or deliveries of one may wait.
+	LookForWebhooks(ctx context.Context) (some, fed, due bool, err error)
+	// FeedWebhooks makes deliveries of the events behind the cursors of webhooks and in the ranges that are replayed.
+	FeedWebhooks(ctx context.Context) error
+	// EndDeliveries lets all waiting deliveries of webhooks that are not enabled fail, in short transactions.
+	EndDeliveries(ctx context.Context) error
+	// LeaseWebhooks leases the webhooks whose deliveries are due for the longest time, limit at most, among those whose last request failed or among the others.
+	LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]LeasedWebhook, error)
+	// NextDelivery renews the lease and returns the delivery that is due for the longest time, with its event and the valid secrets, the newest first. Nil: none
+	// is due, or the lease is lost, and the lease has ended.
+	NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*DueDelivery, error)
+	// SettleDelivery runs settle on a leased webhook and saves the result, unless settle returns false. It reports false if the lease is lost.
+	SettleDelivery(ctx context.Context, webhook, lease uuid.UUID, delivery uuid.UUID, settle func(w *domain.Webhook, d *domain.Delivery, now time.Time) (a domain.WebhookAttempt, save bool)) (held bool, err error)
+	// ReleaseWebhook ends a lease.
+	ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error
+}
+
+// LeasedWebhook is a webhook whose deliveries this instance sends.
+type LeasedWebhook struct{ ID, TenantID uuid.UUID }
+
+// DueDelivery is a delivery that is sent now.
+type DueDelivery struct {
+	domain.Delivery
+	URL       string
+	Operators bool // an operator set the URL
+	Secrets   []string
+	// Subject, OccurredAt, Trace and Payload are of the event; of webhook.test there is none.
+	Subject    events.Subject
+	Trace      uuid.UUID // nil: none
+	OccurredAt time.Time
+	Payload    []byte
+}
+
+// Deliverer sends the deliveries of webhooks. Each webhook has a queue of its own, with one request at a time. Any number of instances may run it: a webhook is
+// leased to one of them.
+type Deliverer struct {
+	Queue    Queue
+	Webhooks *Webhooks
+	Sender   Sender
+	NewID    func() uuid.UUID
+	Requests <-chan struct{}                           // hints that a delivery may be due; may be nil
+	Sent     func(kind string, r domain.WebhookResult) // is called for each attempt; may be nil
+	Disabled func(w *domain.Webhook)                   // is called for each webhook that the service disables; may be nil
+	Retries  []time.Duration                           // nil: domain.WebhookRetries
+	Logger   *slog.Logger
+	Ticks    ticks.Shared  // the moments of looks
+	Every    time.Duration // the longest time between two looks while there are webhooks; 0: 200 ms
+	EndEvery time.Duration // the time between two looks for deliveries of disabled webhooks; 0: 5 s
+	Lease    time.Duration // longer than a request; 0: 30 s
+	Places   int           // the requests at the same time, beside as many slow ones; 0: 256. Webhooks whose last request failed have half of them
+	Slow     time.Duration // the time after which a request is a slow one; 0: 1 s
+}
+
+const (
+	// deliverEvery bounds the time between an event and its first request.
+	deliverEvery = 200 * time.Millisecond
+	// deliverIdle is the time between two looks without webhooks.
+	deliverIdle = time.Second
+	// deliverEndEvery is the time between two looks for deliveries of webhooks that were disabled or removed. A change lets most of them fail itself.
+	deliverEndEvery = 5 * time.Second
+	// deliverLease bounds how long a webhook waits after its instance was killed. It is renewed before each request.
+	deliverLease = 30 * time.Second
+	// deliverPlaces bounds the requests of an instance. A request that waits needs no connection to the database.
+	deliverPlaces = 256
+	// deliverSlow is the time after which a request gives its place to another webhook's.
+	deliverSlow = time.Second
+	// deliverAtOnce bounds the webhooks that one statement leases.
+	deliverAtOnce = 64
+	// maxWebhookBody bounds the bytes of a request's body, as Standard Webhooks recommends. A larger event is sent without its members.
+	maxWebhookBody = 20_000
+	// deliverSaving bounds how long a stopping instance saves a result.
+	deliverSaving = 5 * time.Second
+)
+
+// Run sends deliveries until ctx ends, and returns when all requests have ended.
+func (d *Deliverer) Run(ctx context.Context) error {
+	places := cmp.Or(d.Places, deliverPlaces)
+	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		queue: retries.New(d.Logger, slog.LevelWarn, "cannot read or save deliveries of webhooks; will retry", ""),
+		sends: retries.New(d.Logger, slog.LevelWarn, "cannot send or save a delivery of a webhook; will retry", "")}
+	defer r.running.Wait()
+	r.running.Go(func() {
+		_ = commands.RunEvery(ctx, cmp.Or(d.EndEvery, deliverEndEvery), d.Logger, "cannot end deliveries of disabled webhooks; will retry", d.Queue.EndDeliveries)
+	})
+	for {
+		wait, err := r.look(ctx)
+		r.queue.Report(ctx, err)
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+		case <-d.Requests:
+		case <-r.freed:
+		case <-timer.C:
+		}
+		if timer.Stop(); ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// delivering is a running Deliverer.
+type delivering struct {
+	*Deliverer
+	all, failing chan struct{} // places that are taken
+	slow         chan struct{} // places of slow requests that are taken
+	feeding      chan struct{} // taken while the queues are fed
+	freed        chan struct{}
+	running      sync.WaitGroup
+	queue, sends *retries.Log
+}
+
+// free lets the next look begin.
+func (r *delivering) free() {
+	select {
+	case r.freed <- struct{}{}:
+	default:
+	}
+}
+
+// look feeds the queues and leases webhooks while there are places. If nothing waits it costs one read.
+func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
+	every := r.Ticks.Until(cmp.Or(r.Every, deliverEvery))
+	some, fed, due, err := r.Queue.LookForWebhooks(ctx)
+	if err != nil || !some {
+		return r.Ticks.Until(deliverIdle), err
+	}
+	if fed && take(r.feeding) { // beside the looks: the first queues are sent while the last are fed
+		r.running.Go(func() {
+			err := r.Queue.FeedWebhooks(ctx)
+			<-r.feeding
+			if r.queue.Report(ctx, err); err == nil {
+				r.free()
+			}
+		})
+	}
+	if !due {
+		return every, nil
+	}
+	for _, failing := range []bool{false, true} {
+		for found := true; found; {
+			if found, err = r.start(ctx, failing); err != nil {
+				return every, err
+			}
+		}
+	}
+	return every, nil
+}
+
+// start leases webhooks and sends their deliveries, as far as there are places.
+func (r *delivering) start(ctx context.Context, failing bool) (found bool, err error) {
+	var free []*place
+	for len(free) < deliverAtOnce {
+		p := r.place(failing)
+		if p == nil {
+			break
+		}
+		free = append(free, p)
+	}
+	if len(free) == 0 {
+		return false, nil
+	}
+	lease := r.NewID()
+	list, err := r.Queue.LeaseWebhooks(ctx, failing, len(free), lease, cmp.Or(r.Lease, deliverLease))
+	if err != nil {
+		list = nil // the leases end by themselves
+	}
+	for _, p := range free[len(list):] {
+		p.end()
+	}
+	for i := range list {
+		r.running.Go(func() {
+			r.deliver(ctx, &list[i], lease, free[i])
+			free[i].end()
+			r.free()
+		})
+	}
+	return len(list) == len(free), err
+}
+
+// deliver sends the due deliveries of a leased webhook one after the other, until one fails. A failing webhook gives its place to the next one.
+func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.UUID, p *place) {
+	for {
+		leased, lasts := time.Now(), cmp.Or(r.Lease, deliverLease)
+		due, err := r.Queue.NextDelivery(ctx, w.ID, lease, lasts)
+		if err == nil && due == nil {
+			return
+		}
+		delivered := false
+		if err == nil {
+			within, cancel := context.WithDeadline(ctx, leased.Add(lasts))
+			delivered, err = r.attempt(within, w, due, lease, p)
+			cancel()
+		}
+		r.sends.Report(ctx, err, "webhook", w.ID)
+		if err != nil || !delivered || ctx.Err() != nil {
+			saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverSaving)
+			_ = r.Queue.ReleaseWebhook(saving, w.ID, lease) // otherwise the lease ends by itself
+			cancel()
+			return
+		}
+	}
+}
+
+// attempt sends a delivery once and saves the result, while ctx says that the webhook is leased. The result of a stopping instance, or of one without the lease, is not
+// saved: the next instance repeats the request.
+func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDelivery, lease uuid.UUID, p *place) (delivered bool, err error) {
+	body, err := due.body()
+	if err != nil {
+		return false, err
+	}
+	slow := time.AfterFunc(cmp.Or(r.Slow, deliverSlow), p.slowDown)
+	result := r.Sender.Send(ctx, domain.WebhookMessage{URL: due.URL, Operators: due.Operators, EventID: due.EventID, Trace: due.Trace, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
+	slow.Stop()
+	if ctx.Err() != nil && !result.Delivered() {
+		return false, ctx.Err()
+	}
+	if r.Sent != nil {
+		r.Sent(due.Type, result)
+	}
+	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), deliverSaving)
+	defer cancel()
+	retries := r.Retries
+	if retries == nil {
+		retries = domain.WebhookRetries()
+	}
+	reason := ""
+	held, err := r.Queue.SettleDelivery(saving, w.ID, lease, due.ID, func(w *domain.Webhook, d *domain.Delivery, now time.Time) (a domain.WebhookAttempt, save bool) {
+		a, reason = w.Settle(d, due.URL, result, retries, now)
+		return a, reason == ""
+	})
+	if err != nil || !held {
+		return false, err
+	}
+	if reason != "" {
+		return false, r.disable(saving, w, due, result, retries)
+	}
+	return result.Delivered(), nil
+}
+
+// disable saves an attempt that disables its webhook, with the event of the change.
+func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDelivery, result domain.WebhookResult, retries []time.Duration) error {
+	var disabled *domain.Webhook
+	err := r.Webhooks.Store.ChangeWebhooks(ctx, of.TenantID, func(tx Tx) error {
+		disabled = nil
+		w, err := tx.Webhook(of.TenantID, of.ID)
+		if err != nil || w == nil || w.Status != events.WebhookEnabled {
+			return err
+		}
+		d, err := tx.Delivery(of.TenantID, due.ID)
+		if err != nil || d == nil || d.State != domain.DeliveryPending {
+			return err
+		}
+		now, err := tx.DatabaseTime()
+		if err != nil {
+			return err
+		}
+		attempt, reason := w.Settle(d, due.URL, result, retries, now)
+		if reason == "" {
+			return nil
+		}
+		w.Disable(reason)
+		if err := tx.SettleDelivery(w, d, attempt); err != nil {
+			return err
+		}
+		if err := tx.FailDeliveries(w.ID); err != nil {
+			return err
+		}
+		w.ReplayAfter, w.ReplayUntil = 0, 0
+		req := commands.Request{By: commands.Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-notifier"}}}
+		disabled = w
+		return r.Webhooks.record(tx, &req, w, reason)
+	})
+	if err == nil && disabled != nil {
+		r.Logger.WarnContext(ctx, "a webhook is disabled", "webhook", disabled.ID, "tenant", disabled.TenantID, "reason", disabled.Reason)
+		if r.Disabled != nil {
+			r.Disabled(disabled)
+		}
+	}
+	return err
+}
+
+// webhookBody is the body of a request.
+type webhookBody struct {
+	Type      string           `json:"type"`
+	ID        uuid.UUID        `json:"id"`
+	TenantID  uuid.UUID        `json:"tenantId"`
+	Subject   *string          `json:"subject"`
+	Position  *events.Position `json:"position"`
+	Timestamp time.Time        `json:"timestamp"`
+	Truncated bool             `json:"truncated,omitempty"` // data is too large: read the event by its id
+	Data      json.RawMessage  `json:"data"`
+}
+
+// body returns the request's body: the same bytes in each attempt.
+func (d *DueDelivery) body() ([]byte, error) {
+	b := webhookBody{Type: d.Type, ID: d.EventID, TenantID: d.TenantID, Position: d.Position, Timestamp: d.OccurredAt.UTC(), Data: d.Payload}
+	if d.Position == nil {
+		b.Timestamp, b.Data = d.CreatedAt.UTC(), json.RawMessage(`{"webhookId":"`+d.WebhookID.String()+`"}`)
+	} else {
+		info, known := d.Subject.Info()
+		if !known {
+			return nil, fmt.Errorf("the subject %d of the event %s is unknown", d.Subject, d.EventID)
+		}
+		name := info.Name()
+		b.Subject = &name
+	}
+	if d.Type == domain.WebhookUsageRefused {
+		notices, err := domain.RefusalNotices(d.TenantID, d.Payload)
+		if err == nil {
+			b.Data, err = json.Marshal(notices[d.EventID])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(b)
+	if err == nil && len(body) > maxWebhookBody {
+		b.Truncated, b.Data = true, nil
+		body, err = json.Marshal(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encoding the event %s for a webhook: %w", d.EventID, err)
+	}
+	return body, nil
+}
