@@ -12,7 +12,7 @@ type report struct {
 	verdicts, verdictContents, usageAggregates, usageByGrant, runningTotals, entitlementUsage, usageSeries, usageRefusals, consumedVerdicts, deadLetters *tally
 	correctedUsage, quotaAccounts, quotaGrants, reservationLives, reservations, thresholdCrossings                                                       *tally
 	frozenFigures, frozenSums, frozenCharges, adjustments, adjustmentStates, closedPeriods, pushes                                                       *tally
-	pushFailures, prices, webhooks, offboardings                                                                                                         *tally
+	pushFailures, catalogued, webhooks, offboardings                                                                                                     *tally
 	relayLeases, liveGenerations, rowSecurity, roleRights, idleSessions                                                                                  *tally
 	topicEvents, recordBytes, publishOrder                                                                                                               *tally
 
@@ -79,7 +79,7 @@ func newReport() *report {
 		{&r.closedPeriods, perPartition, "P8 each figure of a closed period is its frozen figure and its adjustments", "lines", steps{compare: (*pass).compareClosed}},
 		{&r.pushes, perPartition, "P8 the pushes of each closed period are its billable figure, and each is delivered once", "pushes", steps{compare: (*pass).comparePushes}},
 		{&r.pushFailures, perPartition, "P8 the failures of pushes and the differences to the provider's totals are those of the log", "events", steps{row: (*pass).addPushEnd, compare: (*pass).comparePushEnds}},
-		{&r.prices, perPartition, "P8 each version of a price is that of the log", "prices", steps{row: (*pass).addPrice, compare: (*pass).comparePrices}},
+		{&r.catalogued, perPartition, "P5 the rows of the catalogue follow from the log", "rows", steps{row: (*pass).addCatalogue, compare: (*pass).compareCatalogue}},
 		{&r.offboardings, perPartition, "P8 each offboarding follows its steps, keeps what its manifest lists, and ends the tenant's keys and usage", "offboardings", steps{row: (*pass).addOffboarding, compare: (*pass).compareOffboardings}},
 		{&r.webhooks, perPartition, "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant", "deliveries", steps{row: (*pass).addWebhook, compare: (*pass).compareWebhooks}},
 		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}}, // a step of usageAggregates

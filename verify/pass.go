@@ -133,7 +133,7 @@ type pass struct {
 	erased       erasures
 	hooks        hooks
 	pushEnds     pushEnds
-	priceOf      map[priceVersion]*priceTerms // of the log
+	catalogue    map[catalogueRow]members // of the log
 	letterStates letterStates
 	refused      refusedUsage
 	conflicts    []conflict
@@ -203,7 +203,7 @@ func (v *verifier) noTopics(err error) {
 
 func (x *pass) begin() {
 	x.targets, x.periods, x.crossings = map[int64]*target{}, newPeriods(), newCrossings(x.checkpointOf(entitlements))
-	x.ending, x.hooks, x.pushEnds, x.priceOf = newOffboardings(), newHooks(), newPushEnds(), map[priceVersion]*priceTerms{}
+	x.ending, x.hooks, x.pushEnds, x.catalogue = newOffboardings(), newHooks(), newPushEnds(), map[catalogueRow]members{}
 	x.verdict = newVerdicts(x.checkpointOf(validator))
 	x.figures = newFigureSums(x.checkpointOf(aggregator), x.checkpointOf(entitlements), x.checkpointOf(series))
 	x.letterStates = newLetterStates(x.checkpointOf(letterReader))

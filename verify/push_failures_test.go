@@ -69,34 +69,3 @@ func TestP8_FailuresOfPushesFollowFromTheLog(t *testing.T) {
 	requireFault(t, "another code", readFailed(log, p, c, "FAILED", "resource_missing", 2), `with the code "resource_missing"`)
 	requireFault(t, "one failure more", readFailed(log, p, c, "FAILED", "push_unknown", 3), "has failed 3 times, in the log 2")
 }
-
-func TestPricesAreThoseOfTheLog(t *testing.T) {
-	read := func(is *priceTerms) *tally {
-		x := newTestPass(stateAt(2))
-		for _, r := range []*row{event(1, priceDefined, 6, "e/1", `{"key":"p","version":1,"name":"P","currency":"USD","model":"flat","microUnits":1}`),
-			event(2, priceDefined, 6, "e/2", `{"key":"p","version":2,"name":"P","currency":"EUR","model":"graduated","tiers":[{"upTo":5,"microUnits":3,"flatMicroUnits":1},{"upTo":null,"microUnits":2}]}`)} {
-			x.addPrice(r, nil, nil)
-		}
-		x.comparePrice(is)
-		return x.prices
-	}
-	five := int64(5)
-	price := func() *priceTerms { // as the table has it
-		return &priceTerms{Key: "p", Version: 2, Name: "P", Currency: "EUR", Model: "graduated", Tiers: []priceTier{{&five, "3", "1"}, {nil, "2", ""}}}
-	}
-	if r := read(price()).result(); !*r.Holds || r.Figures != "1 prices" {
-		t.Errorf("%+v", r)
-	}
-	for what, change := range map[string]func(p *priceTerms){
-		"version 2 of the price":      func(p *priceTerms) { p.Currency = "USD" },
-		"up to 5: 4 and 1":            func(p *priceTerms) { p.Tiers[0].MicroUnits = "4" },
-		"up to : 2 and 9":             func(p *priceTerms) { p.Tiers[1].FlatMicroUnits = "9" },
-		"up to : 3 and 1":             func(p *priceTerms) { p.Tiers[0].UpTo = nil },
-		`price "q" is not in the log`: func(p *priceTerms) { p.Key = "q" },
-		`is "P" EUR graduated 7 of 0`: func(p *priceTerms) { p.MicroUnits = "7" },
-	} {
-		p := price()
-		change(p)
-		requireFault(t, what, read(p), what)
-	}
-}

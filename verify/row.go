@@ -33,8 +33,13 @@ const (
 	retracted         = 19
 	refusalsSeen      = 20
 
-	tenantCreated = 30
-	tenantChanged = 31
+	tenantCreated  = 30
+	tenantChanged  = 31
+	keyCreated     = 32
+	keyRotated     = 33
+	keyRevoked     = 34
+	featureDefined = 35
+	planDefined    = 36
 
 	subscriptionCreated = 37
 	subscriptionChanged = 38

@@ -258,7 +258,7 @@ func plantsInPeriods() []planted {
 func plantsInBilling(anywhere string) []planted {
 	const pushes = "P8 the pushes of each closed period are its billable figure, and each is delivered once"
 	const failures = "P8 the failures of pushes and the differences to the provider's totals are those of the log"
-	const prices = "P8 each version of a price is that of the log"
+	const catalogue = "P5 the rows of the catalogue follow from the log"
 	const hooks = "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant"
 	const hook = ` WHERE tenant_id = {tenant}`
 	push := func(period, n, state, failures string) string {
@@ -290,8 +290,13 @@ func plantsInBilling(anywhere string) []planted {
 		{check: hooks, sql: `UPDATE webhooks SET url = url || '/'` + hook},
 		{check: hooks, sql: `UPDATE webhooks SET cursor = cursor + 1000000` + hook},
 		{check: hooks, sql: `DELETE FROM webhook_deliveries` + hook + ` AND type = 'period.closed'`},
-		{check: prices, args: anywhere, sql: `DELETE FROM prices`},
-		{check: prices, args: anywhere, sql: `UPDATE prices SET currency = 'USD' WHERE key = 'tiered'`},
+		{check: catalogue, args: anywhere, sql: `DELETE FROM prices`},
+		{check: catalogue, args: anywhere, sql: `UPDATE prices SET currency = 'USD' WHERE key = 'tiered'`},
+		{check: catalogue, args: anywhere, sql: `UPDATE features SET unit = unit || 'x'`},
+		{check: catalogue, args: anywhere, sql: `UPDATE plans SET entitlements = '[]'`},
+		{check: catalogue, sql: `UPDATE api_keys SET scopes = scopes || '{billing:close}'` + hook},
+		{check: catalogue, sql: `UPDATE tenants SET class = 'large' WHERE id = {tenant}`},
+		{check: catalogue, sql: `DELETE FROM subscription_history` + hook},
 	}
 }
 
