@@ -161,12 +161,12 @@ func cross(x *trial, reader Language) {
 	ids = append(ids, first.record(usageOf("rejected-behind", "sdk_absent", 1))...)
 	first.kill()
 	second.kill()
-	x.proxy.failsAlways(nil)
 	x.language = reader
 	c := x.open()
 	if all := c.rejected(); len(all) != 1 || all["rejected-before"].Code != "feature_not_found" {
 		x.Errorf("%s reads %v from rejected/", reader.Name, all)
 	}
+	x.proxy.failsAlways(nil)
 	c.sent()
 	if all := c.rejected(); len(all) != 2 || all["rejected-behind"].Code != "feature_not_found" {
 		x.Errorf("%s keeps %v in rejected/", reader.Name, all)

@@ -186,7 +186,7 @@ func plantsInLimits() []planted {
 		{check: grants, sql: payload("admitted,used", "3", at(first(8)))},
 		{check: grants, sql: payload("held", "3", at(first(60)))},
 		{check: crossings, sql: payload("before", `"3"`, at(first(65)))},
-		{check: crossings, sql: `UPDATE thresholds SET amount = amount + 1` + account},
+		{check: crossings, also: ofCatalogue, sql: `UPDATE thresholds SET amount = amount + 1` + account},
 		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint",
 			sql: `UPDATE entitlement_usage SET held = held - 1` + account + ` AND generation = live_generation('entitlement_reads', tenant_id)`},
 		{check: "P7 each reservation is held once and ends once", sql: payload("expiresAt", `"2100-01-01T00:00:00Z"`, at(first(63)))},
@@ -254,11 +254,12 @@ func plantsInPeriods() []planted {
 	}
 }
 
+const ofCatalogue = "P5 the rows of the catalogue follow from the log"
+
 // plantsInBilling are in the pushes, webhooks and prices of the first tenant, which has no pushes.
 func plantsInBilling(anywhere string) []planted {
 	const pushes = "P8 the pushes of each closed period are its billable figure, and each is delivered once"
 	const failures = "P8 the failures of pushes and the differences to the provider's totals are those of the log"
-	const catalogue = "P5 the rows of the catalogue follow from the log"
 	const hooks = "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant"
 	const hook = ` WHERE tenant_id = {tenant}`
 	push := func(period, n, state, failures string) string {
@@ -274,7 +275,7 @@ func plantsInBilling(anywhere string) []planted {
 		{check: pushes, sql: push("{month}", "0", "DELIVERED", "0")}, // without an event
 		{check: pushes, sql: push("{month}", "1", "PENDING", "0")},   // under the key of the first
 		// A saga of the last snapshot stored no push of the billable figure.
-		{check: pushes, sql: `UPDATE tenants SET billing_provider = 'stripe', billing_customer = 'cus_1' WHERE id = {tenant};
+		{check: pushes, also: ofCatalogue, sql: `UPDATE tenants SET billing_provider = 'stripe', billing_customer = 'cus_1' WHERE id = {tenant};
  INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at, ended_at, outcome) SELECT tenant_id, 'billing_push',
  tenant_id,
  'close/' || period_key || '/' || max(snapshot), 'send', 'COMPLETED', now(), now(), now(), 'success' FROM period_snapshots WHERE tenant_id =
@@ -290,13 +291,13 @@ func plantsInBilling(anywhere string) []planted {
 		{check: hooks, sql: `UPDATE webhooks SET url = url || '/'` + hook},
 		{check: hooks, sql: `UPDATE webhooks SET cursor = cursor + 1000000` + hook},
 		{check: hooks, sql: `DELETE FROM webhook_deliveries` + hook + ` AND type = 'period.closed'`},
-		{check: catalogue, args: anywhere, sql: `DELETE FROM prices`},
-		{check: catalogue, args: anywhere, sql: `UPDATE prices SET currency = 'USD' WHERE key = 'tiered'`},
-		{check: catalogue, args: anywhere, sql: `UPDATE features SET unit = unit || 'x'`},
-		{check: catalogue, args: anywhere, sql: `UPDATE plans SET entitlements = '[]'`},
-		{check: catalogue, sql: `UPDATE api_keys SET scopes = scopes || '{billing:close}'` + hook},
-		{check: catalogue, sql: `UPDATE tenants SET class = 'large' WHERE id = {tenant}`},
-		{check: catalogue, sql: `DELETE FROM subscription_history` + hook},
+		{check: ofCatalogue, args: anywhere, sql: `DELETE FROM prices`},
+		{check: ofCatalogue, args: anywhere, sql: `UPDATE prices SET currency = 'USD' WHERE key = 'tiered'`},
+		{check: ofCatalogue, args: anywhere, sql: `UPDATE features SET unit = unit || 'x'`},
+		{check: ofCatalogue, args: anywhere, sql: `UPDATE plans SET entitlements = '[]'`},
+		{check: ofCatalogue, sql: `UPDATE api_keys SET scopes = scopes || '{billing:close}'` + hook},
+		{check: ofCatalogue, sql: `UPDATE tenants SET class = 'large' WHERE id = {tenant}`},
+		{check: ofCatalogue, sql: `DELETE FROM subscription_history` + hook},
 	}
 }
 
@@ -307,8 +308,8 @@ func plantsInOffboarding(args string) []planted {
 		{check: check, args: args, sql: `UPDATE offboardings SET state = 'RUNNING', ended_at = NULL` + of},
 		{check: check, args: args, sql: `UPDATE offboardings SET manifest = manifest || ' '` + of},
 		{check: check, args: args, sql: `UPDATE offboardings SET drained_to = 1` + of},
-		{check: check, args: args, sql: `UPDATE tenants SET status = 'SUSPENDED' WHERE id = {ended}`},
-		{check: check, args: args, sql: `UPDATE api_keys SET revoked_at = NULL` + of},
+		{check: check, also: ofCatalogue, args: args, sql: `UPDATE tenants SET status = 'SUSPENDED' WHERE id = {ended}`},
+		{check: check, also: ofCatalogue, args: args, sql: `UPDATE api_keys SET revoked_at = NULL` + of},
 		{check: check, args: args, sql: `UPDATE event_log_rows SET body = replace(body::text, '"step":"drained"', '"step":"closed"')::json` + of +
 			` AND partition = {q} AND subject = 80 AND body ->> 'step' = 'drained'`}, // the other bytes stay
 	}
