@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -196,18 +197,16 @@ func TestWithReservation(t *testing.T) {
 
 // While the work runs, its hold is extended.
 func TestAHoldIsExtended(t *testing.T) {
+	var asked atomic.Int32
 	c, calls := scripted(t, func(_ int, c call) (int, string) {
+		asked.Add(1)
 		if strings.HasSuffix(c.path, "/commit") {
 			return 200, `{"eventId":"job-usage","amount":"1","released":"0"}`
 		}
 		return 200, `{"reservationId":"job","state":"HELD","amount":"10"}`
 	})
 	_, err := c.WithReservation(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job", TTL: time.Second}, func(context.Context) (int64, error) {
-		eventually(t, "the extension", func() bool {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return len(*calls) > 1
-		})
+		eventually(t, "the extension", func() bool { return asked.Load() > 1 })
 		return 1, nil
 	})
 	ok(t, err)
@@ -218,8 +217,15 @@ func TestAHoldIsExtended(t *testing.T) {
 
 // Check answers from the service, from the cache within its bounds, or by the policy.
 func TestCheck(t *testing.T) {
-	answer, status := "", 200
-	c, calls := scripted(t, func(int, call) (int, string) { return status, answer })
+	type answer struct {
+		status int
+		body   string
+	}
+	var next atomic.Value
+	c, calls := scripted(t, func(int, call) (int, string) {
+		a := next.Load().(answer)
+		return a.status, a.body
+	})
 	check := func(amount int64, want string) {
 		t.Helper()
 		got, err := c.Check(t.Context(), CheckRequest{Feature: "tokens", Amount: amount})
@@ -231,38 +237,39 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%d: %s, want %s", amount, text, want)
 		}
 	}
-	status = 503
+	next.Store(answer{503, ""})
 	check(1, "policy false")
 	const hard = `{"allowed":true,"feature":"tokens","type":"QUOTA","limit":"10","used":"0","held":"0","remaining":"10","limitBehavior":"HARD","resetAt":"2999-01-01T00:00:00Z","asOfPosition":"1-1"}`
-	answer, status = hard, 200
+	next.Store(answer{200, hard})
 	check(0, "service true")
 	if (*calls)[1].query != "amount=1" {
 		t.Errorf("%+v", (*calls)[1])
 	}
-	status = 0
+	next.Store(answer{})
 	check(6, "cache true")
 	check(5, "policy false")
 	check(4, "cache true")
 	check(1, "policy false")
-	answer, status = strings.Replace(hard, "HARD", "SOFT", 1), 200
+	next.Store(answer{200, strings.Replace(hard, "HARD", "SOFT", 1)})
 	check(1, "service true")
-	status = 0
+	next.Store(answer{})
 	check(100, "cache true")
-	answer, status = strings.Replace(hard, "2999", "1999", 1), 200
+	next.Store(answer{200, strings.Replace(hard, "2999", "1999", 1)})
 	check(1, "service true")
-	status = 0
+	next.Store(answer{})
 	check(1, "policy false")
-	answer, status = `{"allowed":false,"feature":"tokens","reason":"not_entitled","asOfPosition":"1-1"}`, 200
+	next.Store(answer{200, `{"allowed":false,"feature":"tokens","reason":"not_entitled","asOfPosition":"1-1"}`})
 	check(1, "service false")
-	answer = "a proxy"
+	next.Store(answer{200, "a proxy"})
 	check(1, "cache false")
-	answer = `{"allowed":null}`
+	next.Store(answer{200, `{"allowed":null}`})
 	check(1, "cache false")
-	answer, status = `{"code":"unauthenticated"}`, 401
+	next.Store(answer{401, `{"code":"unauthenticated"}`})
 	check(1, "error unauthenticated")
-	answer, status = hard, 200
+	next.Store(answer{200, hard})
 	check(1, "service true")
-	c.options.MaxStale, c.options.CheckPolicy, status = 1, Allow, 0
+	c.options.MaxStale, c.options.CheckPolicy = 1, Allow
+	next.Store(answer{})
 	check(1, "policy true")
 	if got, err := c.Check(ended, CheckRequest{Feature: "tokens"}); err == nil {
 		t.Errorf("%+v", got)
