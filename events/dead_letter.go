@@ -30,8 +30,6 @@ type Failed struct {
 	SourceEventID  uuid.UUID       `json:"sourceEventId"`
 	SourceSubject  string          `json:"sourceSubject"`
 	Topic          string          `json:"topic"`
-	KafkaPartition int16           `json:"kafkaPartition"`
-	KafkaOffset    int64           `json:"kafkaOffset"` // -1 if it never got one
 	Stage          string          `json:"stage"`
 	Code           string          `json:"code"`
 	Reason         string          `json:"reason"`

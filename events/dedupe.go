@@ -1,9 +1,7 @@
 package events
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -58,13 +56,6 @@ func KeyFailedAgain(deadLetter uuid.UUID, n int) string {
 // that bulks request its retries one at a time.
 func KeyRequested(deadLetter uuid.UUID, k int) string {
 	return "r/" + deadLetter.String() + "/requested/" + strconv.Itoa(k)
-}
-
-// KeyParked limits a record that belongs to no event of the log to one parking. The
-// key includes the content, because offsets restart if a topic is created again.
-func KeyParked(r *Record) string {
-	sum := sha256.Sum256(r.Value)
-	return fmt.Sprintf("q/%s/%d/%d/%x", r.Topic.Name(), r.Partition, r.Offset, sum[:8])
 }
 
 // KeyClosed makes a dead letter be resolved or discarded at most once.

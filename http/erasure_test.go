@@ -155,9 +155,9 @@ func (w *erasureWorld) failures() {
 	tenant := uuid.MustParse(w.a.id)
 	usage := json.RawMessage(`{"amount":1,"eventId":"text","feature":"api_calls","metadata":{"region":"zebra-eu"},"timestamp":"2026-05-01T00:00:00Z","type":"usage"}`)
 	for subject, payload := range map[events.Subject]any{
-		events.PublishFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.catalogue.tenant.created.v1", Topic: "meterplex.catalogue", KafkaOffset: -1,
+		events.PublishFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.catalogue.tenant.created.v1", Topic: "meterplex.catalogue",
 			Stage: events.StagePublishing, Code: "publish_refused", Reason: "r", Payload: json.RawMessage(`{"id":"` + w.a.id + `","name":"Zebra Ltd","externalIds":["crm-zebra"]}`)},
-		events.AggregationFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw", KafkaOffset: -1,
+		events.AggregationFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw",
 			Stage: events.StageAggregation, Code: "fold_failed", Reason: "r", Payload: usage},
 	} {
 		body, err := codec.EncodePayload(subject, payload)

@@ -186,7 +186,7 @@ const (
 
 func (s *Subscriber) deadLetter(e *events.Envelope, id uuid.UUID, cause error) (events.Failed, error) {
 	letter := events.Failed{
-		SourcePosition: e.Position.Number, SourceEventID: e.EventID, KafkaPartition: e.Position.Partition, KafkaOffset: -1,
+		SourcePosition: e.Position.Number, SourceEventID: e.EventID,
 		Stage: events.StagePublishing, Code: codeRefused, Reason: bounded(cause.Error()), DeadLetterID: id,
 	}
 	if info, ok := e.Subject.Info(); ok {

@@ -108,7 +108,7 @@ func (d *History) Record(rt *rapid.T) {
 func (d *History) WithholdBy(e events.Envelope) {
 	d.Helper()
 	letter := Plain(d.Tenant, events.PublishFailed, events.Counts{Parked: 1}, nil)
-	failed := events.Failed{SourcePosition: e.Position.Number, SourceEventID: e.EventID, Topic: e.Subject.Topic().Name(), KafkaOffset: -1,
+	failed := events.Failed{SourcePosition: e.Position.Number, SourceEventID: e.EventID, Topic: e.Subject.Topic().Name(),
 		Stage: events.StagePublishing, Code: "publish_refused", DeadLetterID: letter.EventID, Payload: e.Payload}
 	var retry struct {
 		DeadLetterID uuid.UUID

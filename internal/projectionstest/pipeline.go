@@ -101,7 +101,7 @@ func (s *Pipeline) Letter(id uuid.UUID) deadletters.DeadLetter {
 func (s *Pipeline) Withhold(tenant uuid.UUID, e events.Envelope) {
 	s.Helper()
 	letter := Plain(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number, Topic: e.Subject.Topic().Name(),
-		KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused", Payload: e.Payload})
+		Stage: events.StagePublishing, Code: "publish_refused", Payload: e.Payload})
 	s.Must(pgx.BeginFunc(context.Background(), s.Pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(context.Background(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, '')`,
 			e.Position.Partition, e.Position.Number, int16(e.Subject.Topic()), tenant, letter.EventID)

@@ -153,7 +153,7 @@ func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt in
 	}
 	l := events.Failed{
 		SourcePosition: f.Event.Position.Number, SourceEventID: f.Event.EventID, SourceSubject: subject,
-		Topic: topic.Name(), KafkaPartition: f.Event.Position.Partition, KafkaOffset: -1,
+		Topic: topic.Name(),
 		Stage: events.StageAggregation, Code: f.Code, Reason: projections.Bounded(f.Reason), DeadLetterID: deadLetter, Attempt: attempt,
 	}
 	if json.Valid(f.Event.Payload) {

@@ -162,9 +162,6 @@ func foldFailed(d *Row, e *events.Envelope) (*Row, error) {
 	d.source = f.SourcePosition
 	d.details.Consumer, d.details.SourceEventID, d.details.SourceSubject = e.Actor.ID, &f.SourceEventID, f.SourceSubject
 	d.topic, d.kafkaPartition, d.kafkaOffset, d.payload = f.Topic, &d.partition, nil, text(f.Payload)
-	if f.KafkaOffset >= 0 {
-		d.kafkaOffset = &f.KafkaOffset
-	}
 	d.retries = max(d.retries, int32(f.Attempt))
 	return d, nil
 }

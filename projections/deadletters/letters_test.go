@@ -62,18 +62,18 @@ func TestDeadLettersOfEachStage(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
 	at := s.Append(Usage(tenant, "e", "calls", 1, May))[0]
-	withheld := events.Failed{SourcePosition: at.Number, SourceEventID: NewID(), Topic: "usage.raw", KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused",
+	withheld := events.Failed{SourcePosition: at.Number, SourceEventID: NewID(), Topic: "usage.raw", Stage: events.StagePublishing, Code: "publish_refused",
 		Payload: json.RawMessage(`{"eventId":"e","feature":"calls"}`)}
-	again := events.Failed{SourcePosition: 9, Topic: "usage.validated", KafkaOffset: 7, Stage: events.StageAggregation, Code: "fold_failed", Attempt: 2,
+	again := events.Failed{SourcePosition: 9, Topic: "usage.validated", Stage: events.StageAggregation, Code: "fold_failed", Attempt: 2,
 		Payload: json.RawMessage(`{"validated":{"eventId":"v","feature":"f"}}`)}
-	catalogue := events.Failed{SourcePosition: 3, Topic: "meterplex.catalogue", KafkaOffset: -1, Stage: events.StagePublishing, Code: "publish_refused"}
+	catalogue := events.Failed{SourcePosition: 3, Topic: "meterplex.catalogue", Stage: events.StagePublishing, Code: "publish_refused"}
 	said := []events.Pending{Conflict(tenant, "e", at, "x"), Plain(tenant, events.PublishFailed, events.Counts{Parked: 1}, withheld),
 		Plain(tenant, events.AggregationFailed, events.Counts{}, again), Plain(tenant, events.PublishFailed, events.Counts{}, catalogue)}
 	s.Append(said...)
 	s.Drain(s.Lettering)
 	for i, want := range []string{
 		"INGESTION payload_conflict e calls usage.raw none 0", "PUBLISHING publish_refused e calls usage.raw none 0",
-		"AGGREGATION fold_failed v f usage.validated 7 2", "PUBLISHING publish_refused   meterplex.catalogue none 0",
+		"AGGREGATION fold_failed v f usage.validated none 2", "PUBLISHING publish_refused   meterplex.catalogue none 0",
 	} {
 		d := s.Letter(said[i].EventID)
 		offset := "none"

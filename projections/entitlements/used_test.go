@@ -194,7 +194,7 @@ func failOfAnotherModel(s *Letters, tenant uuid.UUID, feature string) {
 	const by = "meterplex-other-reads"
 	id := NewID()
 	s.Append(projections.FollowUp(&v, id, events.AggregationFailed, events.Failed{SourcePosition: v.Position.Number, SourceEventID: v.EventID, Topic: "usage.validated",
-		KafkaOffset: -1, Stage: events.StageAggregation, Code: "fold_failed", DeadLetterID: id, Payload: v.Payload}, by),
+		Stage: events.StageAggregation, Code: "fold_failed", DeadLetterID: id, Payload: v.Payload}, by),
 		projections.Closing(&v, NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a rebuild repairs it"}, by))
 	s.Settle()
 }
