@@ -102,7 +102,7 @@ type killPoint struct{ file, at, call string }
 // text of its own, in front of the other's.
 func killPoints() (edits []edit) {
 	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/server/finish.go", "infra/postgres/store/store.go"
-	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/billing/push_saga.go", "commands/webhooks/webhook_deliver.go"
+	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/billing/push_saga.go", "commands/webhooks/deliver.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
 	const of = `fault.Die(map[bool]string{true: "large", false: "small"}[rows.Len() >= 500] + `
