@@ -23,6 +23,7 @@ type batch struct {
 	// message.
 	results []segmentResult
 	tries   int
+	leased  func() bool // whether this instance may still publish all spans
 }
 
 // segment is a span with its records: records[first:end] of the batch.

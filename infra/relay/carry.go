@@ -52,7 +52,7 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 // read builds a batch from spans. A span is cut short by MaxBytes, and before an event that cannot be
 // rendered as a record.
 func (s *Subscriber) read(ctx context.Context, spans []span) (*batch, error) {
-	b := &batch{}
+	b := &batch{leased: func() bool { return s.allValid(spans) }}
 	var records []events.Record
 	var writer codec.RecordWriter
 	left := s.MaxBytes
@@ -141,13 +141,20 @@ func (s *Subscriber) readFirst(ctx context.Context, spans []span, byPartition ma
 // readChunk bounds the events that are read but do not fit into MaxBytes.
 const readChunk = 500
 
+// errUnsure reports a batch that waited before it was published, e.g. in a frozen process, until another relay may have published its events. They may have been
+// erased since: what is in memory is no longer what the log has.
+var errUnsure = errors.New("the leases of the batch were not renewed in time")
+
 // publish is the router's handler. It returns an error only if no record was stored; the same batch is
-// then sent again.
+// then sent again, while its leases are sure.
 func (r *Relay) publish(msg *message.Message) error {
 	b, known := msg.Context().Value(batchKey{}).(*batch)
 	records, err := watermill.Records(msg)
 	if err != nil {
 		return err
+	}
+	if known && !b.leased() {
+		return errUnsure
 	}
 	err = watermill.Topics{Publisher: r.Publisher, InTurn: r.inTurn}.Publish(msg.Context(), records)
 	failed := watermill.Failures(err, len(records))

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/internal/must"
@@ -219,6 +221,35 @@ func TestASpanEndsWhereTheMemoryEnds(t *testing.T) {
 	}{{3, 13}, {5, 9}, {2, 2}, {0, 6}} {
 		if sp := spans[i]; len(first[sp.partition]) != want.events || sp.to != want.to {
 			t.Errorf("partition %d has %d events up to %d, want %d up to %d", sp.partition, len(first[sp.partition]), sp.to, want.events, want.to)
+		}
+	}
+}
+
+// publications counts calls of a publisher.
+type publications int
+
+func (n *publications) Publish(string, ...*message.Message) error { *n++; return nil }
+
+func (*publications) Close() error { return nil }
+
+// P2: an instance that is frozen between its read of a batch and its publication has old events in memory, while another publishes, and an erasure may end.
+func TestP2_ABatchFrozenForLongerThanItsLeaseIsNotPublished(t *testing.T) {
+	e := events.Envelope{Subject: events.UsageRecorded, Position: events.Position{Partition: 1, Number: 1}, Payload: []byte("{}"),
+		Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified}
+	var published publications
+	s := newSubscriber((&Relay{Publisher: &published, Recent: memoryOf{1: {e}}}).withDefaults())
+	s.held.add([]*holding{{partition: 1, fence: 1, head: 1, sameLife: true, renewed: time.Now()}})
+	b, err := s.read(t.Context(), s.held.choose(time.Now(), 10))
+	must.OK(t, err)
+	for _, c := range []struct {
+		frozen time.Duration
+		want   publications
+	}{{s.LeaseTTL, 0}, {0, 1}} {
+		s.held.update(b.segments[0].span, func(p *holding) { p.renewed = time.Now().Add(-c.frozen) })
+		values, msg := b.message(t.Context())
+		msg.SetContext(values)
+		if err := s.publish(msg); published != c.want || c.want == 0 && !errors.Is(err, errUnsure) {
+			t.Errorf("after %v: %d publications, %v", c.frozen, published, err)
 		}
 	}
 }
