@@ -212,7 +212,24 @@ func (x *pass) begin() {
 
 const passSQL = `SELECT ` + rowColumns + ` FROM event_log_rows WHERE partition = $1 ORDER BY position`
 
+// Without statistics of partitions the server would sort the partition, on disk if it is large.
+const (
+	byKey    = `SET LOCAL enable_sort = off`
+	asBefore = `SET LOCAL enable_sort TO DEFAULT`
+)
+
 func (x *pass) read(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, byKey); err != nil {
+		return fmt.Errorf("prepare to read the log: %w", err)
+	}
+	if err := x.readRows(ctx, tx); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, asBefore)
+	return err
+}
+
+func (x *pass) readRows(ctx context.Context, tx pgx.Tx) error {
 	rows, err := tx.Query(ctx, passSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p)
 	if err != nil {
 		return fmt.Errorf("read the log: %w", err)
