@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -40,8 +41,9 @@ func newErasure(t *testing.T) *erasure {
 	for _, sql := range []string{
 		`UPDATE tenants SET status = 'ARCHIVED' WHERE id = $1`,
 		`INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at)
- SELECT '00000000-0000-0000-0000-000000000000', n::text, '\x01', 200, to_json('ann of ' || $1::uuid), now() - interval '1 day'
- FROM generate_series(1, 10100) n`,
+ SELECT '00000000-0000-0000-0000-000000000000'::uuid, n::text, '\x01'::bytea, 200, to_json('ann of ' || $1::uuid), now() - interval '1 day'
+ FROM generate_series(1, 10100) n
+ UNION ALL SELECT '00000000-0000-0000-0000-000000000000'::uuid, 'of others ' || n, '\x01'::bytea, 200, '{}'::json, now() - interval '1 day' FROM generate_series(1, 1000) n`,
 		`INSERT INTO usage_series SELECT 1, 0, t, 'calls', timestamptz '2026-01-01Z' + n * interval '1 hour', '{"user":"ann"}', 1, 1
  FROM unnest(ARRAY[$1, gen_random_uuid()]) t, generate_series(1, 5000) n`,
 		`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature,
@@ -104,25 +106,29 @@ func TestP6_BatchesOfAnErasureAreBounded(t *testing.T) {
 	if left := e.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND body::text ~ 'ann'`, e.Tenant) +
 		e.count(`SELECT count(*) FROM dead_letter_events WHERE tenant_id = $1 AND reason ~ 'ann'`, e.Tenant) +
 		e.count(`SELECT count(*) FROM usage_series WHERE tenant_id = $1 AND group_values ~ 'ann'`, e.Tenant) +
-		e.count(`SELECT count(*) FROM idempotency_answers WHERE body IS NOT NULL OR length(request_hash) > 0`); left > 0 {
+		e.count(`SELECT count(*) FROM idempotency_answers WHERE key NOT LIKE 'of others %' AND (body IS NOT NULL OR length(request_hash) > 0)`); left > 0 {
 		t.Errorf("%d rows still have personal data", left)
+	}
+	if kept := e.count(`SELECT count(*) FROM idempotency_answers WHERE key LIKE 'of others %' AND body IS NOT NULL AND length(request_hash) > 0`); kept != 1000 {
+		t.Errorf("%d of 1,000 answers of others are kept", kept)
 	}
 }
 
 // The functions that erase bound their own batches, whatever the service asks for.
 func TestP6_TheServerBoundsTheBatchesOfAnErasure(t *testing.T) {
 	e := newErasure(t)
-	for most, want := range map[int]int{2147483647: 10_000, 0: 1, -1: 1} {
+	for most, want := range map[string]int{"2147483647": 10_000, "0": 1, "-1": 1, "NULL": 1000} {
 		tx, err := e.Pool.Begin(t.Context())
 		e.Must(err)
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		var reached, erased, dropped int
 		var key string
-		e.Must(tx.QueryRow(t.Context(), `SELECT reached, erased FROM erase_events($1, $2, 0, 200000, $3)`, e.Tenant, e.Partition, most).
+		e.Must(tx.QueryRow(t.Context(), `SELECT reached, erased FROM erase_events($1, $2, 0, 200000, `+most+`)`, e.Tenant, e.Partition).
 			Scan(&reached, &erased))
-		e.Must(tx.QueryRow(t.Context(), `SELECT erase_answers($1, $2, '', $3)`, e.Tenant, e.Partition, most).Scan(&key))
+		e.Must(tx.QueryRow(t.Context(), `SELECT erase_answers($1, $2, '', `+most+`)`, e.Tenant, e.Partition).Scan(&key))
 		e.Must(tx.QueryRow(t.Context(), `SELECT count(*) FROM idempotency_answers WHERE body IS NULL`).Scan(&dropped))
 		if reached != want || erased < want/3 || dropped != want || key == "" {
-			t.Errorf("a call for %d rows changes %d events up to %d, and %d answers up to %q", most, erased, reached, dropped, key)
+			t.Errorf("a call for %s rows changes %d events up to %d, and %d answers up to %q", most, erased, reached, dropped, key)
 		}
 		e.Must(tx.Rollback(t.Context()))
 	}
@@ -165,11 +171,19 @@ func TestP6_AnErasureWaitsForReplays(t *testing.T) {
 	first, second := replay(nil, e.Partition, 1, 500), replay(&e.Tenant, e.Partition, 100, 30_000)
 	wants("before the relay", "relay", "replays")
 	e.exec(`UPDATE relay_cursors SET position = 20000 WHERE partition = $1`, e.Partition)
+	passed := func(replay uuid.UUID, cursor int) {
+		e.exec(`UPDATE replay_units SET cursor = $2 WHERE replay_id = $1`, replay, cursor)
+	}
 	wants("with two replays", "replays")
-	e.exec(`UPDATE replay_units SET cursor = upto WHERE replay_id = $1`, first)
-	wants("with a replay", "replays")
-	e.exec(`UPDATE replay_units SET cursor = 20000 WHERE replay_id = $1`, second)
-	wants("with a replay that has passed the erased events")
+	passed(second, 20_000)
+	wants("with a replay of all tenants", "replays")
+	third := replay(&e.Tenant, e.Partition, 100, 600)
+	passed(first, 500)
+	wants("with a replay of the tenant", "replays")
+	passed(third, 600)
+	e.exec(`UPDATE replays SET state = 'FAILED', ended_at = now() WHERE id = $1`, replay(nil, e.Partition, 1, 500))
+	e.exec(`UPDATE replays SET kind = 'consumer' WHERE id = $1`, replay(nil, e.Partition, 1, 500)) // publishes nothing
+	wants("with replays that have passed the erased events, one that failed, and a rewind of a consumer")
 }
 
 func (e *erasure) exec(sql string, args ...any) {
