@@ -76,7 +76,7 @@ var layers = map[string]layer{
 	"internal/logtest":    {ours: []string{"infra", "projections/consume"}},
 	"internal/stripetest": {},
 	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"internal/projectionstest": {ours: []string{"internal/must", "commands", "commands/metering", "commands/repair", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra",
+	"internal/projectionstest": {ours: []string{"internal/must", "commands", "commands/metering", "commands/repair", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/repairs", "infra",
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
 
@@ -94,8 +94,12 @@ var layers = map[string]layer{
 	"infra/postgres/eventlog/tables":  {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/eventlog/server":  {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/store": {ours: []string{"commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
-		"domain", "domain/seats", "events", "projections", "projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
-		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server", "infra/relay/cursors"}, anyOther: true},
+		"domain", "domain/seats", "events", "projections", "projections/validate", "projections/periods", "projections/query",
+		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server"}, anyOther: true},
+	"infra/postgres/store/offboardings": {ours: []string{"commands/billing", "commands/metering", "commands/offboarding", "commands/repair", "commands", "domain", "events", "projections", "infra/postgres", "infra/postgres/store"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/store/pushes":       {ours: []string{"commands/billing", "domain", "events", "infra/postgres", "infra/postgres/store"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/store/repairs": {ours: []string{"commands", "commands/repair", "domain", "events", "projections", "projections/consume", "projections/rebuild",
+		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra/relay/cursors"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
 	// The local PostgreSQL, and the words that it shares with the local Kafka, need no client of Kafka.
@@ -144,7 +148,7 @@ var layers = map[string]layer{
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
 		"domain", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
-		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "projections", "projections/query",
+		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "events"}},

@@ -26,6 +26,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	folder "github.com/meterplex/meterplex/infra/erasures"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
 	"github.com/meterplex/meterplex/internal/tier"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -33,7 +34,7 @@ import (
 )
 
 func (w *testService) erasures() *offboarding.Erasures {
-	return &offboarding.Erasures{Store: &store.Erasures{Store: w.store, Models: models.PersonalData(), Rows: 3}, Now: time.Now, NewID: newID,
+	return &offboarding.Erasures{Store: &offboardings.Erasures{Store: w.store, Models: models.PersonalData(), Rows: 3}, Now: time.Now, NewID: newID,
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -401,7 +402,7 @@ func TestP6_ARestoredBackupIsErasedAgain(t *testing.T) {
 	set("ACTIVE")
 	var logged bytes.Buffer
 	c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-	repeat := &offboarding.RepeatErasures{Erasures: c, Tenants: &store.Catalogue{Pool: w.pool}, Reader: &store.Catalogue{Pool: w.pool}}
+	repeat := &offboarding.RepeatErasures{Erasures: c, Tenants: &store.Catalogue{Pool: w.pool}, Reader: offboardings.Reader{Catalogue: &store.Catalogue{Pool: w.pool}}}
 	for range 2 {
 		w.must(repeat.Look(w.Context()))
 	}

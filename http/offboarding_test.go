@@ -18,13 +18,13 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
 func (w *testService) offboarding() *offboarding.Offboarding {
-	return &offboarding.Offboarding{Store: &store.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(), Now: time.Now,
+	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(), Now: time.Now,
 		NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -304,7 +304,7 @@ func TestP8_OffboardingWhoseCommitsAreLost(t *testing.T) {
 				w := newOffboardingWorld(t)
 				c, _, cut := w.throughCutter(t, 0)
 				x := w.offboarding()
-				x.Store = &store.Offboardings{Store: cut}
+				x.Store = &offboardings.Offboardings{Store: cut}
 				w.kind = x.OffboardingKind()
 				w.cut = func(step string) {
 					n := int32(1)

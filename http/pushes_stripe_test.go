@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
 	"github.com/meterplex/meterplex/infra/stripe"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/stripetest"
@@ -60,7 +60,7 @@ func newBilledService(t *testing.T, tenants int) *billedService {
 	cutter, pool, cut := b.throughCutter(t, 1)
 	b.cutter, b.proxied = cutter, pool
 	b.pushing = b.pushes(b.provider)
-	b.pushing.Store = &store.Pushes{Store: cut}
+	b.pushing.Store = &pushes.Pushes{Store: cut}
 	b.catalogue()
 	b.want(200, call{"PUT", "/api/v1/features/api_calls", bootstrap, nil, `{"name":"Calls","type":"QUOTA","billingEvent":"calls_meter"}`})
 	for i := range tenants {

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
 )
 
 // push stores a push of the last month by hand.
@@ -29,7 +30,7 @@ func (w *testService) push(tenant string, n int, state string) (id string) {
 }
 
 func (w *testService) pushes(provider billing.BillingProvider) *billing.Pushes {
-	return &billing.Pushes{Store: &store.Pushes{Store: w.store}, Provider: provider, Now: time.Now, NewID: newID,
+	return &billing.Pushes{Store: &pushes.Pushes{Store: w.store}, Provider: provider, Now: time.Now, NewID: newID,
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -232,7 +233,7 @@ func TestP8_TotalsAreComparedOnRequest(t *testing.T) {
 func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 	const settle, hour = time.Hour, "interval '1 hour'"
 	w, a := newServiceWithAccount(t)
-	tenant, pushes := uuid.MustParse(a.id), &store.Pushes{Store: w.store}
+	tenant, kept := uuid.MustParse(a.id), &pushes.Pushes{Store: w.store}
 	key, _ := lastMonth()
 	id := w.push(a.id, 0, "PENDING")
 	window := domain.PushWindow{PushAddress: domain.PushAddress{Provider: "stripe", Customer: "cus_NffrFeUfNV2Hib", Event: "api_calls"}, Month: time.Now().UTC().Format("2006-01")}
@@ -254,13 +255,13 @@ func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 	} {
 		what := c.state + ", unknown since " + c.unknownSince + ", delivered " + c.deliveredAt
 		w.exec(fmt.Sprintf(`UPDATE pushes SET counted_at = now(), state = '%s', unknown_since = %s, delivered_at = %s, next_at = %s`, c.state, c.unknownSince, c.deliveredAt, c.nextAt))
-		sums, err := pushes.PushSums(t.Context(), window, settle)
+		sums, err := kept.PushSums(t.Context(), window, settle)
 		w.must(err)
 		w.same(what+": the comparison", fmt.Sprint(sums.Delivered, len(sums.Undecided), sums.OnTheWay), c.total)
-		open, now, err := pushes.OpenPushes(t.Context(), tenant, key)
+		open, now, err := kept.OpenPushes(t.Context(), tenant, key)
 		w.must(err)
 		w.same(what+": open", len(open) == 1, c.open)
-		p, err := (&store.Catalogue{Pool: w.pool}).Push(t.Context(), uuid.MustParse(id))
+		p, err := (pushes.Reader{Catalogue: &store.Catalogue{Pool: w.pool}}).Push(t.Context(), uuid.MustParse(id))
 		w.must(err)
 		w.same(what+": the saga waits", p.Open(), c.open)
 		code := ""
@@ -268,7 +269,7 @@ func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 			code = fault.Code
 		}
 		w.same(what+": a retry", code, c.retry)
-		w.must(pushes.ChangePushes(t.Context(), tenant, func(tx billing.PushTx) error {
+		w.must(kept.ChangePushes(t.Context(), tenant, func(tx billing.PushTx) error {
 			due, err := tx.Due(domain.Closing{TenantID: tenant, PeriodKey: key, Snapshot: 1})
 			if err != nil || len(due) != 1 || due[0].Pushed.Int64() != 12 {
 				t.Errorf("%s: due %+v, %v", what, due, err)

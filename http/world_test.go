@@ -32,6 +32,9 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
+	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
@@ -127,8 +130,8 @@ func (w *testService) must(err error) {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func (w *testService) rebuildStore() *store.Rebuilds {
-	return &store.Rebuilds{Store: w.store, List: models.List(doublingFolds(), nil)}
+func (w *testService) rebuildStore() *repairs.Rebuilds {
+	return &repairs.Rebuilds{Store: w.store, List: models.List(doublingFolds(), nil)}
 }
 
 func (w *testService) server() *http.Server {
@@ -139,18 +142,18 @@ func (w *testService) server() *http.Server {
 			Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }, Seen: w.seen},
 		Quotas:    &metering.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
-		Accounts:  &repair.Accounts{Store: w.store, Now: time.Now, NewID: newID},
+		Accounts:  &repair.Accounts{Store: &repairs.Accounts{Store: w.store}, Now: time.Now, NewID: newID},
 		Letters:   &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
-		Replays:   &repair.Replays{Store: &store.Replays{Store: w.store}, Now: time.Now, NewID: newID},
-		Reader:    &store.Catalogue{Pool: w.pool}, ReplayReader: &store.Replays{Store: w.store}, Keys: w.store.Keys,
+		Replays:   &repair.Replays{Store: &repairs.Replays{Store: w.store}, Now: time.Now, NewID: newID},
+		Reader:    &store.Catalogue{Pool: w.pool}, ReplayReader: &repairs.Replays{Store: w.store}, Keys: w.store.Keys,
 		Reads:    models.NewReads(query.DB{Pool: w.pool}, w.grants, models.DefaultFolds(), time.Now, 0),
 		Rebuilds: rebuildsBy(w.rebuildStore(), models.DefaultFolds()),
 		Periods:  w.periods(),
 		Sagas: &commands.Sagas{Store: &store.Sagas{Store: w.store}, Kinds: []commands.SagaKind{w.periods().CloseKind(),
 			w.offboarding().OffboardingKind()}, Logger: slog.New(slog.DiscardHandler)}, SagaReader: &store.Catalogue{Pool: w.pool},
 		Offboarding: w.offboarding(), OffboardingReader: &store.Catalogue{Pool: w.pool},
-		Erasures: w.erasures(), ErasureReader: &store.Catalogue{Pool: w.pool},
-		Pushes: w.pushes(nil), PushReader: &store.Catalogue{Pool: w.pool},
+		Erasures: w.erasures(), ErasureReader: offboardings.Reader{Catalogue: &store.Catalogue{Pool: w.pool}},
+		Pushes: w.pushes(nil), PushReader: pushes.Reader{Catalogue: &store.Catalogue{Pool: w.pool}},
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &catalogue.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		ConsoleSessions: store.NewConsoleSessions(w.pool),

@@ -12,7 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/state"
@@ -152,7 +152,7 @@ func readNewer(ctx context.Context, tx pgx.Tx, page []comparison) (map[domain.Ac
 		}
 	}
 	for behind, list := range tenants {
-		if err := store.AddAccounts(ctx, tx, list, behind, sums); err != nil {
+		if err := repairs.AddAccounts(ctx, tx, list, behind, sums); err != nil {
 			return nil, err
 		}
 	}

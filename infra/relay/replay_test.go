@@ -18,14 +18,15 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-func (w *relayFixture) replayStore() *store.Replays {
-	return &store.Replays{Store: store.New(w.pool, w.log, store.Config{})}
+func (w *relayFixture) replayStore() *repairs.Replays {
+	return &repairs.Replays{Store: store.New(w.pool, w.log, store.Config{})}
 }
 
 func (w *relayFixture) replays() *repair.Replays {

@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
@@ -83,8 +84,8 @@ func (w *Database) LockWaiters() (n int) {
 	return n
 }
 
-func (w *Database) RebuildStore() *store.Rebuilds {
-	return &store.Rebuilds{Store: w.Store, List: models.List(models.DefaultFolds(), nil)}
+func (w *Database) RebuildStore() *repairs.Rebuilds {
+	return &repairs.Rebuilds{Store: w.Store, List: models.List(models.DefaultFolds(), nil)}
 }
 
 // Must ends the test if there is an error.

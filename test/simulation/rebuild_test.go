@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/rebuild"
@@ -50,7 +50,7 @@ func (s *sim) startRebuilder(name string) {
 }
 
 func (s *sim) rebuilds(p *proc) *repair.Rebuilds {
-	return &repair.Rebuilds{Store: &store.Rebuilds{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID,
+	return &repair.Rebuilds{Store: &repairs.Rebuilds{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID,
 		Projections: []repair.Projection{{Name: projections.ProjectionUsage, Consumer: events.GroupAggregator, Newest: usage.V1}}}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 )
 
 // Operations on a running service: the relay is rewound, and the database is restored
@@ -171,7 +171,7 @@ func (s *sim) rewind(p *proc) bool {
 	if err != nil {
 		return false
 	}
-	r := &repair.Replays{Store: &store.Replays{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID}
+	r := &repair.Replays{Store: &repairs.Replays{Store: s.storeOf(p)}, Now: s.now, NewID: p.newID}
 	_, err = r.Rewind(p.ctx, commands.Request{By: commands.Caller{}}, in)
 	return s.decided("relay sent back", err)
 }

@@ -31,6 +31,9 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
+	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/infra/prometheus"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/stripe"
@@ -327,15 +330,15 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	}
 	s.Quotas = n.quotas()
 	s.Catalogue = &catalogue.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
-	s.Accounts = &repair.Accounts{Store: n.store, Now: time.Now, NewID: newID}
+	s.Accounts = &repair.Accounts{Store: &repairs.Accounts{Store: n.store}, Now: time.Now, NewID: newID}
 	s.Letters = &repair.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()
 	s.Reader, s.ReplayReader, s.Keys = n.catalogue(), n.replayStore(), n.store.Keys
 	s.Periods = n.periods()
 	s.Sagas, s.SagaReader = n.sagas(), n.catalogue()
 	s.Offboarding, s.OffboardingReader = n.offboarding(), n.catalogue()
-	s.Erasures, s.ErasureReader = n.erasures(), n.catalogue()
-	s.Pushes, s.PushReader = n.pushes(), n.catalogue()
+	s.Erasures, s.ErasureReader = n.erasures(), offboardings.Reader{Catalogue: n.catalogue()}
+	s.Pushes, s.PushReader = n.pushes(), pushes.Reader{Catalogue: n.catalogue()}
 	s.Webhooks, s.WebhookReader = n.webhooks(), n.catalogue()
 	s.Thresholds, s.ThresholdReader = &catalogue.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, n.catalogue()
 	if n.cfg.Console {

@@ -6,19 +6,19 @@ import (
 	"github.com/meterplex/meterplex/commands/offboarding"
 
 	"github.com/meterplex/meterplex/infra/erasures"
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
 	"github.com/meterplex/meterplex/projections/models"
 )
 
 // offboarding returns the command that ends tenants.
 func (n *Node) offboarding() *offboarding.Offboarding {
-	return &offboarding.Offboarding{Store: &store.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(), Now: time.Now, NewID: newID,
+	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(), Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 }
 
 // erasures returns the command that erases personal data.
 func (n *Node) erasures() *offboarding.Erasures {
-	c := &offboarding.Erasures{Store: &store.Erasures{Store: n.store, Models: models.PersonalData()}, Now: time.Now, NewID: newID,
+	c := &offboarding.Erasures{Store: &offboardings.Erasures{Store: n.store, Models: models.PersonalData()}, Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 	if n.cfg.Erasures != "" {
 		c.Files = erasures.Folder(n.cfg.Erasures)
@@ -31,5 +31,5 @@ func (n *Node) repeatErasures() *offboarding.RepeatErasures {
 	if n.cfg.Erasures == "" {
 		return nil
 	}
-	return &offboarding.RepeatErasures{Erasures: n.erasures(), Tenants: n.catalogue(), Reader: n.catalogue()}
+	return &offboarding.RepeatErasures{Erasures: n.erasures(), Tenants: n.catalogue(), Reader: offboardings.Reader{Catalogue: n.catalogue()}}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/meterplex/meterplex/commands/billing"
 
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
 )
 
 const (
@@ -26,7 +27,7 @@ func (n *Node) provider() billing.BillingProvider {
 
 // pushes returns the command that pushes what is due.
 func (n *Node) pushes() *billing.Pushes {
-	return &billing.Pushes{Store: &store.Pushes{Store: n.store}, Provider: n.provider(), Now: time.Now, NewID: newID, Wake: n.wakeSagas,
+	return &billing.Pushes{Store: &pushes.Pushes{Store: n.store}, Provider: n.provider(), Now: time.Now, NewID: newID, Wake: n.wakeSagas,
 		Observed: n.metrics.PushAttempted, Logger: n.logger, Settle: totalsAfter}
 }
 

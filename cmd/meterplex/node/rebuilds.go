@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
@@ -16,7 +16,7 @@ import (
 
 // rebuilds returns the command that starts, promotes and ends rebuilds.
 func (n *Node) rebuilds() *repair.Rebuilds {
-	c := &repair.Rebuilds{Store: &store.Rebuilds{Store: n.store, List: n.projections()}, Now: time.Now, NewID: newID}
+	c := &repair.Rebuilds{Store: &repairs.Rebuilds{Store: n.store, List: n.projections()}, Now: time.Now, NewID: newID}
 	for _, p := range n.projections() {
 		c.Projections = append(c.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
 	}

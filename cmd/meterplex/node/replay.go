@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 
-	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -16,7 +16,7 @@ func (n *Node) replays() *repair.Replays {
 	return &repair.Replays{Store: n.replayStore(), Now: time.Now, NewID: newID}
 }
 
-func (n *Node) replayStore() *store.Replays { return &store.Replays{Store: n.store} }
+func (n *Node) replayStore() *repairs.Replays { return &repairs.Replays{Store: n.store} }
 
 func (n *Node) replayer() *relay.Replayer {
 	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests, Ticks: n.ticks, Logger: n.logger}
@@ -24,7 +24,7 @@ func (n *Node) replayer() *relay.Replayer {
 
 // rewinds reads requested rewinds of the consumer of usage.commands from the database.
 type rewinds struct {
-	store   *store.Replays
+	store   *repairs.Replays
 	replays *repair.Replays
 }
 

@@ -74,7 +74,7 @@ func (c *cache[K, V]) empty() *cache[K, V] {
 	return c
 }
 
-// get returns the answer about a key, and how far the catalogue of its owner's partition was known to have come while it was true.
+// Get returns the answer about a key, and how far the catalogue of its owner's partition was known to have come while it was true.
 func (c *cache[K, V]) get(ctx context.Context, key K) (V, commands.CatalogueAt, error) {
 	c.mu.RLock()
 	k, ok := c.cached(key)

@@ -30,8 +30,8 @@ const (
 	pricesSQL = `SELECT DISTINCT ON (key) ` + priceColumns + ` FROM prices WHERE key > $1 ORDER BY key, version DESC LIMIT $2`
 )
 
-// one turns "no rows" into nil.
-func one[T any](v *T, what string, err error) (*T, error) {
+// One turns "no rows" into nil.
+func One[T any](v *T, what string, err error) (*T, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -66,13 +66,13 @@ func (c *Catalogue) read(ctx context.Context, read func(context.Context, *pgxpoo
 	}
 	defer conn.Release()
 	if err = read(ctx, conn); err != nil {
-		err = unavailable(unseated(ctx, err))
+		err = Unavailable(unseated(ctx, err))
 	}
 	return err
 }
 
-// list reads rows, each by rowTo.
-func list[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+// List reads rows, each by rowTo.
+func List[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, sql, args...)
 		if err == nil {
@@ -83,8 +83,8 @@ func list[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql 
 	return all, err
 }
 
-// scanned returns the row function of a scan.
-func scanned[T any](scan func(pgx.Row) (*T, error)) pgx.RowToFunc[T] {
+// Scanned returns the row function of a scan.
+func Scanned[T any](scan func(pgx.Row) (*T, error)) pgx.RowToFunc[T] {
 	return func(row pgx.CollectableRow) (v T, err error) {
 		found, err := scan(row)
 		if err == nil {
@@ -94,8 +94,8 @@ func scanned[T any](scan func(pgx.Row) (*T, error)) pgx.RowToFunc[T] {
 	}
 }
 
-// get reads a row by rowTo; nil without one.
-func get[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (v *T, err error) {
+// Get reads a row by rowTo; nil without one.
+func Get[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (v *T, err error) {
 	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		v, err = find(ctx, conn, rowTo, sql, args...)
 		return err
@@ -103,8 +103,8 @@ func get[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql s
 	return v, err
 }
 
-// find is get in a transaction, or on a connection.
-func find[T any](ctx context.Context, db querier, rowTo pgx.RowToFunc[T], sql string, args ...any) (*T, error) {
+// find is Get in a transaction, or on a connection.
+func find[T any](ctx context.Context, db Querier, rowTo pgx.RowToFunc[T], sql string, args ...any) (*T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
@@ -121,15 +121,15 @@ func firstRow[T any](rows pgx.Rows, rowTo pgx.RowToFunc[T]) (*T, error) {
 	return &v, err
 }
 
-// afterID returns the id after which a page begins. An invalid id sorts before all others.
-func afterID(p commands.Page) uuid.UUID {
+// AfterID returns the id after which a page begins. An invalid id sorts before all others.
+func AfterID(p commands.Page) uuid.UUID {
 	id, _ := uuid.Parse(p.After)
 	return id
 }
 
 // Tenants lists by id.
 func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tenant, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, afterID(p), p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, AfterID(p), p.Limit)
 }
 
 // findTenantsSQL walks the tenants in the order of the list and stops after a page. A text within a name is in no index without
@@ -140,62 +140,62 @@ const findTenantsSQL = `SELECT ` + tenantColumns + ` FROM tenants
 
 // FindTenants lists by id.
 func (c *Catalogue) FindTenants(ctx context.Context, text string, p commands.Page) ([]domain.Tenant, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Tenant], findTenantsSQL, afterID(p), p.Limit, text)
+	return List(ctx, c, pgx.RowToStructByName[domain.Tenant], findTenantsSQL, AfterID(p), p.Limit, text)
 }
 
 // Tenant returns a tenant, or nil.
 func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error) {
-	return get(ctx, c, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)
 }
 
 // TenantOfExternalID returns the tenant with an external id, or nil.
 func (c *Catalogue) TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error) {
-	return get(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
 }
 
 // Keys lists a tenant's keys by id; the platform's keys are those of operators.
 func (c *Catalogue) Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p), p.Limit)
 }
 
 // Features lists by lookup key.
 func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Feature, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Feature], `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Feature], `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
 }
 
 // Feature returns a feature, or nil.
 func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feature, error) {
-	return get(ctx, c, pgx.RowToStructByName[domain.Feature], featureSQL, lookupKey)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Feature], featureSQL, lookupKey)
 }
 
 // Plans lists by key.
 func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Plan], `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Plan], `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
 }
 
 // Plan returns a plan, or nil.
 func (c *Catalogue) Plan(ctx context.Context, key string) (*domain.Plan, error) {
-	return get(ctx, c, pgx.RowToStructByName[domain.Plan], planSQL, key)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Plan], planSQL, key)
 }
 
 // Prices lists by key.
 func (c *Catalogue) Prices(ctx context.Context, p commands.Page) ([]domain.Price, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Price], pricesSQL, p.After, p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Price], pricesSQL, p.After, p.Limit)
 }
 
 // Price returns a price, or nil.
 func (c *Catalogue) Price(ctx context.Context, key string) (*domain.Price, error) {
-	return get(ctx, c, pgx.RowToStructByName[domain.Price], priceSQL, key)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Price], priceSQL, key)
 }
 
 // PriceVersions lists the versions of a price.
 func (c *Catalogue) PriceVersions(ctx context.Context, key string, after int64, limit int) ([]domain.Price, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Price], `SELECT `+priceColumns+` FROM prices WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Price], `SELECT `+priceColumns+` FROM prices WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
 }
 
 // Subscriptions lists a tenant's subscriptions by id.
 func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p), p.Limit)
 }
 
 // subscriptionsOfPlanSQL compares the members that a snapshot copies from its plan; members that were added later may be absent. No index has the
@@ -208,10 +208,10 @@ const subscriptionsOfPlanSQL = `SELECT ` + subscriptionColumns + ` FROM subscrip
 
 // SubscriptionsOfPlan lists by id.
 func (c *Catalogue) SubscriptionsOfPlan(ctx context.Context, plan string, older bool, p commands.Page) ([]domain.Subscription, error) {
-	return list(ctx, c, pgx.RowToStructByName[domain.Subscription], subscriptionsOfPlanSQL, plan, afterID(p), older, p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Subscription], subscriptionsOfPlanSQL, plan, AfterID(p), older, p.Limit)
 }
 
 // Subscription returns a tenant's subscription, or nil.
 func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
-	return get(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
 }

@@ -53,7 +53,7 @@ func (c *Commands) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generatio
 	}
 	var result projections.Result
 	for _, p := range partitions {
-		change := &changeTx{log: c.Log, ctx: ctx, tx: held, partition: p}
+		change := &Tx{log: c.Log, ctx: ctx, tx: held, partition: p}
 		faults, err := c.Letters.ExecuteRetries(change, requests[p])
 		if err != nil {
 			return projections.Result{}, err

@@ -52,7 +52,7 @@ func (s *ConsoleSessions) Session(ctx context.Context, token [32]byte) (*command
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
-	return &c, unavailable(err)
+	return &c, Unavailable(err)
 }
 
 // UseSession implements commands.ConsoleSessions.
@@ -82,7 +82,7 @@ func (s *ConsoleSessions) UseLink(ctx context.Context, token [32]byte, now time.
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !now.Before(expires) {
 		return uuid.Nil, nil
 	}
-	return key, unavailable(err)
+	return key, Unavailable(err)
 }
 
 func (s *ConsoleSessions) exec(ctx context.Context, sql string, args ...any) error {
@@ -92,5 +92,5 @@ func (s *ConsoleSessions) exec(ctx context.Context, sql string, args ...any) err
 	}
 	defer leave()
 	_, err = s.pool.Exec(ctx, sql, args...)
-	return unavailable(err)
+	return Unavailable(err)
 }

@@ -54,7 +54,7 @@ var fatesSQL = events.SQL(`SELECT a.id, f.dedupe_key, f.position, coalesce(f.cau
 const executedSQL = `SELECT min(position) FROM consumer_checkpoints WHERE consumer = $1 AND partition = $2 AND joined`
 
 // DeadLetters implements repair.DeadLetterTx.
-func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {
+func (t *Tx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, error) {
 	letters := make(map[uuid.UUID]*domain.DeadLetter, len(ids))
 	if len(ids) == 0 {
 		return letters, nil
@@ -96,7 +96,7 @@ func (t *changeTx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLette
 }
 
 // fates completes the letters from their later events in the log.
-func (t *changeTx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int64) error {
+func (t *Tx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int64) error {
 	var ids, tenants []uuid.UUID
 	var raws []int64
 	for id, d := range letters {
@@ -123,7 +123,7 @@ func (t *changeTx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int6
 }
 
 // Approved implements repair.DeadLetterTx.
-func (t *changeTx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing, error) {
+func (t *Tx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing, error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT DISTINCT tenant_id, period_key, snapshot FROM adjustments WHERE tenant_id = $1 AND recorded = $2 AND state = 'APPROVED' ORDER BY 2, 3`, tenant, recorded)
 	if err != nil {
 		return nil, fmt.Errorf("reading approved adjustments: %w", err)
@@ -138,7 +138,7 @@ func (t *changeTx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing,
 }
 
 // Events implements repair.DeadLetterTx.
-func (t *changeTx) Events(numbers []int64) (map[int64]events.Envelope, error) {
+func (t *Tx) Events(numbers []int64) (map[int64]events.Envelope, error) {
 	if len(numbers) == 0 {
 		return nil, nil
 	}

@@ -26,13 +26,13 @@ var folds = map[events.Subject][]fold{
 }
 
 // fold queues the changes that an event makes to the rows of its noun.
-func (t *changeTx) fold(e *events.Pending, at events.Position) {
+func (t *Tx) fold(e *events.Pending, at events.Position) {
 	list := folds[e.Subject]
 	if list != nil {
 		t.concerns(e.TenantID)
 	}
 	for _, f := range list {
-		t.queue("row of the catalogue", string(f), pgx.NamedArgs{"event": e.Payload, "tenant": e.TenantID, "position": at.Number, "at": e.OccurredAt})
+		t.Queue("row of the catalogue", string(f), pgx.NamedArgs{"event": e.Payload, "tenant": e.TenantID, "position": at.Number, "at": e.OccurredAt})
 	}
 }
 

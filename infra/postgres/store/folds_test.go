@@ -29,7 +29,7 @@ func TestP5_TheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
 	for table := range foldedTables {
 		must.Exec(t, tx, `CREATE TEMP TABLE `+table+` (LIKE public.`+table+` INCLUDING ALL) ON COMMIT DROP`) // statements find it before the other
 	}
-	again := &changeTx{ctx: t.Context(), tx: eventlog.In(tx)}
+	again := &Tx{ctx: t.Context(), tx: eventlog.In(tx)}
 	for p := range int16(events.Partitions) {
 		list, err := log.Read(t.Context(), p, 0, 1<<40, 10_000)
 		must.OK(t, err)
@@ -86,7 +86,7 @@ func changeEachNoun(t *testing.T, s *Store) {
 	price(3)
 	plan(&ten)
 	plan(nil)
-	tenant := changeTenant(t, c, req)
+	tenant := ChangeTenant(t, c, req)
 	changeKeys(t, c, req, tenant)
 	changeSubscriptions(t, c, req, tenant, func() { price(4) })
 	thresholds := &catalogue.Thresholds{Store: s, Now: time.Now, NewID: newID}
@@ -99,7 +99,7 @@ func changeEachNoun(t *testing.T, s *Store) {
 	}
 }
 
-func changeTenant(t *testing.T, c *catalogue.Catalogue, req commands.Request) uuid.UUID {
+func ChangeTenant(t *testing.T, c *catalogue.Catalogue, req commands.Request) uuid.UUID {
 	t.Helper()
 	tenant, err := c.CreateTenant(t.Context(), req, catalogue.CreateTenant{Name: "T", Class: "small", ExternalIDs: []string{"crm-2", "crm-1"}, Metadata: map[string]string{"reason": "x"}})
 	must.OK(t, err)

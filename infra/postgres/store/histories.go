@@ -36,7 +36,7 @@ func newHistories(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, 
 // Cached implements metering.Histories.
 func (h *Histories) Cached(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	v, _, err := h.get(ctx, tenant)
-	return v, unavailable(err)
+	return v, Unavailable(err)
 }
 
 // Fresh implements metering.Histories.
@@ -44,5 +44,5 @@ func (h *Histories) Fresh(ctx context.Context, tenant uuid.UUID) (domain.TenantH
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
 	v, err := h.load(ctx, tenant)
-	return v, unavailable(err)
+	return v, Unavailable(err)
 }

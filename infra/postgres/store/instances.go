@@ -73,10 +73,10 @@ func (i *Instances) exec(ctx context.Context, sql string, args ...any) error {
 func scanInstance(row pgx.Row) (*commands.Instance, error) {
 	var i commands.Instance
 	err := row.Scan(&i.ID, &i.Version, &i.Roles, &i.StartedAt, &i.SeenAt, &i.EndedAt, &i.State)
-	return one(&i, "instance", err)
+	return One(&i, "instance", err)
 }
 
 // Instances implements catalogue.Reader.
 func (c *Catalogue) Instances(ctx context.Context, p commands.Page) ([]commands.Instance, error) {
-	return list(ctx, c, scanned(scanInstance), instancesSQL, p.After, p.Limit)
+	return List(ctx, c, Scanned(scanInstance), instancesSQL, p.After, p.Limit)
 }

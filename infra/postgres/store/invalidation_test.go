@@ -147,10 +147,10 @@ func TestP9_ARetryStormLoadsNoKeysAndNoSubscriptions(t *testing.T) {
 		}
 	}
 	must.OK(w, w.store.ChangeDeadLetters(t.Context(), w.a.id, func(repair.DeadLetterTx) error { return nil }))
-	replays := &Replays{Store: w.store}
-	must.OK(w, replays.ChangeReplays(t.Context(), false, func(repair.ReplayTx) error { return nil }))
-	rebuilds := &Rebuilds{Store: w.store}
-	must.OK(w, rebuilds.ChangeRebuilds(t.Context(), "usage_aggregates", func(repair.RebuildTx) error { return nil }))
+	lock := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+		return w.store.log.LockHeads(ctx, t, nil, admitted)
+	}
+	must.OK(w, w.store.ChangePlatform(t.Context(), lock, func(*Tx) error { return nil })) // of replays, of rebuilds
 	if read := w.loads(); read != "" {
 		t.Errorf("after changes of dead letters, replays and rebuilds, %q was read again", read)
 	}

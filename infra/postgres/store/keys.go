@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
-// unavailable marks an error of the database as one that the caller may try again.
-func unavailable(err error) error {
+// Unavailable marks an error of the database as one that the caller may try again.
+func Unavailable(err error) error {
 	if full := (*commands.Overloaded)(nil); err == nil || errors.As(err, &full) {
 		return err
 	}
@@ -58,7 +58,7 @@ func ownerOfKey(_ [32]byte, v keyAndTenant) owner {
 // Find implements catalogue.Keyring.
 func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain.Tenant, commands.CatalogueAt, error) {
 	kt, seen, err := k.get(ctx, hash)
-	return kt.key, kt.tenant, seen, unavailable(err)
+	return kt.key, kt.tenant, seen, Unavailable(err)
 }
 
 func loadKey(ctx context.Context, pool postgres.Pool, hash [32]byte) (keyAndTenant, error) {

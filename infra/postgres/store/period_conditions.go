@@ -56,12 +56,12 @@ SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND N
 // Missing implements billing.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
-		periods, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
+		periods, err := (&Tx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
 		if err != nil {
 			return err
 		}
 		history := periods[c.TenantID]
-		missing, err = missingIn(ctx, t, c, history.Cut(c.PeriodKey, c.Snapshot))
+		missing, err = MissingIn(ctx, t, c, history.Cut(c.PeriodKey, c.Snapshot))
 		return err
 	})
 	return missing, err
@@ -69,10 +69,11 @@ func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []stri
 
 // Missing implements billing.FreezeTx.
 func (t *periodTx) Missing(c domain.Closing, cut int64) ([]string, error) {
-	return missingIn(t.ctx, t.tx, c, cut)
+	return MissingIn(t.ctx, t.tx, c, cut)
 }
 
-func missingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (missing []string, err error) {
+// MissingIn names what a close, or an offboarding, has to wait for.
+func MissingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (missing []string, err error) {
 	partition := events.PartitionOf(c.TenantID)
 	var standing query.Standing
 	var failed, retried int
@@ -131,12 +132,12 @@ SELECT t.id, k.period_key, k.snapshot FROM tenants t
 func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
 	rows, err := s.Store.pool.Query(ctx, dueClosesSQL, after.TenantID, after.PeriodKey, limit)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, Unavailable(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
 		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
 	})
-	return list, unavailable(err)
+	return list, Unavailable(err)
 }
 
 // unreconciledSQL lists the lines of a tenant's closed periods that differ from the frozen figure and the adjustments.
@@ -144,7 +145,7 @@ var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, un
  WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0) ORDER BY period_key, feature, subscription_id`
 
 // Unreconciled implements billing.FreezeTx.
-func (t *changeTx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
+func (t *Tx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
 	rows, err := t.tx.Query(t.ctx, unreconciledSQL, tenant, events.PartitionOf(tenant), "", 0)
 	if err != nil {
 		return nil, fmt.Errorf("comparing closed periods: %w", err)
@@ -154,7 +155,7 @@ func (t *changeTx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, er
 		if err := row.Scan(&l.PeriodKey, &l.Snapshot, &l.Feature, &l.SubscriptionID, &amount, &l.EventCount); err != nil {
 			return l, err
 		}
-		l.Amount, err = integer(amount)
+		l.Amount, err = Integer(amount)
 		return l, err
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 const periodChangesSQL = `SELECT tenant_id, position, period_key, snapshot, change FROM period_changes WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, position`
 
 // Periods implements repair.DeadLetterTx and billing.PeriodTx.
-func (t *changeTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
+func (t *Tx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
 	rows, err := t.tx.Query(t.ctx, periodChangesSQL, tenants)
 	if err != nil {
 		return nil, fmt.Errorf("reading the changes of periods: %w", err)

@@ -55,7 +55,7 @@ ORDER BY tenant_id`
 
 // LateUsage implements billing.PeriodStore.
 func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []billing.LateUsage, newest uuid.UUID, err error) {
-	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
+	err = s.Store.InSnapshot(ctx, func(t pgx.Tx) error {
 		rows, err := t.Query(ctx, newestAdjustmentSQL)
 		if err != nil {
 			return err
@@ -100,8 +100,8 @@ func foldedPositions(ctx context.Context, t pgx.Tx) (folded [events.Partitions]i
 
 // Differs implements billing.PeriodStore.
 func (s *Periods) Differs(ctx context.Context, tenant uuid.UUID) (differs bool, err error) {
-	err = s.inSnapshot(ctx, func(t pgx.Tx) error {
-		lines, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Unreconciled(tenant)
+	err = s.Store.InSnapshot(ctx, func(t pgx.Tx) error {
+		lines, err := (&Tx{ctx: ctx, tx: eventlog.In(t)}).Unreconciled(tenant)
 		differs = len(lines) > 0
 		return err
 	})

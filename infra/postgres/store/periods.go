@@ -39,7 +39,7 @@ type Periods struct {
 
 // periodTx is a change of periods of one tenant. The tenant and its periods are read with the head's lock.
 type periodTx struct {
-	*changeTx
+	*Tx
 	figures PeriodFigures
 	tenant  *domain.Tenant // nil if there is no such tenant
 	of      uuid.UUID      // its id
@@ -65,7 +65,7 @@ func (t *periodTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 	if id == t.of {
 		return t.tenant, nil
 	}
-	return t.changeTx.Tenant(id)
+	return t.Tx.Tenant(id)
 }
 
 // Periods implements billing.PeriodTx.
@@ -73,13 +73,13 @@ func (t *periodTx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHist
 	if !t.changed && len(tenants) == 1 && tenants[0] == t.of {
 		return t.periods, nil
 	}
-	return t.changeTx.Periods(tenants)
+	return t.Tx.Periods(tenants)
 }
 
 // SavePeriodChange implements billing.PeriodTx.
 func (t *periodTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
 	t.changed = true
-	return t.changeTx.SavePeriodChange(tenant, c, at)
+	return t.Tx.SavePeriodChange(tenant, c, at)
 }
 
 // ChangePeriods implements billing.PeriodStore. Cached histories of the tenant are outdated by it. One change runs at a time.
@@ -94,14 +94,14 @@ func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide fu
 
 // changing runs a change of a tenant's periods, whose statements keep their plans: a thousand periods may close at once.
 func (s *Periods) changing(ctx context.Context, tenant uuid.UUID, lock func(*eventlog.Tx), decide func(*periodTx) error) error {
-	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
+	tx := &Tx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
 	var change *periodTx
 	return s.Store.changing(ctx, tx, func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("keeping plans", keepPlans)
 		lock(t)
-		change = &periodTx{changeTx: tx, figures: s.Figures, of: tenant}
+		change = &periodTx{Tx: tx, figures: s.Figures, of: tenant}
 		return change.hold(admitted)
-	}, func(*changeTx) error { return decide(change) })
+	}, func(*Tx) error { return decide(change) })
 }
 
 // The aggregator locks its checkpoints before it folds, and a flip locks those of all partitions.
@@ -120,18 +120,18 @@ const oneSnapshot = `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
 // keepPlans begins the transactions that each close runs.
 var keepPlans = postgres.KeepPlansSQL()
 
-// inSnapshot runs a read in one snapshot of the database.
-func (s *Periods) inSnapshot(ctx context.Context, read func(pgx.Tx) error) error {
+// InSnapshot runs a read in one snapshot of the database.
+func (s *Store) InSnapshot(ctx context.Context, read func(pgx.Tx) error) error {
 	return s.inSnapshotAs(ctx, oneSnapshot, read)
 }
 
-// inSnapshotOfClose is inSnapshot for the reads of each close.
+// inSnapshotOfClose is InSnapshot for the reads of each close.
 func (s *Periods) inSnapshotOfClose(ctx context.Context, read func(pgx.Tx) error) error {
-	return s.inSnapshotAs(ctx, oneSnapshot+"; "+keepPlans, read)
+	return s.Store.inSnapshotAs(ctx, oneSnapshot+"; "+keepPlans, read)
 }
 
-func (s *Periods) inSnapshotAs(ctx context.Context, begin string, read func(pgx.Tx) error) error {
-	return unavailable(postgres.InTx(ctx, s.Store.pool, func(t pgx.Tx) error {
+func (s *Store) inSnapshotAs(ctx context.Context, begin string, read func(pgx.Tx) error) error {
+	return Unavailable(postgres.InTx(ctx, s.pool, func(t pgx.Tx) error {
 		if _, err := t.Exec(ctx, begin); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (s *Periods) inSnapshotAs(ctx context.Context, begin string, read func(pgx.
 // FiguresOfLog implements billing.PeriodStore. It reads one snapshot of the database, without a lock.
 func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures domain.Figures, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
-		periods, err := (&changeTx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
+		periods, err := (&Tx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
 		if err != nil {
 			return err
 		}
@@ -154,26 +154,26 @@ func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures d
 }
 
 // SavePeriodChange implements billing.PeriodTx.
-func (t *changeTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
-	return t.exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
+func (t *Tx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
+	return t.Exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
 		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
 }
 
 const periodEventSQL = `SELECT l.event_id, coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000') FROM period_changes c
  JOIN event_log_rows l ON l.partition = $1 AND l.position = c.position WHERE c.tenant_id = $2 AND c.period_key = $3 AND c.snapshot = $4 AND c.change = $5`
 
-// periodEvent returns the event of a change of a period. If its row is missing there is no trace: that must hold back no close and no push.
-func (s *Store) periodEvent(ctx context.Context, of domain.Closing, change string) (e events.TracedEvent, err error) {
+// PeriodEvent returns the event of a change of a period. If its row is missing there is no trace: that must hold back no close and no push.
+func (s *Store) PeriodEvent(ctx context.Context, of domain.Closing, change string) (e events.TracedEvent, err error) {
 	err = s.pool.QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return e, unavailable(fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err))
+		return e, Unavailable(fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err))
 	}
 	return e, nil
 }
 
 // PeriodEvent implements billing.PeriodStore.
 func (s *Periods) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
-	return s.Store.periodEvent(ctx, of, change)
+	return s.Store.PeriodEvent(ctx, of, change)
 }
 
 // FiguresOfRows implements billing.FreezeTx.
@@ -182,10 +182,10 @@ func (t *periodTx) FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (
 }
 
 // FrozenDespite implements billing.FreezeTx.
-func (t *changeTx) FrozenDespite(c domain.Closing) (despite []string, err error) {
+func (t *Tx) FrozenDespite(c domain.Closing) (despite []string, err error) {
 	err = t.tx.QueryRow(t.ctx, `SELECT despite FROM period_snapshots WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3`, c.TenantID, c.PeriodKey, c.Snapshot).Scan(&despite)
 	if err != nil {
-		return nil, unavailable(fmt.Errorf("reading a snapshot (%s of tenant %s): %w", c.PeriodKey, c.TenantID, err))
+		return nil, Unavailable(fmt.Errorf("reading a snapshot (%s of tenant %s): %w", c.PeriodKey, c.TenantID, err))
 	}
 	return despite, nil
 }
@@ -198,17 +198,17 @@ const (
 )
 
 // SaveSnapshot implements billing.FreezeTx.
-func (t *changeTx) SaveSnapshot(s domain.Snapshot) error {
+func (t *Tx) SaveSnapshot(s domain.Snapshot) error {
 	n := len(s.Figures.Lines)
 	features, subscriptions, amounts := make([]string, n), make([]uuid.UUID, n), make([]string, n)
 	counts, lasts := make([]int64, n), make([]time.Time, n)
 	for i, l := range s.Figures.Lines {
 		features[i], subscriptions[i], amounts[i], counts[i], lasts[i] = l.Feature, l.SubscriptionID, l.Amount.String(), l.EventCount, l.LastEventAt
 	}
-	t.queue("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
+	t.Queue("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
 		s.Figures.Logic, s.Figures.LogicHash, s.FiguresHash, n, s.Despite, s.ChargesHash)
 	t.queueCharges(s)
-	return t.exec("snapshot's lines", addLinesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, amounts, counts, lasts)
+	return t.Exec("snapshot's lines", addLinesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, amounts, counts, lasts)
 }
 
 const addChargesSQL = `INSERT INTO period_charges (tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, starts, ends, amount, event_count,
@@ -217,7 +217,7 @@ SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::bigint[], $7::text[
   $12::text[], $13::bigint[], $14::text[], $15::numeric[])`
 
 // queueCharges inserts the charges of a snapshot.
-func (t *changeTx) queueCharges(s domain.Snapshot) {
+func (t *Tx) queueCharges(s domain.Snapshot) {
 	var features, statuses, amounts []string
 	var subscriptions []uuid.UUID
 	var grants, counts []int64
@@ -234,7 +234,7 @@ func (t *changeTx) queueCharges(s domain.Snapshot) {
 		}
 		prices, versions, currencies, charges = append(prices, &l.Price), append(versions, &l.PriceVersion), append(currencies, &l.Currency), append(charges, &l.MicroUnits)
 	}
-	t.queue("snapshot's charges", addChargesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, grants, statuses, starts, ends, amounts, counts,
+	t.Queue("snapshot's charges", addChargesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, grants, statuses, starts, ends, amounts, counts,
 		prices, versions, currencies, charges)
 }
 
@@ -248,7 +248,7 @@ const (
 )
 
 // Adjustments implements billing.PeriodTx.
-func (t *changeTx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error) {
+func (t *Tx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error) {
 	rows, err := t.tx.Query(t.ctx, adjustmentsSQL, tenant, ids)
 	if err != nil {
 		return nil, fmt.Errorf("reading adjustments: %w", err)
@@ -258,7 +258,7 @@ func (t *changeTx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adju
 		if err := row.Scan(&a.ID, &a.TenantID, &a.PeriodKey, &a.Snapshot, &a.State, &amount); err != nil {
 			return a, err
 		}
-		a.Amount, err = integer(amount)
+		a.Amount, err = Integer(amount)
 		return a, err
 	})
 	if err != nil {
@@ -267,7 +267,8 @@ func (t *changeTx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adju
 	return list, nil
 }
 
-func integer(text string) (*big.Int, error) {
+// Integer reads a sum.
+func Integer(text string) (*big.Int, error) {
 	n, ok := new(big.Int).SetString(text, 10)
 	if !ok {
 		return nil, fmt.Errorf("%q is no integer", text)
@@ -276,7 +277,7 @@ func integer(text string) (*big.Int, error) {
 }
 
 // PendingAdjustments implements billing.PeriodTx.
-func (t *changeTx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
+func (t *Tx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
 	err = t.tx.QueryRow(t.ctx, pendingSQL, tenant, snapshot, scope.PeriodKey, scope.UpTo.Number, scope.Feature, scope.Kind).Scan(&count, &amount)
 	if err != nil {
 		return 0, "", fmt.Errorf("counting adjustments: %w", err)
@@ -285,7 +286,7 @@ func (t *changeTx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope even
 }
 
 // ApprovedAdjustments implements billing.PeriodTx.
-func (t *changeTx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot int) (count int64, err error) {
+func (t *Tx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot int) (count int64, err error) {
 	if err := t.tx.QueryRow(t.ctx, approvedSQL, tenant, periodKey, snapshot).Scan(&count); err != nil {
 		return 0, fmt.Errorf("counting adjustments: %w", err)
 	}
@@ -296,7 +297,7 @@ func (t *changeTx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snaps
 func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
 	rows, err := s.Store.pool.Query(ctx, `SELECT id, tenant_id FROM adjustments WHERE id = ANY ($1)`, ids)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, Unavailable(err)
 	}
 	found := make(map[uuid.UUID]uuid.UUID, len(ids))
 	var id, tenant uuid.UUID
@@ -304,15 +305,15 @@ func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (ma
 		found[id] = tenant
 		return nil
 	})
-	return found, unavailable(err)
+	return found, Unavailable(err)
 }
 
 // ClosedTenants implements billing.PeriodStore.
 func (s *Periods) ClosedTenants(ctx context.Context) ([]uuid.UUID, error) {
 	rows, err := s.Store.pool.Query(ctx, `SELECT DISTINCT tenant_id FROM period_snapshots ORDER BY tenant_id`)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, Unavailable(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	return list, unavailable(err)
+	return list, Unavailable(err)
 }

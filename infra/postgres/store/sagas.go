@@ -11,7 +11,6 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
@@ -19,8 +18,8 @@ import (
 var (
 	_ commands.SagaStore   = (*Sagas)(nil)
 	_ commands.SagaQueue   = (*Sagas)(nil)
-	_ commands.SagaTx      = (*changeTx)(nil)
-	_ commands.SagaStarter = (*changeTx)(nil)
+	_ commands.SagaTx      = (*Tx)(nil)
+	_ commands.SagaStarter = (*Tx)(nil)
 	_ commands.SagaReader  = (*Catalogue)(nil)
 )
 
@@ -34,18 +33,17 @@ func scanSaga(row pgx.Row, more ...any) (*domain.Saga, error) {
 	var s domain.Saga
 	err := row.Scan(append([]any{&s.ID, &s.Kind, &s.TenantID, &s.Key, &s.Step, &s.State, &s.Attempts, &s.NextAt, &s.DeadlineAt, &s.Missing, &s.Despite,
 		&s.LastError, &s.Retries, &s.LastReason, &s.LastActor, &s.Outcome, &s.CreatedAt, &s.EndedAt}, more...)...)
-	return one(&s, "saga", err)
+	return One(&s, "saga", err)
 }
 
 func scanSagaRow(row pgx.Row) (*domain.Saga, error) { return scanSaga(row) }
 
 // ChangeSagas implements commands.SagaStore. It locks no head: a retry is no event.
 func (s *Sagas) ChangeSagas(ctx context.Context, decide func(commands.SagaTx) error) error {
-	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		return s.Store.log.LockHeads(ctx, t, nil, admitted)
 	}
-	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(tx) })
+	return s.Store.ChangePlatform(ctx, hold, func(tx *Tx) error { return decide(tx) })
 }
 
 // now() is the time of the transaction's start, of the same clock as all times of the table.
@@ -54,7 +52,7 @@ const startSagaSQL = `INSERT INTO sagas (id, kind, tenant_id, key, step, state, 
  ON CONFLICT (kind, tenant_id, key) DO NOTHING RETURNING ` + sagaColumns
 
 // StartSaga implements commands.SagaStarter.
-func (t *changeTx) StartSaga(v domain.SagaStart) (*domain.Saga, bool, error) {
+func (t *Tx) StartSaga(v domain.SagaStart) (*domain.Saga, bool, error) {
 	s, err := scanSaga(t.tx.QueryRow(t.ctx, startSagaSQL, v.ID, v.Kind, v.TenantID, v.Key, v.FirstStep, v.Deadline, v.Despite))
 	if err != nil || s != nil {
 		return s, err == nil, err
@@ -67,7 +65,7 @@ func (t *changeTx) StartSaga(v domain.SagaStart) (*domain.Saga, bool, error) {
 }
 
 // Saga implements commands.SagaTx.
-func (t *changeTx) Saga(id uuid.UUID) (*domain.Saga, error) {
+func (t *Tx) Saga(id uuid.UUID) (*domain.Saga, error) {
 	return scanSaga(t.tx.QueryRow(t.ctx, `SELECT `+sagaColumns+` FROM sagas WHERE id = $1 FOR UPDATE`, id))
 }
 
@@ -76,7 +74,7 @@ const saveRetrySQL = `UPDATE sagas SET attempts = $2, retries = $3, despite = $4
  next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END WHERE id = $1 RETURNING next_at`
 
 // SaveRetry implements commands.SagaTx.
-func (t *changeTx) SaveRetry(s *domain.Saga) error {
+func (t *Tx) SaveRetry(s *domain.Saga) error {
 	if err := t.tx.QueryRow(t.ctx, saveRetrySQL, s.ID, s.Attempts, s.Retries, s.Despite, s.LastReason, s.LastActor).Scan(&s.NextAt); err != nil {
 		return fmt.Errorf("keeping a retry of a saga: %w", err)
 	}
@@ -140,9 +138,18 @@ func (s *Sagas) SettleSaga(ctx context.Context, id, lease uuid.UUID, change func
 	return settled, nil
 }
 
+// A running step sees the retry when its result is saved, as that of an operator's retry of the saga.
+const retrySagasSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4, next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
+ WHERE kind = $1 AND tenant_id = $2 AND ended_at IS NULL`
+
+// RetrySagas lets the open sagas of a kind of a tenant run now.
+func (t *Tx) RetrySagas(kind string, tenant uuid.UUID, reason, actor string) error {
+	return t.Exec("retry of sagas", retrySagasSQL, kind, tenant, reason, actor)
+}
+
 // Saga returns a saga, or nil.
 func (c *Catalogue) Saga(ctx context.Context, id uuid.UUID) (*domain.Saga, error) {
-	return get(ctx, c, scanned(scanSagaRow), `SELECT `+sagaColumns+` FROM sagas WHERE id = $1`, id)
+	return Get(ctx, c, Scanned(scanSagaRow), `SELECT `+sagaColumns+` FROM sagas WHERE id = $1`, id)
 }
 
 // Ids follow time.
@@ -153,8 +160,8 @@ const sagasSQL = `SELECT ` + sagaColumns + ` FROM sagas WHERE ($1 = '' OR kind =
 func (c *Catalogue) Sagas(ctx context.Context, q commands.SagaQuery) ([]domain.Saga, error) {
 	var before *uuid.UUID
 	if q.After != "" {
-		id := afterID(q.Page)
+		id := AfterID(q.Page)
 		before = &id
 	}
-	return list(ctx, c, scanned(scanSagaRow), sagasSQL, q.Kind, q.State, q.TenantID, before, q.Limit)
+	return List(ctx, c, Scanned(scanSagaRow), sagasSQL, q.Kind, q.State, q.TenantID, before, q.Limit)
 }

@@ -79,7 +79,7 @@ func (f *sagaFixture) run(s *Store, change ...func(*commands.SagaRunner)) (stop 
 // start starts a saga in a change of its own.
 func (f *sagaFixture) start(key string, deadline time.Duration) (saga *domain.Saga, started bool) {
 	f.Helper()
-	must.OK(f, f.store.changeTenant(f.Context(), uuid.Nil, func(tx *changeTx) (err error) {
+	must.OK(f, f.store.ChangeTenant(f.Context(), uuid.Nil, func(tx *Tx) (err error) {
 		saga, started, err = tx.StartSaga(domain.SagaStart{ID: newID(), Kind: "test", Key: key, FirstStep: "first", Deadline: deadline})
 		return err
 	}))

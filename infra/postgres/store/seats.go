@@ -26,7 +26,7 @@ func borrow(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error) {
 	case soon.Err() != nil && ctx.Err() == nil:
 		return nil, busy()
 	}
-	return nil, unavailable(err)
+	return nil, Unavailable(err)
 }
 
 // busy refuses a request that got no connection.
@@ -72,7 +72,7 @@ func (s limited) acquireWithin(ctx context.Context, most time.Duration) (leave f
 		return func() { <-s }, nil
 	case <-soon.Done():
 		if err := ctx.Err(); err != nil {
-			return nil, unavailable(err)
+			return nil, Unavailable(err)
 		}
 		return nil, busy()
 	}

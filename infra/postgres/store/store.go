@@ -52,7 +52,6 @@ type Store struct {
 var (
 	_ commands.Store            = (*Store)(nil)
 	_ catalogue.Store           = (*Store)(nil)
-	_ repair.AccountStore       = (*Store)(nil)
 	_ repair.DeadLetterStore    = (*Store)(nil)
 	_ metering.ReservationTable = (*Store)(nil)
 )
@@ -79,35 +78,48 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 // Change implements commands.Store. If COMMIT is not answered, Change looks up the
 // change's own events under the head's lock, to find the outcome.
 func (s *Store) Change(ctx context.Context, tenant uuid.UUID, decide func(commands.Tx) error) error {
-	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+	return s.ChangeTenant(ctx, tenant, func(tx *Tx) error { return decide(tx) })
 }
 
 // ChangeCatalogue implements catalogue.Store, as Change does. It forgets the tenant's
 // cached state also if the change saves no row: a repetition answers a change that another
 // instance may have made.
 func (s *Store) ChangeCatalogue(ctx context.Context, tenant uuid.UUID, decide func(catalogue.Tx) error) error {
-	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) }, tenant)
+	return s.ChangeTenant(ctx, tenant, func(tx *Tx) error { return decide(tx) }, tenant)
 }
 
 // ChangeDeadLetters implements repair.DeadLetterStore, as Change does.
 func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide func(repair.DeadLetterTx) error) error {
-	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+	return s.ChangeTenant(ctx, tenant, func(tx *Tx) error { return decide(tx) })
 }
 
-func (s *Store) changeTenant(ctx context.Context, tenant uuid.UUID, decide func(*changeTx) error, concerned ...uuid.UUID) error {
-	tx := &changeTx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
+// ChangeTenant runs a change of a tenant. It forgets the cached state of the concerned tenants.
+func (s *Store) ChangeTenant(ctx context.Context, tenant uuid.UUID, decide func(*Tx) error, concerned ...uuid.UUID) error {
+	tx := &Tx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		return s.log.LockHeads(ctx, t, []int16{tx.partition}, admitted)
 	}
 	return s.changing(ctx, tx, hold, decide)
 }
 
-// holding takes the locks of a change, and reads behind them whether its caller is still admitted.
-type holding func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error
+// ChangePlatform runs a change of what belongs to no tenant, under the locks that hold takes.
+func (s *Store) ChangePlatform(ctx context.Context, hold Holding, decide func(*Tx) error) error {
+	tx := &Tx{log: s.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
+	return s.changing(ctx, tx, hold, decide)
+}
+
+// Log is the log of the changes.
+func (s *Store) Log() *eventlog.Log { return s.log }
+
+// Pool runs what is no change: it records no event.
+func (s *Store) Pool() postgres.Pool { return s.pool }
+
+// Holding takes the locks of a change, and reads behind them whether its caller is still admitted.
+type Holding func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error
 
 // changing runs a change. It runs it once more if the same Idempotency-Key was used
 // concurrently under other locks: that change is committed, so its answer is visible now.
-func (s *Store) changing(ctx context.Context, tx *changeTx, hold holding, decide func(*changeTx) error) error {
+func (s *Store) changing(ctx context.Context, tx *Tx, hold Holding, decide func(*Tx) error) error {
 	attempt := func() error {
 		tx.appended = nil
 		return s.changeHolding(ctx, tx, hold, decide)
@@ -127,7 +139,7 @@ func answeredMeanwhile(err error) bool {
 
 // changed invalidates caches and notifies after a successful change. For an unanswered
 // commit it first resolves the outcome.
-func (s *Store) changed(tx *changeTx, err error) error {
+func (s *Store) changed(tx *Tx, err error) error {
 	unanswered := errors.Is(err, postgres.ErrCommitUnknown)
 	if unanswered && len(tx.appended) > 0 {
 		err = s.log.Resolve(&tx.appended[0])
@@ -145,12 +157,12 @@ func (s *Store) changed(tx *changeTx, err error) error {
 	if refusal := (*domain.Error)(nil); errors.As(err, &refusal) {
 		return refusal
 	}
-	return unavailable(err)
+	return Unavailable(err)
 }
 
 // changeHolding runs decide in a transaction, after hold has taken its locks. A change by a key of a tenant that waits long for them loses its seat to
 // another tenant, until it commits.
-func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold holding, decide func(*changeTx) error) error {
+func (s *Store) changeHolding(ctx context.Context, tx *Tx, hold Holding, decide func(*Tx) error) error {
 	admission := s.admission(ctx)
 	seated, leave, err := s.changes.Acquire(ctx, admission.TenantID, false)
 	if err != nil {
@@ -174,8 +186,8 @@ func (s *Store) changeHolding(ctx context.Context, tx *changeTx, hold holding, d
 	return err
 }
 
-// changeTx implements the transactions of commands. Its context is that of the one change it serves.
-type changeTx struct {
+// Tx is a change: the transactions of the nouns embed it. Its context is that of the one change it serves.
+type Tx struct {
 	log       *eventlog.Log
 	ctx       context.Context
 	tx        *eventlog.Tx
@@ -184,26 +196,32 @@ type changeTx struct {
 	concerned []uuid.UUID // the tenants whose keys, status and subscriptions it may have changed
 }
 
+// Context is that of the change.
+func (t *Tx) Context() context.Context { return t.ctx }
+
+// DB is the transaction in the database.
+func (t *Tx) DB() *eventlog.Tx { return t.tx }
+
 // concerns notes a tenant whose cached state the change makes outdated.
-func (t *changeTx) concerns(tenant uuid.UUID) {
+func (t *Tx) concerns(tenant uuid.UUID) {
 	if !slices.Contains(t.concerned, tenant) {
 		t.concerned = append(t.concerned, tenant)
 	}
 }
 
-// queue queues a write, or a lock: both come before all later reads. An error is that of the read, or of the change.
-func (t *changeTx) queue(what, sql string, args ...any) {
+// Queue queues a write, or a lock: both come before all later reads. An error is that of the read, or of the change.
+func (t *Tx) Queue(what, sql string, args ...any) {
 	t.tx.Queue("keeping a "+what, sql, args...)
 }
 
-// exec is queue, as the last statement of a method.
-func (t *changeTx) exec(what, sql string, args ...any) error {
-	t.queue(what, sql, args...)
+// Exec is Queue, as the last statement of a method.
+func (t *Tx) Exec(what, sql string, args ...any) error {
+	t.Queue(what, sql, args...)
 	return nil
 }
 
 // DatabaseTime implements commands.DatabaseClock.
-func (t *changeTx) DatabaseTime() (now time.Time, err error) {
+func (t *Tx) DatabaseTime() (now time.Time, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
 		return now, fmt.Errorf("reading the time: %w", err)
 	}
@@ -211,7 +229,7 @@ func (t *changeTx) DatabaseTime() (now time.Time, err error) {
 }
 
 // Append implements commands.Appender. The events change the rows of their nouns.
-func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
+func (t *Tx) Append(list ...events.Pending) ([]events.Position, error) {
 	positions, err := t.log.Append(t.ctx, t.tx, list)
 	if err != nil {
 		return positions, err
@@ -224,30 +242,30 @@ func (t *changeTx) Append(list ...events.Pending) ([]events.Position, error) {
 }
 
 // Answer reads an answer under the platform's id: the key names its holder already.
-func (t *changeTx) Answer(key string) (*commands.Answer, error) {
+func (t *Tx) Answer(key string) (*commands.Answer, error) {
 	var a commands.Answer
 	var hash []byte
 	err := t.tx.QueryRow(t.ctx, `SELECT request_hash, body FROM idempotency_answers WHERE tenant_id = $1 AND key = $2`, uuid.Nil, key).Scan(&hash, &a.Body)
 	copy(a.RequestHash[:], hash)
-	return one(&a, "stored answer", err)
+	return One(&a, "stored answer", err)
 }
 
-func (t *changeTx) SaveAnswer(key string, a commands.Answer) error {
-	return t.exec("answer", `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, $3, 0, $4, now())`,
+func (t *Tx) SaveAnswer(key string, a commands.Answer) error {
+	return t.Exec("answer", `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, $3, 0, $4, now())`,
 		uuid.Nil, key, a.RequestHash[:], a.Body)
 }
 
 const tenantSQL = `SELECT ` + tenantColumns + ` FROM tenants WHERE id = $1`
 
-func (t *changeTx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
+func (t *Tx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)
 }
 
 // SaveExternalIDs locks the table, so that changes which exchange ids do not deadlock and the look-up sees every id.
 // The unique index would refuse an id that the look-up missed.
-func (t *changeTx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error) {
+func (t *Tx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error) {
 	const others = `SELECT coalesce((SELECT external_id FROM tenant_external_ids WHERE external_id = ANY ($1) AND tenant_id <> $2 ORDER BY external_id LIMIT 1), '')`
-	t.queue("lock on external ids", `LOCK TABLE tenant_external_ids IN SHARE ROW EXCLUSIVE MODE`)
+	t.Queue("lock on external ids", `LOCK TABLE tenant_external_ids IN SHARE ROW EXCLUSIVE MODE`)
 	if err := t.tx.QueryRow(t.ctx, others, ids, tenant).Scan(&taken); err != nil || taken != "" {
 		return taken, err
 	}
@@ -255,26 +273,38 @@ func (t *changeTx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string
 		`DELETE FROM tenant_external_ids WHERE tenant_id = $1 AND external_id <> ALL (coalesce($2::text[], '{}'))`,
 		`INSERT INTO tenant_external_ids (tenant_id, external_id) SELECT $1, unnest($2::text[]) EXCEPT SELECT tenant_id, external_id FROM tenant_external_ids WHERE tenant_id = $1`,
 	} {
-		t.queue("tenant's external ids", change, tenant, ids)
+		t.Queue("tenant's external ids", change, tenant, ids)
 	}
 	return "", nil
 }
 
-func (t *changeTx) Key(id uuid.UUID) (*domain.APIKey, error) {
+func (t *Tx) Key(id uuid.UUID) (*domain.APIKey, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE id = $1`, id)
 }
 
-func (t *changeTx) SaveSecret(key uuid.UUID, hash []byte) error {
-	return t.exec("key", `UPDATE api_keys SET secret_hash = $2 WHERE id = $1`, key, hash)
+// UsableKeys implements offboarding.Tx.
+func (t *Tx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
+	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
+	if err == nil {
+		keys, err = pgx.CollectRows(rows, pgx.RowToStructByName[domain.APIKey])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading keys: %w", err)
+	}
+	return keys, nil
 }
 
-func (t *changeTx) Feature(lookupKey string) (*domain.Feature, error) {
+func (t *Tx) SaveSecret(key uuid.UUID, hash []byte) error {
+	return t.Exec("key", `UPDATE api_keys SET secret_hash = $2 WHERE id = $1`, key, hash)
+}
+
+func (t *Tx) Feature(lookupKey string) (*domain.Feature, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Feature], featureSQL, lookupKey)
 }
 
 // GroupingSince returns a time after all usage that is recorded, whose time may be of a server with another
 // clock, and after the groupings before it.
-func (t *changeTx) GroupingSince(feature string, since time.Time) (time.Time, error) {
+func (t *Tx) GroupingSince(feature string, since time.Time) (time.Time, error) {
 	const sql = `SELECT greatest($2::timestamptz, (SELECT max(recorded_at) FROM log_heads) + $3::interval,
  (SELECT max(since) FROM feature_groupings WHERE feature = $1) + interval '1 microsecond')`
 	if err := t.tx.QueryRow(t.ctx, sql, feature, since, domain.GroupingDelay).Scan(&since); err != nil {
@@ -283,20 +313,41 @@ func (t *changeTx) GroupingSince(feature string, since time.Time) (time.Time, er
 	return since, nil
 }
 
-func (t *changeTx) Plan(key string) (*domain.Plan, error) {
+func (t *Tx) Plan(key string) (*domain.Plan, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Plan], planSQL, key)
 }
 
 // Price implements catalogue.Tx.
-func (t *changeTx) Price(key string) (*domain.Price, error) {
+func (t *Tx) Price(key string) (*domain.Price, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Price], priceSQL, key)
 }
 
-func (t *changeTx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
+func (t *Tx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`, id)
 }
 
-func (t *changeTx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
+func (t *Tx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription],
 		`SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND status IN ('ACTIVE', 'TRIALING')`, tenant)
+}
+
+// Querier is a transaction or a connection.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// ReadHead reads the end of a partition, and the epoch of then.
+func ReadHead(ctx context.Context, from Querier, partition int16) (repair.FoldedTo, error) {
+	head := repair.FoldedTo{Position: events.Position{Partition: partition}}
+	if err := from.QueryRow(ctx, `SELECT position, epoch FROM log_heads WHERE partition = $1`, partition).Scan(&head.Number, &head.Epoch); err != nil {
+		return head, fmt.Errorf("reading a head: %w", err)
+	}
+	return head, nil
+}
+
+// Epoch implements commands.LogEpochs.
+func (t *Tx) Epoch(tenant uuid.UUID) (int32, error) {
+	head, err := ReadHead(t.ctx, t.tx, events.PartitionOf(tenant))
+	return head.Epoch, err
 }

@@ -15,7 +15,7 @@ import (
 
 var (
 	_ catalogue.ThresholdStore  = (*Store)(nil)
-	_ catalogue.ThresholdTx     = (*changeTx)(nil)
+	_ catalogue.ThresholdTx     = (*Tx)(nil)
 	_ catalogue.ThresholdReader = (*Catalogue)(nil)
 )
 
@@ -25,23 +25,23 @@ func scanThreshold(row pgx.Row) (*domain.Threshold, error) {
 	var t domain.Threshold
 	err := row.Scan(&t.ID, &t.TenantID, &t.Feature, &t.Percent, &t.Amount, &t.Position.Number, &t.CreatedAt)
 	t.Position.Partition = events.PartitionOf(t.TenantID)
-	return one(&t, "threshold", err)
+	return One(&t, "threshold", err)
 }
 
 // ChangeThresholds implements catalogue.ThresholdStore, as Change does.
 func (s *Store) ChangeThresholds(ctx context.Context, tenant uuid.UUID, decide func(catalogue.ThresholdTx) error) error {
-	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+	return s.ChangeTenant(ctx, tenant, func(tx *Tx) error { return decide(tx) })
 }
 
 const thresholdSQL = `SELECT ` + thresholdColumns + ` FROM thresholds WHERE id = $1 AND tenant_id = $2 AND removed IS NULL`
 
 // Threshold implements catalogue.ThresholdTx. The lock of the head is the threshold's.
-func (t *changeTx) Threshold(tenant, id uuid.UUID) (*domain.Threshold, error) {
+func (t *Tx) Threshold(tenant, id uuid.UUID) (*domain.Threshold, error) {
 	return scanThreshold(t.tx.QueryRow(t.ctx, thresholdSQL, id, tenant))
 }
 
 // CountThresholds implements catalogue.ThresholdTx.
-func (t *changeTx) CountThresholds(tenant uuid.UUID) (n int, err error) {
+func (t *Tx) CountThresholds(tenant uuid.UUID) (n int, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM thresholds WHERE tenant_id = $1 AND removed IS NULL`, tenant).Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting thresholds: %w", err)
 	}
@@ -50,10 +50,10 @@ func (t *changeTx) CountThresholds(tenant uuid.UUID) (n int, err error) {
 
 // Threshold implements catalogue.ThresholdReader.
 func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.Threshold, error) {
-	return get(ctx, c, scanned(scanThreshold), thresholdSQL, id, tenant)
+	return Get(ctx, c, Scanned(scanThreshold), thresholdSQL, id, tenant)
 }
 
 // Thresholds implements catalogue.ThresholdReader.
 func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Threshold, error) {
-	return list(ctx, c, scanned(scanThreshold), `SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return List(ctx, c, Scanned(scanThreshold), `SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p), p.Limit)
 }

@@ -50,7 +50,7 @@ func versionOf(of commands.Ref) (sql string, args []any) {
 	return sql, args
 }
 
-func readVersion(ctx context.Context, db querier, of commands.Ref) (version string, err error) {
+func readVersion(ctx context.Context, db Querier, of commands.Ref) (version string, err error) {
 	sql, args := versionOf(of)
 	if err = db.QueryRow(ctx, sql, args...).Scan(&version); errors.Is(err, pgx.ErrNoRows) {
 		return "", nil
@@ -62,7 +62,7 @@ func readVersion(ctx context.Context, db querier, of commands.Ref) (version stri
 }
 
 // Version implements commands.Versions.
-func (t *changeTx) Version(of commands.Ref) (string, error) { return readVersion(t.ctx, t.tx, of) }
+func (t *Tx) Version(of commands.Ref) (string, error) { return readVersion(t.ctx, t.tx, of) }
 
 // Version implements catalogue.Reader.
 func (c *Catalogue) Version(ctx context.Context, of commands.Ref) (version string, err error) {

@@ -24,9 +24,9 @@ const failDeliveriesSQL = `UPDATE webhook_deliveries SET state = 'FAILED', next_
  WHERE id = ANY (ARRAY(SELECT id FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'PENDING' ORDER BY next_at LIMIT $2))`
 
 // FailDeliveries implements webhooks.EndTx. A lease ends with it: the result of a running request is dropped. EndDeliveries lets the other deliveries fail.
-func (t *changeTx) FailDeliveries(webhook uuid.UUID) error {
-	t.queue("delivery", failDeliveriesSQL, webhook, failedInChange)
-	return t.exec("webhook", `UPDATE webhooks SET lease = NULL, next_at = NULL WHERE id = $1`, webhook)
+func (t *Tx) FailDeliveries(webhook uuid.UUID) error {
+	t.Queue("delivery", failDeliveriesSQL, webhook, failedInChange)
+	return t.Exec("webhook", `UPDATE webhooks SET lease = NULL, next_at = NULL WHERE id = $1`, webhook)
 }
 
 // endedWebhooksSQL steps from webhook to webhook in the index of waiting deliveries: its time grows with the webhooks that have one, and not with the deliveries or

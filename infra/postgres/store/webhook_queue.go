@@ -49,7 +49,7 @@ func (s *Webhooks) LookForWebhooks(ctx context.Context) (some, feed, due bool, e
 var awaitsEventsSQL = `SELECT EXISTS (SELECT FROM webhooks w JOIN log_heads h USING (partition) WHERE w.id = $1 AND ` + fed + `)`
 
 // AwaitsEvents implements webhooks.Tx.
-func (t *changeTx) AwaitsEvents(webhook uuid.UUID) (awaits bool, err error) {
+func (t *Tx) AwaitsEvents(webhook uuid.UUID) (awaits bool, err error) {
 	if err := t.tx.QueryRow(t.ctx, awaitsEventsSQL, webhook).Scan(&awaits); err != nil {
 		return false, fmt.Errorf("looking for events of a webhook: %w", err)
 	}

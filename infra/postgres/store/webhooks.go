@@ -16,7 +16,7 @@ import (
 
 var (
 	_ webhooks.Store  = (*Webhooks)(nil)
-	_ webhooks.Tx     = (*changeTx)(nil)
+	_ webhooks.Tx     = (*Tx)(nil)
 	_ webhooks.Reader = (*Catalogue)(nil)
 )
 
@@ -38,7 +38,7 @@ func scanWebhookRow(row pgx.Row) (*domain.Webhook, error) { return scanWebhook(r
 func scanWebhook(row pgx.Row, more ...any) (*domain.Webhook, error) {
 	var w domain.Webhook
 	err := row.Scan(append([]any{&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil, &w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Operators, &w.Secrets}, more...)...)
-	return one(&w, "webhook", err)
+	return One(&w, "webhook", err)
 }
 
 func scanDelivery(row pgx.Row, more ...any) (*domain.Delivery, error) {
@@ -48,26 +48,26 @@ func scanDelivery(row pgx.Row, more ...any) (*domain.Delivery, error) {
 	if number != nil {
 		d.Position = &events.Position{Partition: events.PartitionOf(d.TenantID), Number: *number}
 	}
-	return one(&d, "delivery", err)
+	return One(&d, "delivery", err)
 }
 
 // ChangeWebhooks implements webhooks.Store.
 func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide func(webhooks.Tx) error) error {
-	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+	return s.Store.ChangeTenant(ctx, tenant, func(tx *Tx) error { return decide(tx) })
 }
 
 // Webhook implements webhooks.Tx.
-func (t *changeTx) Webhook(tenant, id uuid.UUID) (*domain.Webhook, error) {
+func (t *Tx) Webhook(tenant, id uuid.UUID) (*domain.Webhook, error) {
 	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
 }
 
 // LockedWebhooks implements webhooks.EndTx.
-func (t *changeTx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
+func (t *Tx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' ORDER BY w.id FOR UPDATE`, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, scanned(scanWebhookRow))
+	list, err := pgx.CollectRows(rows, Scanned(scanWebhookRow))
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
 	}
@@ -75,7 +75,7 @@ func (t *changeTx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
 }
 
 // CountWebhooks implements webhooks.Tx.
-func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
+func (t *Tx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND status <> 'REMOVED'`, tenant).Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting webhooks: %w", err)
 	}
@@ -83,8 +83,8 @@ func (t *changeTx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 }
 
 // SaveWebhook implements webhooks.EndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
-func (t *changeTx) SaveWebhook(w domain.Webhook) error {
-	return t.exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at, operators)
+func (t *Tx) SaveWebhook(w domain.Webhook) error {
+	return t.Exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at, operators)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
  ON CONFLICT (id) DO UPDATE SET url = excluded.url, operators = excluded.operators, events = excluded.events, status = excluded.status, reason = excluded.reason, cursor = excluded.cursor,
   replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since, last_success_at = excluded.last_success_at,
@@ -93,7 +93,7 @@ func (t *changeTx) SaveWebhook(w domain.Webhook) error {
 }
 
 // AddSecret implements webhooks.Tx. It deletes the secrets that have ended.
-func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
+func (t *Tx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
 	for _, change := range []struct {
 		sql  string
 		args []any
@@ -102,7 +102,7 @@ func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, over
 		{`DELETE FROM webhook_secrets WHERE webhook_id = $1 AND expires_at <= now()`, []any{w.ID}},
 		{`INSERT INTO webhook_secrets (id, webhook_id, tenant_id, secret, created_at) VALUES ($1, $2, $3, $4, now())`, []any{id, w.ID, w.TenantID, secret}},
 	} {
-		t.queue("webhook's secret", change.sql, change.args...)
+		t.Queue("webhook's secret", change.sql, change.args...)
 	}
 	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhook_secrets WHERE webhook_id = $1`, w.ID).Scan(&valid); err != nil {
 		return 0, fmt.Errorf("counting a webhook's secrets: %w", err)
@@ -111,8 +111,8 @@ func (t *changeTx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, over
 }
 
 // DropSecrets implements webhooks.EndTx.
-func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
-	return t.exec("removal of secrets", `DELETE FROM webhook_secrets WHERE webhook_id = $1`, webhook)
+func (t *Tx) DropSecrets(webhook uuid.UUID) error {
+	return t.Exec("removal of secrets", `DELETE FROM webhook_secrets WHERE webhook_id = $1`, webhook)
 }
 
 // nowDueSQL lets the deliveries of a webhook be looked at. next_at of a leased webhook stays: it is the end of the lease, and the holder sees the delivery before it
@@ -120,7 +120,7 @@ func (t *changeTx) DropSecrets(webhook uuid.UUID) error {
 const nowDueSQL = `UPDATE webhooks SET next_at = CASE WHEN lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
 
 // AddDelivery implements webhooks.Tx.
-func (t *changeTx) AddDelivery(d *domain.Delivery) error {
+func (t *Tx) AddDelivery(d *domain.Delivery) error {
 	var number *int64
 	if d.Position != nil {
 		number = &d.Position.Number
@@ -131,7 +131,7 @@ func (t *changeTx) AddDelivery(d *domain.Delivery) error {
 		return err
 	}
 	*d = *saved
-	return t.exec("webhook", nowDueSQL, d.WebhookID)
+	return t.Exec("webhook", nowDueSQL, d.WebhookID)
 }
 
 // waitingTestsSQL reads the newest deliveries only, so that its time does not grow with the queue: tests are the newest when they are requested.
@@ -139,7 +139,7 @@ const waitingTestsSQL = `SELECT count(*) FROM (SELECT type, state FROM webhook_d
  WHERE state = 'PENDING' AND type = 'webhook.test'`
 
 // WaitingTests implements webhooks.Tx.
-func (t *changeTx) WaitingTests(webhook uuid.UUID) (n int, err error) {
+func (t *Tx) WaitingTests(webhook uuid.UUID) (n int, err error) {
 	if err := t.tx.QueryRow(t.ctx, waitingTestsSQL, webhook).Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting tests of a webhook: %w", err)
 	}
@@ -147,25 +147,25 @@ func (t *changeTx) WaitingTests(webhook uuid.UUID) (n int, err error) {
 }
 
 // Delivery implements webhooks.Tx.
-func (t *changeTx) Delivery(tenant, id uuid.UUID) (*domain.Delivery, error) {
+func (t *Tx) Delivery(tenant, id uuid.UUID) (*domain.Delivery, error) {
 	return scanDelivery(t.tx.QueryRow(t.ctx, `SELECT `+deliveryColumns+` FROM webhook_deliveries d WHERE d.id = $1 AND d.tenant_id = $2 AND
  EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.status <> 'REMOVED')`, id, tenant))
 }
 
 // RepeatDelivery implements webhooks.Tx.
-func (t *changeTx) RepeatDelivery(d *domain.Delivery) error {
+func (t *Tx) RepeatDelivery(d *domain.Delivery) error {
 	saved, err := scanDelivery(t.tx.QueryRow(t.ctx, `UPDATE webhook_deliveries d SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL WHERE id = $1 RETURNING `+deliveryColumns, d.ID))
 	if err != nil {
 		return err
 	}
 	*d = *saved
-	return t.exec("webhook", nowDueSQL, d.WebhookID)
+	return t.Exec("webhook", nowDueSQL, d.WebhookID)
 }
 
 // SettleDelivery implements webhooks.Tx.
-func (t *changeTx) SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error {
+func (t *Tx) SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error {
 	for _, change := range settling(w, d, a) {
-		t.queue("delivery", change.sql, change.args...)
+		t.Queue("delivery", change.sql, change.args...)
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func settling(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) []
 }
 
 // LastRecorded implements webhooks.Tx.
-func (t *changeTx) LastRecorded(partition int16, before time.Time) (number int64, err error) {
+func (t *Tx) LastRecorded(partition int16, before time.Time) (number int64, err error) {
 	if err := t.tx.QueryRow(t.ctx, `SELECT recorded_until($1, $2, false)`, partition, before).Scan(&number); err != nil {
 		return 0, fmt.Errorf("reading the position of a time: %w", err)
 	}
@@ -196,12 +196,12 @@ func (t *changeTx) LastRecorded(partition int16, before time.Time) (number int64
 
 // Webhook returns a webhook of a tenant; nil also for a removed one.
 func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*domain.Webhook, error) {
-	return get(ctx, c, scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
+	return Get(ctx, c, Scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
 }
 
 // Webhooks lists the webhooks of a tenant.
 func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Webhook, error) {
-	return list(ctx, c, scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, afterID(p), p.Limit)
+	return List(ctx, c, Scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, AfterID(p), p.Limit)
 }
 
 // Ids follow time, within an instance's clock.
@@ -231,15 +231,15 @@ func scanDeliveryWithAttempts(row pgx.Row) (*domain.Delivery, error) {
 func (c *Catalogue) Deliveries(ctx context.Context, q webhooks.DeliveryQuery) ([]domain.Delivery, error) {
 	var before *uuid.UUID
 	if q.After != "" {
-		id := afterID(q.Page)
+		id := AfterID(q.Page)
 		before = &id
 	}
-	return list(ctx, c, scanned(scanDeliveryWithAttempts), deliveriesSQL, q.WebhookID, q.State, before, q.Limit)
+	return List(ctx, c, Scanned(scanDeliveryWithAttempts), deliveriesSQL, q.WebhookID, q.State, before, q.Limit)
 }
 
 // TenantOfDelivery returns the tenant of a delivery; Nil if it is unknown.
 func (c *Catalogue) TenantOfDelivery(ctx context.Context, id uuid.UUID) (uuid.UUID, error) {
-	tenant, err := get(ctx, c, pgx.RowTo[uuid.UUID], `SELECT tenant_id FROM webhook_deliveries WHERE id = $1`, id)
+	tenant, err := Get(ctx, c, pgx.RowTo[uuid.UUID], `SELECT tenant_id FROM webhook_deliveries WHERE id = $1`, id)
 	if err != nil || tenant == nil {
 		return uuid.Nil, err
 	}

@@ -1,4 +1,5 @@
-package store
+// Package repairs keeps what repairs state that follows from the log: rebuilds, replays, and the comparison of accounts.
+package repairs
 
 import (
 	"context"
@@ -9,9 +10,9 @@ import (
 
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
@@ -28,24 +29,23 @@ const holdProjection = `SELECT FROM projection_pointers WHERE projection = $1 AN
 // Rebuilds changes the rebuilds of projections, and reads them. It implements
 // repair.RebuildStore.
 type Rebuilds struct {
-	Store *Store
+	Store *store.Store
 	List  []projections.Projection // for comparisons with a difference that was shown
 }
 
 // rebuildTx is a change of rebuilds.
 type rebuildTx struct {
-	*changeTx
+	*store.Tx
 	list []projections.Projection
 }
 
 // ChangeRebuilds implements repair.RebuildStore.
 func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide func(repair.RebuildTx) error) error {
-	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("locking a projection", holdProjection, projection)
-		return s.Store.log.LockHeads(ctx, t, nil, admitted)
+		return s.Store.Log().LockHeads(ctx, t, nil, admitted)
 	}
-	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&rebuildTx{tx, s.List}) })
+	return s.Store.ChangePlatform(ctx, hold, func(tx *store.Tx) error { return decide(&rebuildTx{tx, s.List}) })
 }
 
 const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,
@@ -82,19 +82,19 @@ func oneRebuild(ctx context.Context, q postgres.Queryer, id uuid.UUID) (*domain.
 
 // Rebuild implements repair.RebuildStore.
 func (s *Rebuilds) Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error) {
-	r, err := oneRebuild(ctx, s.Store.pool, id)
+	r, err := oneRebuild(ctx, s.Store.Pool(), id)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	return r, nil
 }
 
 func (t *rebuildTx) Rebuild(id uuid.UUID) (*domain.Rebuild, error) {
-	return oneRebuild(t.ctx, t.tx, id)
+	return oneRebuild(t.Context(), t.DB(), id)
 }
 
 func (t *rebuildTx) Rebuilds(projection string) ([]domain.Rebuild, error) {
-	return readRebuilds(t.ctx, t.tx, openRebuildsSQL, projection)
+	return readRebuilds(t.Context(), t.DB(), openRebuildsSQL, projection)
 }
 
 // Readers of a scope may see several generations: every pointer that shares a figure
@@ -108,14 +108,14 @@ const liveFolds = `SELECT array_agg(DISTINCT g.fold_version) FROM projection_poi
        AND over.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000') AND over.period_key IN ($3, ''))`
 
 func (t *rebuildTx) LiveFolds(projection string, tenant uuid.UUID, periodKey string) (versions []string, err error) {
-	if err := t.tx.QueryRow(t.ctx, liveFolds, projection, tenant, periodKey).Scan(&versions); err != nil {
+	if err := t.DB().QueryRow(t.Context(), liveFolds, projection, tenant, periodKey).Scan(&versions); err != nil {
 		return nil, fmt.Errorf("reading the live folds: %w", err)
 	}
 	return versions, nil
 }
 
 func (t *rebuildTx) StartRebuild(r domain.Rebuild) (int, error) {
-	return rebuild.Create(t.ctx, t.tx, r)
+	return rebuild.Create(t.Context(), t.DB(), r)
 }
 
-func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error { return rebuild.Save(t.ctx, t.tx, r) }
+func (t *rebuildTx) SaveRebuild(r domain.Rebuild) error { return rebuild.Save(t.Context(), t.DB(), r) }

@@ -1,4 +1,4 @@
-package store
+package repairs
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
 // foldReservationsSQL reads what the events of a tenant after one position up to another change of its reservations.
@@ -21,8 +22,8 @@ var foldReservationsSQL = events.SQL(`SELECT l.subject, coalesce(l.payload ->> '
  ORDER BY l.position`)
 
 // addHeld applies the events of a tenant after a position to the reservations that are held, by their ids.
-func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (repair.FoldedTo, error) {
-	head, err := readHead(ctx, from, after.Partition)
+func addHeld(ctx context.Context, from store.Querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (repair.FoldedTo, error) {
+	head, err := store.ReadHead(ctx, from, after.Partition)
 	if err != nil {
 		return head, err
 	}
@@ -50,17 +51,17 @@ func addHeld(ctx context.Context, from querier, tenant uuid.UUID, after events.P
 }
 
 // HeldReservations implements repair.AccountStore.
-func (s *Store) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, repair.FoldedTo, error) {
+func (s *Accounts) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, repair.FoldedTo, error) {
 	held := map[string]*events.ReservationState{}
-	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (repair.FoldedTo, error) {
+	upTo, err := s.fold(ctx, tenant, func(from store.Querier, after events.Position) (repair.FoldedTo, error) {
 		return addHeld(ctx, from, tenant, after, held)
 	})
 	return held, upTo, err
 }
 
 // AddHeldReservations implements repair.AccountTx.
-func (t *changeTx) AddHeldReservations(tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) error {
-	_, err := addHeld(t.ctx, t.tx, tenant, after, held)
+func (t accountTx) AddHeldReservations(tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) error {
+	_, err := addHeld(t.Context(), t.DB(), tenant, after, held)
 	return err
 }
 
@@ -69,8 +70,8 @@ const reservationRowsSQL = `SELECT reservation_id, feature, period_key, amount, 
  WHERE tenant_id = $1 AND (state = 'HELD' OR reservation_id = ANY ($2::text[]))`
 
 // ReservationRows implements repair.AccountTx.
-func (t *changeTx) ReservationRows(tenant uuid.UUID, ids []string) (map[string]*events.ReservationState, error) {
-	rows, err := t.tx.Query(t.ctx, reservationRowsSQL, tenant, ids)
+func (t accountTx) ReservationRows(tenant uuid.UUID, ids []string) (map[string]*events.ReservationState, error) {
+	rows, err := t.DB().Query(t.Context(), reservationRowsSQL, tenant, ids)
 	list := map[string]*events.ReservationState{}
 	if err == nil {
 		var s events.ReservationState

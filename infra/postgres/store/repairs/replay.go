@@ -1,4 +1,4 @@
-package store
+package repairs
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
@@ -29,26 +30,25 @@ const holdCursorsSQL = `SELECT FROM relay_cursors ORDER BY partition FOR UPDATE`
 
 // Replays changes the replays of published events, and reads them. It implements
 // repair.ReplayStore and repair.ReplayReader.
-type Replays struct{ Store *Store }
+type Replays struct{ Store *store.Store }
 
 // replayTx is a change of replays.
-type replayTx struct{ *changeTx }
+type replayTx struct{ *store.Tx }
 
 // ChangeReplays implements repair.ReplayStore.
 func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(repair.ReplayTx) error) error {
-	tx := &changeTx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		if cursors {
 			t.Queue("locking the relay's cursors", holdCursorsSQL)
 		}
-		return s.Store.log.LockHeads(ctx, t, []int16{tx.partition}, admitted)
+		return s.Store.Log().LockHeads(ctx, t, []int16{events.PartitionOf(events.Platform)}, admitted)
 	}
-	return s.Store.changing(ctx, tx, hold, func(tx *changeTx) error { return decide(&replayTx{tx}) })
+	return s.Store.ChangePlatform(ctx, hold, func(tx *store.Tx) error { return decide(&replayTx{tx}) })
 }
 
 // RelayCursors implements repair.ReplayTx: all of them, in their order.
 func (t *replayTx) RelayCursors() ([]repair.RelayCursor, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT partition, position FROM relay_cursors ORDER BY partition`)
+	rows, err := t.DB().Query(t.Context(), `SELECT partition, position FROM relay_cursors ORDER BY partition`)
 	if err != nil {
 		return nil, fmt.Errorf("reading the relay's cursors: %w", err)
 	}
@@ -64,7 +64,7 @@ func (t *replayTx) RelayCursors() ([]repair.RelayCursor, error) {
 
 // Before implements repair.ReplayTx.
 func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT partition, recorded_until(partition, $1, false) FROM log_heads`, at)
+	rows, err := t.DB().Query(t.Context(), `SELECT partition, recorded_until(partition, $1, false) FROM log_heads`, at)
 	if err != nil {
 		return last, fmt.Errorf("looking up positions of a time: %w", err)
 	}
@@ -83,7 +83,7 @@ func (t *replayTx) Before(at time.Time) (last [events.Partitions]int64, err erro
 // Recorded implements repair.ReplayTx.
 func (t *replayTx) Recorded(p events.Position) (is bool, err error) {
 	const sql = `SELECT EXISTS (SELECT FROM event_log_rows WHERE partition = $1 AND position = $2)`
-	if err = t.tx.QueryRow(t.ctx, sql, p.Partition, p.Number).Scan(&is); err != nil {
+	if err = t.DB().QueryRow(t.Context(), sql, p.Partition, p.Number).Scan(&is); err != nil {
 		return false, fmt.Errorf("looking up %s: %w", p, err)
 	}
 	return is, nil
@@ -91,7 +91,7 @@ func (t *replayTx) Recorded(p events.Position) (is bool, err error) {
 
 // RewindRelay implements repair.ReplayTx.
 func (t *replayTx) RewindRelay(steps []events.ReplayStep) error {
-	return cursors.Rewind(t.ctx, t.tx, steps)
+	return cursors.Rewind(t.Context(), t.DB(), steps)
 }
 
 const startReplaySQL = `INSERT INTO replays (id, kind, topic, tenant_id, consumer, target, reason, state, created_at, ended_at)
@@ -100,8 +100,8 @@ const startReplaySQL = `INSERT INTO replays (id, kind, topic, tenant_id, consume
 // StartReplay implements repair.ReplayTx.
 func (t *replayTx) StartReplay(r repair.Replay) error {
 	topic, _ := events.TopicOf(r.Topic)
-	t.queue("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt)
-	return cursors.AddUnits(t.ctx, t.tx, r.ID, unitsOf(r.Units))
+	t.Queue("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt)
+	return cursors.AddUnits(t.Context(), t.DB(), r.ID, unitsOf(r.Units))
 }
 
 func unitsOf(units []repair.ReplayUnit) (all []cursors.Unit) {
@@ -115,19 +115,19 @@ const endReplaySQL = `UPDATE replays SET state = $2, failure = $3, ended_at = $4
 
 // EndReplay implements repair.ReplayTx.
 func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, units []repair.ReplayUnit) (bool, error) {
-	tag, err := t.tx.Exec(t.ctx, endReplaySQL, id, state, failure, at)
+	tag, err := t.DB().Exec(t.Context(), endReplaySQL, id, state, failure, at)
 	if err != nil {
 		return false, fmt.Errorf("ending a replay: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
 		return false, nil
 	}
-	return true, cursors.EndUnits(t.ctx, t.tx, id, unitsOf(units))
+	return true, cursors.EndUnits(t.Context(), t.DB(), id, unitsOf(units))
 }
 
 // ReplayRecords implements repair.ReplayTx.
 func (t *replayTx) ReplayRecords(id uuid.UUID) (records int64, err error) {
-	if err = t.tx.QueryRow(t.ctx, `SELECT coalesce(sum(records), 0)::bigint FROM replay_units WHERE replay_id = $1`, id).Scan(&records); err != nil {
+	if err = t.DB().QueryRow(t.Context(), `SELECT coalesce(sum(records), 0)::bigint FROM replay_units WHERE replay_id = $1`, id).Scan(&records); err != nil {
 		return 0, fmt.Errorf("counting the records of a replay: %w", err)
 	}
 	return records, nil
@@ -138,7 +138,7 @@ const publishedRangesSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kin
 
 // PublishedRanges implements repair.ReplayTx.
 func (t *replayTx) PublishedRanges() ([]repair.Replay, error) {
-	return readReplays(t.ctx, t.tx, publishedRangesSQL)
+	return readReplays(t.Context(), t.DB(), publishedRangesSQL)
 }
 
 // The units are read with their replay, so that one statement sees both at one moment.
@@ -199,9 +199,9 @@ func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]repair.Replay
 		}
 		after = &id
 	}
-	list, err := readReplays(ctx, s.Store.pool, replaysSQL, after, p.Limit)
+	list, err := readReplays(ctx, s.Store.Pool(), replaysSQL, after, p.Limit)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	return list, nil
 }
@@ -209,12 +209,12 @@ func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]repair.Replay
 // DueRewind returns the oldest pending rewind of the consumer of usage.commands, or nil.
 func (s *Replays) DueRewind(ctx context.Context) (*repair.Replay, error) {
 	var id uuid.UUID
-	err := s.Store.pool.QueryRow(ctx, dueRewindSQL).Scan(&id)
+	err := s.Store.Pool().QueryRow(ctx, dueRewindSQL).Scan(&id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil
 	case err != nil:
-		return nil, unavailable(fmt.Errorf("reading replays: %w", err))
+		return nil, store.Unavailable(fmt.Errorf("reading replays: %w", err))
 	}
 	r, err := s.oneReplay(ctx, replaySQL, id)
 	if err != nil || r == nil || r.State != repair.ReplayRunning { // it has ended meanwhile
@@ -224,9 +224,9 @@ func (s *Replays) DueRewind(ctx context.Context) (*repair.Replay, error) {
 }
 
 func (s *Replays) oneReplay(ctx context.Context, sql string, arg any) (*repair.Replay, error) {
-	list, err := readReplays(ctx, s.Store.pool, sql, arg)
+	list, err := readReplays(ctx, s.Store.Pool(), sql, arg)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	if len(list) == 0 {
 		return nil, nil

@@ -1,4 +1,5 @@
-package store
+// Package pushes keeps the amounts that the billing provider counts.
+package pushes
 
 import (
 	"context"
@@ -13,19 +14,23 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
 var (
 	_ billing.PushStore  = (*Pushes)(nil)
 	_ billing.PushTx     = pushTx{}
-	_ billing.PushReader = (*Catalogue)(nil)
+	_ billing.PushReader = Reader{}
 )
 
 // Pushes changes pushes. It implements billing.PushStore.
-type Pushes struct{ Store *Store }
+type Pushes struct{ Store *store.Store }
+
+// Reader reads pushes.
+type Reader struct{ *store.Catalogue }
 
 // pushTx is a change of pushes.
-type pushTx struct{ *changeTx }
+type pushTx struct{ *store.Tx }
 
 const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures, renewals,
  stored_at, first_attempt_at, attempted_at, unknown_since, next_at, delivered_at, last_code, last_error, last_reason, last_actor`
@@ -37,23 +42,23 @@ func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
 		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
 		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
 	if err == nil {
-		p.Amount, err = integer(amount)
+		p.Amount, err = store.Integer(amount)
 	}
-	return one(&p, "push", err)
+	return store.One(&p, "push", err)
 }
 
 func scanPushRow(row pgx.Row) (*domain.Push, error) { return scanPush(row) }
 
 // ChangePushes implements billing.PushStore.
 func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(billing.PushTx) error) error {
-	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(pushTx{tx}) })
+	return s.Store.ChangeTenant(ctx, tenant, func(tx *store.Tx) error { return decide(pushTx{tx}) })
 }
 
 const lockPushSQL = `SELECT ` + pushColumns + `, clock_timestamp() FROM pushes WHERE id = $1 FOR UPDATE`
 
 // UpdatePush implements billing.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt then.
 func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *domain.Push, now time.Time) bool) (updated *domain.Push, err error) {
-	err = postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
+	err = postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
 		var now time.Time
 		p, err := scanPush(tx.QueryRow(ctx, lockPushSQL, id), &now)
 		if updated = p; err != nil || p == nil || !change(p, now) {
@@ -62,7 +67,7 @@ func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *do
 		return savePush(ctx, tx, p)
 	})
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	return updated, nil
 }
@@ -80,41 +85,41 @@ func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 
 // OpenPushes implements billing.PushStore.
 func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []domain.Push, now time.Time, err error) {
-	rows, err := s.Store.pool.Query(ctx, `SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED' ORDER BY stored_at, id`,
+	rows, err := s.Store.Pool().Query(ctx, `SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED' ORDER BY stored_at, id`,
 		tenant, periodKey)
 	if err != nil {
-		return nil, now, unavailable(err)
+		return nil, now, store.Unavailable(err)
 	}
 	open, err = collectPushes(rows, &now)
-	return open, now, unavailable(err)
+	return open, now, store.Unavailable(err)
 }
 
 // PeriodEvent implements billing.PushStore.
 func (s *Pushes) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
-	return s.Store.periodEvent(ctx, of, change)
+	return s.Store.PeriodEvent(ctx, of, change)
 }
 
 // NotePushes implements billing.PushStore.
 func (s *Pushes) NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error {
-	_, err := s.Store.pool.Exec(ctx, `UPDATE pushes SET last_error = $3 WHERE tenant_id = $1 AND period_key = $2 AND state = 'PENDING' AND last_error <> $3`, tenant, periodKey, reason)
-	return unavailable(err)
+	_, err := s.Store.Pool().Exec(ctx, `UPDATE pushes SET last_error = $3 WHERE tenant_id = $1 AND period_key = $2 AND state = 'PENDING' AND last_error <> $3`, tenant, periodKey, reason)
+	return store.Unavailable(err)
 }
 
 // Push implements billing.PushTx.
 func (t pushTx) Push(id uuid.UUID) (p *domain.Push, now time.Time, err error) {
-	p, err = scanPush(t.tx.QueryRow(t.ctx, lockPushSQL, id), &now)
+	p, err = scanPush(t.DB().QueryRow(t.Context(), lockPushSQL, id), &now)
 	return p, now, err
 }
 
 // SavePush implements billing.PushTx.
-func (t pushTx) SavePush(p domain.Push) error { return savePush(t.ctx, t.tx, &p) }
+func (t pushTx) SavePush(p domain.Push) error { return savePush(t.Context(), t.DB(), &p) }
 
 const addPushSQL = `INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, stored_at, next_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7::numeric, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
 
 // AddPush implements billing.PushTx.
 func (t pushTx) AddPush(p domain.Push) error {
-	return t.exec("push", addPushSQL, p.ID, p.TenantID, p.Feature, p.PeriodKey, p.Snapshot, p.N, p.Amount.String(), p.Provider, p.Customer, p.Event, p.Key, p.Identifier,
+	return t.Exec("push", addPushSQL, p.ID, p.TenantID, p.Feature, p.PeriodKey, p.Snapshot, p.N, p.Amount.String(), p.Provider, p.Customer, p.Event, p.Key, p.Identifier,
 		p.Timestamp, p.State, p.StoredAt, p.NextAt)
 }
 
@@ -132,7 +137,7 @@ SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coal
 
 // Due implements billing.PushTx.
 func (t pushTx) Due(c domain.Closing) ([]domain.PushDue, error) {
-	rows, err := t.tx.Query(t.ctx, dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
+	rows, err := t.DB().Query(t.Context(), dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
 	if err != nil {
 		return nil, fmt.Errorf("reading what is due: %w", err)
 	}
@@ -145,7 +150,7 @@ func (t pushTx) Due(c domain.Closing) ([]domain.PushDue, error) {
 			text string
 			to   **big.Int
 		}{{frozen, &d.Frozen}, {billable, &d.Billable}, {pushed, &d.Pushed}} {
-			if *n.to, err = integer(n.text); err != nil {
+			if *n.to, err = store.Integer(n.text); err != nil {
 				return d, err
 			}
 		}
@@ -169,7 +174,7 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 	if err != nil {
 		return nil, err
 	}
-	rows, err := t.tx.Query(t.ctx, recentlyClosedSQL, tenant)
+	rows, err := t.DB().Query(t.Context(), recentlyClosedSQL, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading closed periods: %w", err)
 	}
@@ -186,10 +191,6 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 	}
 	return recent, nil
 }
-
-// A running step sees the retry when its result is saved, as that of an operator's retry of the saga.
-const retryPushesSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4, next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
- WHERE kind = $1 AND tenant_id = $2 AND ended_at IS NULL`
 
 // NeverSent implements billing.PushTx.
 func (t pushTx) NeverSent(tenant uuid.UUID) ([]domain.Push, error) {
@@ -212,7 +213,7 @@ func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]domain.
 }
 
 func (t pushTx) list(sql string, args ...any) ([]domain.Push, error) {
-	rows, err := t.tx.Query(t.ctx, sql, args...)
+	rows, err := t.DB().Query(t.Context(), sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("reading pushes: %w", err)
 	}
@@ -225,24 +226,24 @@ func (t pushTx) list(sql string, args ...any) ([]domain.Push, error) {
 
 // RetryPushes implements billing.PushTx.
 func (t pushTx) RetryPushes(tenant uuid.UUID, reason, actor string) error {
-	return t.exec("retry of pushes", retryPushesSQL, billing.SagaBillingPush, tenant, reason, actor)
+	return t.RetrySagas(billing.SagaBillingPush, tenant, reason, actor)
 }
 
 // Billed implements billing.PushTx.
 func (t pushTx) Billed() (billed bool, err error) {
-	err = t.tx.QueryRow(t.ctx, `SELECT EXISTS (SELECT FROM pushes) OR EXISTS (SELECT FROM tenants WHERE billing_provider IS NOT NULL)`).Scan(&billed)
+	err = t.DB().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pushes) OR EXISTS (SELECT FROM tenants WHERE billing_provider IS NOT NULL)`).Scan(&billed)
 	return billed, err
 }
 
 // Today implements billing.PushTx.
 func (t pushTx) Today() (day string, err error) {
-	err = t.tx.QueryRow(t.ctx, `SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD')`).Scan(&day)
+	err = t.DB().QueryRow(t.Context(), `SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD')`).Scan(&day)
 	return day, err
 }
 
 // SaveComparison implements billing.PushTx.
 func (t pushTx) SaveComparison(w domain.PushWindow, total, delivered *big.Int) error {
-	return t.exec("comparison", `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ($1, $2, $3, $4, $5::numeric, $6::numeric, clock_timestamp())
+	return t.Exec("comparison", `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ($1, $2, $3, $4, $5::numeric, $6::numeric, clock_timestamp())
  ON CONFLICT (provider, customer, event, month) DO UPDATE SET total = excluded.total, delivered = excluded.delivered, compared_at = excluded.compared_at`,
 		w.Provider, w.Customer, w.Event, w.Month, total.String(), delivered.String())
 }
@@ -255,14 +256,14 @@ const pushWindowsSQL = `SELECT w.provider, w.customer, w.event, w.month, w.tenan
 
 // PushWindows implements billing.PushStore.
 func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]domain.PushWindow, error) {
-	rows, err := s.Store.pool.Query(ctx, pushWindowsSQL, since, domain.PushOldest)
+	rows, err := s.Store.Pool().Query(ctx, pushWindowsSQL, since, domain.PushOldest)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w domain.PushWindow, err error) {
 		return w, row.Scan(&w.Provider, &w.Customer, &w.Event, &w.Month, &w.TenantID, &w.Feature)
 	})
-	return list, unavailable(err)
+	return list, store.Unavailable(err)
 }
 
 // A refused push whose earlier attempt has no answer may be counted, as an unknown one. It is on its way while a retry may send it.
@@ -276,16 +277,16 @@ const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at I
 func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error) {
 	sums := domain.PushSums{Delivered: new(big.Int), Unknown: new(big.Int)}
 	from, to, _ := domain.PeriodBounds(w.Month)
-	rows, err := s.Store.pool.Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle, domain.PushUnknownFor)
+	rows, err := s.Store.Pool().Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle, domain.PushUnknownFor)
 	if err != nil {
-		return sums, unavailable(err)
+		return sums, store.Unavailable(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var moving *bool
 		p, err := scanPush(rows, &moving)
 		if err != nil {
-			return sums, unavailable(err)
+			return sums, store.Unavailable(err)
 		}
 		switch {
 		case moving != nil && *moving:
@@ -297,12 +298,12 @@ func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.
 			sums.Undecided = append(sums.Undecided, *p)
 		}
 	}
-	return sums, unavailable(rows.Err())
+	return sums, store.Unavailable(rows.Err())
 }
 
 // Push returns a push, or nil.
-func (c *Catalogue) Push(ctx context.Context, id uuid.UUID) (*domain.Push, error) {
-	return get(ctx, c, scanned(scanPushRow), `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
+func (r Reader) Push(ctx context.Context, id uuid.UUID) (*domain.Push, error) {
+	return store.Get(ctx, r.Catalogue, store.Scanned(scanPushRow), `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
 }
 
 // Ids follow time.
@@ -310,11 +311,11 @@ const pushesSQL = `SELECT ` + pushColumns + ` FROM pushes WHERE ($1 = '' OR stat
  AND ($4::uuid IS NULL OR id < $4) ORDER BY id DESC LIMIT $5`
 
 // Pushes lists pushes, the newest first.
-func (c *Catalogue) Pushes(ctx context.Context, q billing.PushQuery) ([]domain.Push, error) {
+func (r Reader) Pushes(ctx context.Context, q billing.PushQuery) ([]domain.Push, error) {
 	var before *uuid.UUID
 	if q.After != "" {
-		id := afterID(q.Page)
+		id := store.AfterID(q.Page)
 		before = &id
 	}
-	return list(ctx, c, scanned(scanPushRow), pushesSQL, q.State, q.PeriodKey, q.TenantID, before, q.Limit)
+	return store.List(ctx, r.Catalogue, store.Scanned(scanPushRow), pushesSQL, q.State, q.PeriodKey, q.TenantID, before, q.Limit)
 }

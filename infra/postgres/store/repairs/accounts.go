@@ -1,4 +1,4 @@
-package store
+package repairs
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
 // foldAccountsSQL sums the changes of accounts by events of tenants after one position up to another: admitted usage, other verdicts less those in
@@ -43,38 +44,29 @@ var foldAccountsSQL = events.SQL(`SELECT c.tenant_id, c.feature, c.period, sum(c
 // foldSpan is how many positions of a partition one statement of a fold reads.
 const foldSpan = 200_000
 
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
+// Accounts folds accounts from the log, and changes them. It implements repair.AccountStore.
+type Accounts struct{ Store *store.Store }
 
-// readHead reads the end of a partition, and the epoch of then.
-func readHead(ctx context.Context, from querier, partition int16) (repair.FoldedTo, error) {
-	head := repair.FoldedTo{Position: events.Position{Partition: partition}}
-	if err := from.QueryRow(ctx, `SELECT position, epoch FROM log_heads WHERE partition = $1`, partition).Scan(&head.Number, &head.Epoch); err != nil {
-		return head, fmt.Errorf("reading a head: %w", err)
-	}
-	return head, nil
-}
+// accountTx is a change of accounts.
+type accountTx struct{ *store.Tx }
 
-// Epoch implements commands.LogEpochs.
-func (t *changeTx) Epoch(tenant uuid.UUID) (int32, error) {
-	head, err := readHead(t.ctx, t.tx, events.PartitionOf(tenant))
-	return head.Epoch, err
-}
+var (
+	_ repair.AccountStore = (*Accounts)(nil)
+	_ repair.AccountTx    = accountTx{}
+)
 
 // fold folds the log without a lock, all on one connection: others of the pool may be to a server that was replaced.
-func (s *Store) fold(ctx context.Context, tenant uuid.UUID, add func(from querier, after events.Position) (repair.FoldedTo, error)) (upTo repair.FoldedTo, err error) {
-	err = postgres.InTx(ctx, s.pool, func(tx pgx.Tx) error {
+func (s *Accounts) fold(ctx context.Context, tenant uuid.UUID, add func(from store.Querier, after events.Position) (repair.FoldedTo, error)) (upTo repair.FoldedTo, err error) {
+	err = postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
 		upTo, err = add(tx, events.Position{Partition: events.PartitionOf(tenant)})
 		return err
 	})
-	return upTo, unavailable(err)
+	return upTo, store.Unavailable(err)
 }
 
 // addFolded adds the events of a tenant after a position to sums.
-func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (repair.FoldedTo, error) {
-	head, err := readHead(ctx, from, after.Partition)
+func addFolded(ctx context.Context, from store.Querier, tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (repair.FoldedTo, error) {
+	head, err := store.ReadHead(ctx, from, after.Partition)
 	if err != nil {
 		return head, err
 	}
@@ -88,7 +80,7 @@ func addFolded(ctx context.Context, from querier, tenant uuid.UUID, after events
 }
 
 // AddAccounts adds the account changes of events of tenants in a stretch of their partition.
-func AddAccounts(ctx context.Context, from querier, tenants []uuid.UUID, in events.Stretch, sums map[domain.AccountKey]*domain.Account) error {
+func AddAccounts(ctx context.Context, from store.Querier, tenants []uuid.UUID, in events.Stretch, sums map[domain.AccountKey]*domain.Account) error {
 	rows, err := from.Query(ctx, foldAccountsSQL, in.Partition, tenants, in.After, in.UpTo)
 	if err == nil {
 		err = addSums(rows, sums)
@@ -121,28 +113,28 @@ func addSums(rows pgx.Rows, sums map[domain.AccountKey]*domain.Account) error {
 }
 
 // FoldedAccounts implements repair.AccountStore.
-func (s *Store) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, repair.FoldedTo, error) {
+func (s *Accounts) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, repair.FoldedTo, error) {
 	sums := map[domain.AccountKey]*domain.Account{}
-	upTo, err := s.fold(ctx, tenant, func(from querier, after events.Position) (repair.FoldedTo, error) {
+	upTo, err := s.fold(ctx, tenant, func(from store.Querier, after events.Position) (repair.FoldedTo, error) {
 		return addFolded(ctx, from, tenant, after, sums)
 	})
 	return sums, upTo, err
 }
 
 // ChangeAccounts implements repair.AccountStore.
-func (s *Store) ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(repair.AccountTx) error) error {
-	return s.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(tx) })
+func (s *Accounts) ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(repair.AccountTx) error) error {
+	return s.Store.ChangeTenant(ctx, tenant, func(tx *store.Tx) error { return decide(accountTx{tx}) })
 }
 
 // AddFoldedAccounts implements repair.AccountTx.
-func (t *changeTx) AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (events.Position, error) {
-	upTo, err := addFolded(t.ctx, t.tx, tenant, after, sums)
+func (t accountTx) AddFoldedAccounts(tenant uuid.UUID, after events.Position, sums map[domain.AccountKey]*domain.Account) (events.Position, error) {
+	upTo, err := addFolded(t.Context(), t.DB(), tenant, after, sums)
 	return upTo.Position, err
 }
 
 // QuotaAccounts implements repair.AccountTx.
-func (t *changeTx) QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts WHERE tenant_id = $1`, tenant)
+func (t accountTx) QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error) {
+	rows, err := t.DB().Query(t.Context(), `SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts WHERE tenant_id = $1`, tenant)
 	sums := map[domain.AccountKey]*domain.Account{}
 	if err == nil {
 		err = addSums(rows, sums)

@@ -1,4 +1,5 @@
-package store
+// Package offboardings keeps the ends of tenants: offboardings, and erasures of personal data.
+package offboardings
 
 import (
 	"context"
@@ -7,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -17,68 +17,36 @@ import (
 	"github.com/meterplex/meterplex/commands/offboarding"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 )
 
 var (
-	_ offboarding.Store  = (*Offboardings)(nil)
-	_ offboarding.Tx     = offboardingTx{}
-	_ offboarding.Reader = (*Catalogue)(nil)
+	_ offboarding.Store = (*Offboardings)(nil)
+	_ offboarding.Tx    = offboardingTx{}
 )
 
 // Offboardings changes offboardings. It implements offboarding.Store.
-type Offboardings struct{ Store *Store }
+type Offboardings struct{ Store *store.Store }
 
 // offboardingTx is a step of an offboarding.
-type offboardingTx struct{ *changeTx }
+type offboardingTx struct{ *store.Tx }
 
 const (
-	offboardingColumns = `id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, drained_to, closed, exports, manifest, ended_at`
-	lastOffboardingSQL = `SELECT ` + offboardingColumns + ` FROM offboardings WHERE tenant_id = $1 ORDER BY id DESC LIMIT 1`
-	offboardingSQL     = `SELECT ` + offboardingColumns + ` FROM offboardings WHERE id = $1`
+	offboardingSQL = `SELECT ` + store.OffboardingColumns + ` FROM offboardings WHERE id = $1`
 )
-
-func scanOffboarding(row pgx.Row) (*domain.Offboarding, error) {
-	var o domain.Offboarding
-	var closed []string
-	var manifest *string
-	err := row.Scan(&o.ID, &o.TenantID, &o.SagaID, &o.State, &o.Step, &o.Reason, &o.Actor, &o.CancelReason, &o.CancelActor, &o.RequestedAt, &o.SuspendedAt, &o.DrainedTo,
-		&closed, &o.Exports, &manifest, &o.EndedAt)
-	if manifest != nil {
-		o.Manifest = []byte(*manifest)
-	}
-	for _, text := range closed {
-		key, number, _ := strings.Cut(text, "/")
-		snapshot, wrong := strconv.Atoi(number)
-		if wrong != nil {
-			err = fmt.Errorf("the period %q names no snapshot", text)
-		}
-		o.Closed = append(o.Closed, domain.Closing{TenantID: o.TenantID, PeriodKey: key, Snapshot: snapshot})
-	}
-	return one(&o, "offboarding", err)
-}
-
-// LastOffboarding implements offboarding.Reader.
-func (c *Catalogue) LastOffboarding(ctx context.Context, tenant uuid.UUID) (*domain.Offboarding, error) {
-	return get(ctx, c, scanned(scanOffboarding), lastOffboardingSQL, tenant)
-}
-
-// Offboarding implements commands.Offboardings.
-func (t *changeTx) Offboarding(tenant uuid.UUID) (*domain.Offboarding, error) {
-	return scanOffboarding(t.tx.QueryRow(t.ctx, lastOffboardingSQL, tenant))
-}
 
 // OffboardingByID implements offboarding.Tx.
 func (t offboardingTx) OffboardingByID(id uuid.UUID) (*domain.Offboarding, error) {
-	return scanOffboarding(t.tx.QueryRow(t.ctx, offboardingSQL, id))
+	return store.ScanOffboarding(t.DB().QueryRow(t.Context(), offboardingSQL, id))
 }
 
 // ChangeOffboarding implements offboarding.Store. Cached keys, subscriptions and histories of the tenant are outdated by it.
 func (s *Offboardings) ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(offboarding.Tx) error) error {
-	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(offboardingTx{tx}) }, tenant)
+	return s.Store.ChangeTenant(ctx, tenant, func(tx *store.Tx) error { return decide(offboardingTx{tx}) }, tenant)
 }
 
-const saveOffboardingSQL = `INSERT INTO offboardings (` + offboardingColumns + `)
+const saveOffboardingSQL = `INSERT INTO offboardings (` + store.OffboardingColumns + `)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
  ON CONFLICT (id) DO UPDATE SET state = excluded.state, step = excluded.step, cancel_reason = excluded.cancel_reason, cancel_actor = excluded.cancel_actor, suspended_at = excluded.suspended_at,
   drained_to = excluded.drained_to, closed = excluded.closed, exports = excluded.exports, manifest = excluded.manifest, ended_at = excluded.ended_at`
@@ -94,12 +62,12 @@ func (t offboardingTx) SaveOffboarding(o domain.Offboarding) error {
 		text := string(o.Manifest)
 		manifest = &text
 	}
-	return t.exec("offboarding", saveOffboardingSQL, o.ID, o.TenantID, o.SagaID, o.State, o.Step, o.Reason, o.Actor, o.CancelReason, o.CancelActor, o.RequestedAt, o.SuspendedAt,
+	return t.Exec("offboarding", saveOffboardingSQL, o.ID, o.TenantID, o.SagaID, o.State, o.Step, o.Reason, o.Actor, o.CancelReason, o.CancelActor, o.RequestedAt, o.SuspendedAt,
 		o.DrainedTo, closed, o.Exports, manifest, o.EndedAt)
 }
 
 func (t offboardingTx) row(sql string, args []any, into ...any) error {
-	if err := t.tx.QueryRow(t.ctx, sql, args...).Scan(into...); err != nil {
+	if err := t.DB().QueryRow(t.Context(), sql, args...).Scan(into...); err != nil {
 		return fmt.Errorf("reading for an offboarding: %w", err)
 	}
 	return nil
@@ -115,7 +83,7 @@ const ofAnySnapshot = -1
 
 // MissingUsage implements offboarding.Tx. Rebuilds of single periods are awaited by their closes.
 func (t offboardingTx) MissingUsage(tenant uuid.UUID, upTo int64) ([]string, error) {
-	missing, err := missingIn(t.ctx, t.tx, domain.Closing{TenantID: tenant, Snapshot: ofAnySnapshot}, upTo)
+	missing, err := store.MissingIn(t.Context(), t.DB(), domain.Closing{TenantID: tenant, Snapshot: ofAnySnapshot}, upTo)
 	return slices.DeleteFunc(missing, func(condition string) bool { return condition == domain.MissingRebuilds }), err
 }
 
@@ -129,16 +97,16 @@ const heldOfTenantSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency F
 
 // HeldReservations implements offboarding.Store.
 func (s *Offboardings) HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]metering.DueReservation, error) {
-	rows, err := s.Store.pool.Query(ctx, heldOfTenantSQL, tenant, limit)
+	rows, err := s.Store.Pool().Query(ctx, heldOfTenantSQL, tenant, limit)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[metering.DueReservation])
-	return list, unavailable(err)
+	return list, store.Unavailable(err)
 }
 
 func (t offboardingTx) texts(sql string, args ...any) ([]string, error) {
-	rows, err := t.tx.Query(t.ctx, sql, args...)
+	rows, err := t.DB().Query(t.Context(), sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("reading for an offboarding: %w", err)
 	}
@@ -167,10 +135,10 @@ func (t offboardingTx) WaitingPushes(tenant uuid.UUID) ([]string, error) {
 
 // Snapshots implements offboarding.Tx.
 func (t offboardingTx) Snapshots(tenant uuid.UUID) ([]domain.Closing, error) {
-	return snapshotsOf(t.ctx, t.tx, tenant)
+	return snapshotsOf(t.Context(), t.DB(), tenant)
 }
 
-func snapshotsOf(ctx context.Context, tx querier, tenant uuid.UUID) ([]domain.Closing, error) {
+func snapshotsOf(ctx context.Context, tx store.Querier, tenant uuid.UUID) ([]domain.Closing, error) {
 	rows, err := tx.Query(ctx, `SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key, snapshot`, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshots: %w", err)
@@ -182,18 +150,6 @@ func snapshotsOf(ctx context.Context, tx querier, tenant uuid.UUID) ([]domain.Cl
 	return list, nil
 }
 
-// UsableKeys implements offboarding.Tx.
-func (t offboardingTx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
-	if err == nil {
-		keys, err = pgx.CollectRows(rows, pgx.RowToStructByName[domain.APIKey])
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading keys: %w", err)
-	}
-	return keys, nil
-}
-
 const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s.figures_hash, l.feature, l.subscription_id, l.amount::text, l.event_count
  FROM period_snapshots s LEFT JOIN period_lines l USING (tenant_id, period_key, snapshot) WHERE s.tenant_id = $1
  ORDER BY s.period_key, s.snapshot, l.feature, l.subscription_id`
@@ -203,12 +159,12 @@ const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::tex
 
 // Manifest implements offboarding.Store.
 func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error) {
-	err = (&Periods{Store: s.Store}).inSnapshot(ctx, func(tx pgx.Tx) error {
+	err = s.Store.InSnapshot(ctx, func(tx pgx.Tx) error {
 		m = nil
 		if listed, err := listedBefore(ctx, tx, offboarding, tenant); err != nil || listed {
 			return err
 		}
-		head, err := readHead(ctx, tx, events.PartitionOf(tenant))
+		head, err := store.ReadHead(ctx, tx, events.PartitionOf(tenant))
 		if err != nil {
 			return err
 		}
@@ -227,7 +183,7 @@ func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UU
 
 // listedBefore reports whether the manifest of an offboarding lists all snapshots of the tenant.
 func listedBefore(ctx context.Context, tx pgx.Tx, offboarding, tenant uuid.UUID) (bool, error) {
-	o, err := scanOffboarding(tx.QueryRow(ctx, offboardingSQL, offboarding))
+	o, err := store.ScanOffboarding(tx.QueryRow(ctx, offboardingSQL, offboarding))
 	if err != nil || o == nil {
 		return false, err
 	}
@@ -262,7 +218,7 @@ func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]doma
 		if feature == nil {
 			continue // without lines
 		}
-		n, err := integer(*amount)
+		n, err := store.Integer(*amount)
 		if err != nil {
 			return nil, err
 		}

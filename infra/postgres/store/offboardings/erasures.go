@@ -1,4 +1,4 @@
-package store
+package offboardings
 
 import (
 	"cmp"
@@ -16,13 +16,14 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 )
 
 var (
 	_ offboarding.ErasureStore  = (*Erasures)(nil)
 	_ offboarding.ErasureTx     = erasureTx{}
-	_ offboarding.ErasureReader = (*Catalogue)(nil)
+	_ offboarding.ErasureReader = Reader{}
 )
 
 const (
@@ -33,17 +34,20 @@ const (
 
 // Erasures erases personal data. It implements offboarding.ErasureStore.
 type Erasures struct {
-	Store  *Store
+	Store  *store.Store
 	Models []projections.PersonalData // the read models with personal data
 	Rows   int                        // events in a batch; 0: 1,000
 }
 
+// Reader reads erasures.
+type Reader struct{ *store.Catalogue }
+
 // erasureTx is a step of an erasure.
-type erasureTx struct{ *changeTx }
+type erasureTx struct{ *store.Tx }
 
 // ChangeErasure implements offboarding.ErasureStore.
 func (s *Erasures) ChangeErasure(ctx context.Context, tenant uuid.UUID, decide func(offboarding.ErasureTx) error) error {
-	return s.Store.changeTenant(ctx, tenant, func(tx *changeTx) error { return decide(erasureTx{tx}) }, tenant)
+	return s.Store.ChangeTenant(ctx, tenant, func(tx *store.Tx) error { return decide(erasureTx{tx}) }, tenant)
 }
 
 const (
@@ -58,7 +62,7 @@ const (
 func scanErasure(row pgx.Row) (*domain.Erasure, error) {
 	var e domain.Erasure
 	err := row.Scan(&e.ID, &e.TenantID, &e.SagaID, &e.State, &e.Reason, &e.Actor, &e.RequestedAt, &e.UpTo, &e.Cursor, &e.Place, &e.Rewritten, &e.EndedAt)
-	return one(&e, "erasure", err)
+	return store.One(&e, "erasure", err)
 }
 
 func erasureArgs(e *domain.Erasure) []any {
@@ -66,23 +70,23 @@ func erasureArgs(e *domain.Erasure) []any {
 }
 
 // Erasure implements offboarding.ErasureReader.
-func (c *Catalogue) Erasure(ctx context.Context, tenant uuid.UUID) (*domain.Erasure, error) {
-	return get(ctx, c, scanned(scanErasure), erasureOfTenantSQL, tenant)
+func (r Reader) Erasure(ctx context.Context, tenant uuid.UUID) (*domain.Erasure, error) {
+	return store.Get(ctx, r.Catalogue, store.Scanned(scanErasure), erasureOfTenantSQL, tenant)
 }
 
 // Erasures implements offboarding.ErasureReader.
-func (c *Catalogue) Erasures(ctx context.Context, p commands.Page) ([]domain.Erasure, error) {
-	return list(ctx, c, scanned(scanErasure), erasuresSQL, afterID(p), p.Limit)
+func (r Reader) Erasures(ctx context.Context, p commands.Page) ([]domain.Erasure, error) {
+	return store.List(ctx, r.Catalogue, store.Scanned(scanErasure), erasuresSQL, store.AfterID(p), p.Limit)
 }
 
 // Erasure implements offboarding.ErasureTx.
 func (t erasureTx) Erasure(tenant uuid.UUID) (*domain.Erasure, error) {
-	return scanErasure(t.tx.QueryRow(t.ctx, erasureOfTenantSQL, tenant))
+	return scanErasure(t.DB().QueryRow(t.Context(), erasureOfTenantSQL, tenant))
 }
 
 // SaveErasure implements offboarding.ErasureTx.
 func (t erasureTx) SaveErasure(e domain.Erasure) error {
-	return t.exec("erasure", saveErasureSQL, erasureArgs(&e)...)
+	return t.Exec("erasure", saveErasureSQL, erasureArgs(&e)...)
 }
 
 // answers drops the answers that are kept of requests about the tenant. A place is a key.
@@ -94,7 +98,7 @@ func answers() projections.PersonalData {
 
 // running runs a batch of a running erasure, and saves its progress with it; nothing if the erasure does not run.
 func (s *Erasures) running(ctx context.Context, erasure uuid.UUID, batch func(pgx.Tx, *domain.Erasure) error) error {
-	err := postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
+	err := postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
 		e, err := scanErasure(tx.QueryRow(ctx, lockErasureSQL, erasure))
 		if err != nil || e == nil {
 			return err
@@ -105,7 +109,7 @@ func (s *Erasures) running(ctx context.Context, erasure uuid.UUID, batch func(pg
 		_, err = tx.Exec(ctx, saveErasureSQL, erasureArgs(e)...)
 		return err
 	})
-	return unavailable(err)
+	return store.Unavailable(err)
 }
 
 // EraseLog implements offboarding.ErasureStore.

@@ -1,4 +1,4 @@
-package store
+package repairs
 
 import (
 	"fmt"
@@ -57,12 +57,12 @@ const (
 
 // LockGenerations implements repair.RebuildTx.
 func (t *rebuildTx) LockGenerations(r *domain.Rebuild) error {
-	return t.exec("flip", lockFed, r.Consumer)
+	return t.Exec("flip", lockFed, r.Consumer)
 }
 
 // Generations implements repair.RebuildTx.
 func (t *rebuildTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
-	rows, err := t.tx.Query(t.ctx, generationsSQL, r.Projection, r.Consumer, r.Generation)
+	rows, err := t.DB().Query(t.Context(), generationsSQL, r.Projection, r.Consumer, r.Generation)
 	if err != nil {
 		return nil, fmt.Errorf("reading a projection's generations: %w", err)
 	}
@@ -75,7 +75,7 @@ func (t *rebuildTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) 
 
 // MovesEvents implements repair.RebuildTx.
 func (t *rebuildTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
-	if err := t.tx.QueryRow(t.ctx, findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
+	if err := t.DB().QueryRow(t.Context(), findMoved, r.TenantID, r.PeriodKey, r.Generation).Scan(&moved); err != nil {
 		return false, fmt.Errorf("counting a period's events: %w", err)
 	}
 	return moved, nil
@@ -83,7 +83,7 @@ func (t *rebuildTx) MovesEvents(r *domain.Rebuild) (moved bool, err error) {
 
 // Covered implements repair.RebuildTx.
 func (t *rebuildTx) Covered(r *domain.Rebuild) (covered bool, err error) {
-	if err := t.tx.QueryRow(t.ctx, findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&covered); err != nil {
+	if err := t.DB().QueryRow(t.Context(), findLaterFlip, r.Projection, r.Flip, r.TenantID, r.PeriodKey).Scan(&covered); err != nil {
 		return false, fmt.Errorf("looking for later flips: %w", err)
 	}
 	return covered, nil
@@ -91,7 +91,7 @@ func (t *rebuildTx) Covered(r *domain.Rebuild) (covered bool, err error) {
 
 // Changed implements repair.RebuildTx.
 func (t *rebuildTx) Changed(r *domain.Rebuild, shown []string) (*domain.Current, error) {
-	return rebuild.Changed(t.ctx, t.tx, t.list, r.ID, shown)
+	return rebuild.Changed(t.Context(), t.DB(), t.list, r.ID, shown)
 }
 
 // Flip implements repair.RebuildTx.
@@ -100,7 +100,7 @@ func (t *rebuildTx) Flip(r *domain.Rebuild) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	t.queue("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)
+	t.Queue("flip", addFlip, r.Projection, r.TenantID, r.PeriodKey, r.Generation, flip)
 	return flip, t.show(r)
 }
 
@@ -110,20 +110,20 @@ func (t *rebuildTx) Unflip(r *domain.Rebuild) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	t.queue("flip", undoFlip, r.Projection, r.Flip, flip)
+	t.Queue("flip", undoFlip, r.Projection, r.Flip, flip)
 	return flip, t.show(r)
 }
 
 func (t *rebuildTx) nextFlip(r *domain.Rebuild) (flip int, err error) {
-	if err := t.tx.QueryRow(t.ctx, nextFlip, r.Projection).Scan(&flip); err != nil {
+	if err := t.DB().QueryRow(t.Context(), nextFlip, r.Projection).Scan(&flip); err != nil {
 		return 0, fmt.Errorf("numbering a flip: %w", err)
 	}
 	return flip, nil
 }
 
 func (t *rebuildTx) show(r *domain.Rebuild) error {
-	t.queue("flip", showFlips, r.Projection)
-	if err := consume.ServeFlips(t.ctx, t.tx, r.Projection, r.Consumer); err != nil {
+	t.Queue("flip", showFlips, r.Projection)
+	if err := consume.ServeFlips(t.Context(), t.DB(), r.Projection, r.Consumer); err != nil {
 		return fmt.Errorf("keeping a flip: %w", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package store_test
+package offboardings_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/models"
 )
@@ -18,13 +19,13 @@ import (
 type erasure struct {
 	*Sized
 	id    uuid.UUID
-	store store.Erasures
+	store offboardings.Erasures
 }
 
 func newErasure(t *testing.T) *erasure {
 	s := NewSized(t)
 	counted := store.New(s.Counted, s.EventLog, store.Config{})
-	e := &erasure{Sized: s, id: NewID(), store: store.Erasures{Store: counted, Models: models.PersonalData(), Rows: 500}}
+	e := &erasure{Sized: s, id: NewID(), store: offboardings.Erasures{Store: counted, Models: models.PersonalData(), Rows: 500}}
 	// The planner knows neither the tenant nor its partition.
 	s.Write(Written{Others: 5, Events: 1000, Run: 1000, Rejects: 1 << 30, Features: []string{"calls"}, Vacuum: true})
 	s.Write(Written{Events: 5200, Run: 1300, Rejects: 1 << 30, Features: []string{"calls"}})
