@@ -86,13 +86,14 @@ var layers = map[string]layer{
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres": {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "commands/metering", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/postgres/eventlog/newest",
-		"infra/postgres/eventlog/dedupe", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/reads", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables", "infra/relay/cursors"}, anyOther: true},
-	"infra/postgres/eventlog/newest":  {ours: []string{"events"}}, // in memory: it reads no database
-	"infra/postgres/eventlog/origins": {ours: []string{"commands", "events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/eventlog/dedupe":  {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid"}},
-	"infra/postgres/eventlog/reads":   {ours: []string{"events", "infra/postgres", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/eventlog/tables":  {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/eventlog/server":  {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+		"infra/postgres/eventlog/crossings", "infra/postgres/eventlog/dedupe", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/reads", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables", "infra/relay/cursors"}, anyOther: true},
+	"infra/postgres/eventlog/newest":    {ours: []string{"events"}}, // in memory: it reads no database
+	"infra/postgres/eventlog/origins":   {ours: []string{"commands", "events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/crossings": {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/dedupe":    {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid"}},
+	"infra/postgres/eventlog/reads":     {ours: []string{"events", "infra/postgres", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/tables":    {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/server":    {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/store": {ours: []string{"commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
 		"domain", "domain/seats", "events", "projections", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server"}, anyOther: true},

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/crossings"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/origins"
@@ -247,7 +248,7 @@ func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([
 	if err != nil {
 		return nil, nil, err
 	}
-	watching, err := watchers.watched(ctx, tx)
+	watching, err := watchers.Watched(ctx, tx)
 	if err == nil {
 		err = tx.Flush(ctx) // a queued statement would fail behind an append that fails
 	}
@@ -288,7 +289,7 @@ const (
 )
 
 // tryAppend writes the events that are not known yet, and the crossings of their account changes, behind a savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[dedupe.Key]dedupe.Found, watching *watched) ([]events.Position, []server.Row, error) {
+func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[dedupe.Key]dedupe.Found, watching *crossings.Watched) ([]events.Position, []server.Row, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[dedupe.Key]events.Position, len(pending))
 	rows := make([]server.Row, 0, len(pending))
@@ -308,7 +309,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 	if len(rows) == 0 {
 		return positions, nil, nil
 	}
-	rows, err := watching.raise(ctx, tx, &places, rows, l.cfg.NewID)
+	rows, err := raise(ctx, tx, watching, &places, rows, l.cfg.NewID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,4 +1,4 @@
-package eventlog
+package crossings
 
 import (
 	"strings"
@@ -10,10 +10,12 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
+
 // TestKeptPlansOfThresholdsReadNoWholeTable: a plan from when the log was empty is kept after it has grown.
 func TestKeptPlansOfThresholdsReadNoWholeTable(t *testing.T) {
 	tier.AtSize(t)
-	_, _, url := openLog(t)
+	url := localtest.Migrated(t, postgres.Migrate)
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, KeepPlans: true})
 	must.OK(t, err)
 	t.Cleanup(pool.Close)
