@@ -32,6 +32,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/closes"
 	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
 	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
 	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
@@ -172,7 +173,7 @@ func (w *testService) webhooks() *webhooks.Webhooks {
 }
 
 func (w *testService) periods() *billing.Periods {
-	return &billing.Periods{Store: &store.Periods{Store: w.store, Figures: models.DefaultFolds().PeriodFigures()}, Now: time.Now,
+	return &billing.Periods{Store: &closes.Periods{Store: w.store, Figures: models.DefaultFolds().PeriodFigures()}, Now: time.Now,
 		NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/closes"
 	. "github.com/meterplex/meterplex/internal/projectionstest"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/periods"
@@ -54,7 +55,7 @@ func closeFixtureOf(y *Rebuilds) *closeFixture {
 
 // periodsOf returns the command on a store.
 func (f *closeFixture) periodsOf(s *store.Store) *billing.Periods {
-	return &billing.Periods{Store: &store.Periods{Store: s, Figures: f.Folds.PeriodFigures()}, Now: func() time.Time { return june }, NewID: NewID, Logger: slog.New(slog.DiscardHandler)}
+	return &billing.Periods{Store: &closes.Periods{Store: s, Figures: f.Folds.PeriodFigures()}, Now: func() time.Time { return june }, NewID: NewID, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // deployFold adds a version of the fold of usage.

@@ -10,6 +10,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/closes"
 )
 
 // sagaKinds lists the kinds of sagas that the role sagas runs.
@@ -35,7 +36,7 @@ func (n *Node) wakeSagas() {
 
 // periods returns the command that closes periods and decides on their adjustments.
 func (n *Node) periods() *billing.Periods {
-	return &billing.Periods{Store: &store.Periods{Store: n.store, Figures: n.Folds.PeriodFigures()}, Now: time.Now, NewID: newID,
+	return &billing.Periods{Store: &closes.Periods{Store: n.store, Figures: n.Folds.PeriodFigures()}, Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 )
@@ -43,7 +44,7 @@ func (s *Sagas) ChangeSagas(ctx context.Context, decide func(commands.SagaTx) er
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		return s.Store.log.LockHeads(ctx, t, nil, admitted)
 	}
-	return s.Store.ChangePlatform(ctx, hold, func(tx *Tx) error { return decide(tx) })
+	return s.Store.ChangeUnder(ctx, events.Platform, hold, func(tx *Tx) error { return decide(tx) })
 }
 
 // now() is the time of the transaction's start, of the same clock as all times of the table.

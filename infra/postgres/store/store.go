@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -93,19 +94,23 @@ func (s *Store) ChangeDeadLetters(ctx context.Context, tenant uuid.UUID, decide 
 	return s.ChangeTenant(ctx, tenant, func(tx *Tx) error { return decide(tx) })
 }
 
-// ChangeTenant runs a change of a tenant. It forgets the cached state of the concerned tenants.
+// ChangeTenant runs a change of a tenant under the lock of its head. It forgets the cached state of the concerned tenants.
 func (s *Store) ChangeTenant(ctx context.Context, tenant uuid.UUID, decide func(*Tx) error, concerned ...uuid.UUID) error {
-	tx := &Tx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
 	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
-		return s.log.LockHeads(ctx, t, []int16{tx.partition}, admitted)
+		return s.log.LockHeads(ctx, t, []int16{events.PartitionOf(tenant)}, admitted)
 	}
+	return s.ChangeUnder(ctx, tenant, hold, decide, concerned...)
+}
+
+// ChangeUnder is ChangeTenant under the locks that hold takes.
+func (s *Store) ChangeUnder(ctx context.Context, tenant uuid.UUID, hold Holding, decide func(*Tx) error, concerned ...uuid.UUID) error {
+	tx := &Tx{log: s.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: concerned}
 	return s.changing(ctx, tx, hold, decide)
 }
 
-// ChangePlatform runs a change of what belongs to no tenant, under the locks that hold takes.
-func (s *Store) ChangePlatform(ctx context.Context, hold Holding, decide func(*Tx) error) error {
-	tx := &Tx{log: s.log, ctx: ctx, partition: events.PartitionOf(events.Platform)}
-	return s.changing(ctx, tx, hold, decide)
+// PeriodSeat waits for a seat of a change of periods, of which many are requested at once.
+func (s *Store) PeriodSeat(ctx context.Context) (leave func(), err error) {
+	return s.periods.acquire(ctx)
 }
 
 // Log is the log of the changes.
@@ -256,6 +261,14 @@ func (t *Tx) SaveAnswer(key string, a commands.Answer) error {
 }
 
 const tenantSQL = `SELECT ` + tenantColumns + ` FROM tenants WHERE id = $1`
+
+// ReadTenant returns the read of a tenant behind the locks of the heads; nil if there is none.
+func ReadTenant(id uuid.UUID, into **domain.Tenant) *eventlog.LockedRead {
+	return &eventlog.LockedRead{Statement: server.Statement{SQL: tenantSQL, Args: []any{id}}, Scan: func(rows pgx.Rows) (err error) {
+		*into, err = firstRow(rows, pgx.RowToStructByName[domain.Tenant])
+		return err
+	}}
+}
 
 func (t *Tx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)

@@ -18,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/closes"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -30,7 +31,12 @@ var (
 type Offboardings struct{ Store *store.Store }
 
 // offboardingTx is a step of an offboarding.
-type offboardingTx struct{ *store.Tx }
+type offboardingTx struct {
+	*store.Tx
+	periods
+}
+
+type periods = closes.Tx
 
 const (
 	offboardingSQL = `SELECT ` + store.OffboardingColumns + ` FROM offboardings WHERE id = $1`
@@ -43,7 +49,7 @@ func (t offboardingTx) OffboardingByID(id uuid.UUID) (*domain.Offboarding, error
 
 // ChangeOffboarding implements offboarding.Store. Cached keys, subscriptions and histories of the tenant are outdated by it.
 func (s *Offboardings) ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(offboarding.Tx) error) error {
-	return s.Store.ChangeTenant(ctx, tenant, func(tx *store.Tx) error { return decide(offboardingTx{tx}) }, tenant)
+	return s.Store.ChangeTenant(ctx, tenant, func(tx *store.Tx) error { return decide(offboardingTx{tx, periods{Tx: tx}}) }, tenant)
 }
 
 const saveOffboardingSQL = `INSERT INTO offboardings (` + store.OffboardingColumns + `)
@@ -83,7 +89,7 @@ const ofAnySnapshot = -1
 
 // MissingUsage implements offboarding.Tx. Rebuilds of single periods are awaited by their closes.
 func (t offboardingTx) MissingUsage(tenant uuid.UUID, upTo int64) ([]string, error) {
-	missing, err := store.MissingIn(t.Context(), t.DB(), domain.Closing{TenantID: tenant, Snapshot: ofAnySnapshot}, upTo)
+	missing, err := closes.MissingIn(t.Context(), t.DB(), domain.Closing{TenantID: tenant, Snapshot: ofAnySnapshot}, upTo)
 	return slices.DeleteFunc(missing, func(condition string) bool { return condition == domain.MissingRebuilds }), err
 }
 
@@ -159,7 +165,7 @@ const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::tex
 
 // Manifest implements offboarding.Store.
 func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error) {
-	err = s.Store.InSnapshot(ctx, func(tx pgx.Tx) error {
+	err = closes.InSnapshot(ctx, s.Store, func(tx pgx.Tx) error {
 		m = nil
 		if listed, err := listedBefore(ctx, tx, offboarding, tenant); err != nil || listed {
 			return err
@@ -218,7 +224,7 @@ func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]doma
 		if feature == nil {
 			continue // without lines
 		}
-		n, err := store.Integer(*amount)
+		n, err := closes.Integer(*amount)
 		if err != nil {
 			return nil, err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
+	"github.com/meterplex/meterplex/infra/postgres/store/closes"
 )
 
 var (
@@ -42,7 +43,7 @@ func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
 		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
 		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
 	if err == nil {
-		p.Amount, err = store.Integer(amount)
+		p.Amount, err = closes.Integer(amount)
 	}
 	return store.One(&p, "push", err)
 }
@@ -96,7 +97,7 @@ func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey str
 
 // PeriodEvent implements billing.PushStore.
 func (s *Pushes) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
-	return s.Store.PeriodEvent(ctx, of, change)
+	return closes.EventOf(ctx, s.Store, of, change)
 }
 
 // NotePushes implements billing.PushStore.
@@ -150,7 +151,7 @@ func (t pushTx) Due(c domain.Closing) ([]domain.PushDue, error) {
 			text string
 			to   **big.Int
 		}{{frozen, &d.Frozen}, {billable, &d.Billable}, {pushed, &d.Pushed}} {
-			if *n.to, err = store.Integer(n.text); err != nil {
+			if *n.to, err = closes.Integer(n.text); err != nil {
 				return d, err
 			}
 		}

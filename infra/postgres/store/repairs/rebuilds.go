@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -45,7 +46,7 @@ func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide
 		t.Queue("locking a projection", holdProjection, projection)
 		return s.Store.Log().LockHeads(ctx, t, nil, admitted)
 	}
-	return s.Store.ChangePlatform(ctx, hold, func(tx *store.Tx) error { return decide(&rebuildTx{tx, s.List}) })
+	return s.Store.ChangeUnder(ctx, events.Platform, hold, func(tx *store.Tx) error { return decide(&rebuildTx{tx, s.List}) })
 }
 
 const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,

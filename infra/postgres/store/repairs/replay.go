@@ -43,7 +43,7 @@ func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(r
 		}
 		return s.Store.Log().LockHeads(ctx, t, []int16{events.PartitionOf(events.Platform)}, admitted)
 	}
-	return s.Store.ChangePlatform(ctx, hold, func(tx *store.Tx) error { return decide(&replayTx{tx}) })
+	return s.Store.ChangeUnder(ctx, events.Platform, hold, func(tx *store.Tx) error { return decide(&replayTx{tx}) })
 }
 
 // RelayCursors implements repair.ReplayTx: all of them, in their order.

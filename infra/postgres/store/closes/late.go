@@ -1,4 +1,4 @@
-package store
+package closes
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -55,7 +54,7 @@ ORDER BY tenant_id`
 
 // LateUsage implements billing.PeriodStore.
 func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []billing.LateUsage, newest uuid.UUID, err error) {
-	err = s.Store.InSnapshot(ctx, func(t pgx.Tx) error {
+	err = InSnapshot(ctx, s.Store, func(t pgx.Tx) error {
 		rows, err := t.Query(ctx, newestAdjustmentSQL)
 		if err != nil {
 			return err
@@ -100,8 +99,8 @@ func foldedPositions(ctx context.Context, t pgx.Tx) (folded [events.Partitions]i
 
 // Differs implements billing.PeriodStore.
 func (s *Periods) Differs(ctx context.Context, tenant uuid.UUID) (differs bool, err error) {
-	err = s.Store.InSnapshot(ctx, func(t pgx.Tx) error {
-		lines, err := (&Tx{ctx: ctx, tx: eventlog.In(t)}).Unreconciled(tenant)
+	err = InSnapshot(ctx, s.Store, func(t pgx.Tx) error {
+		lines, err := unreconciled(ctx, t, tenant)
 		differs = len(lines) > 0
 		return err
 	})

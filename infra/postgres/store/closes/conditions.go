@@ -1,4 +1,4 @@
-package store
+package closes
 
 import (
 	"context"
@@ -9,7 +9,8 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/periods"
 	"github.com/meterplex/meterplex/projections/query"
@@ -56,7 +57,7 @@ SELECT count(*) FILTER (WHERE NOT retried), count(*) FILTER (WHERE retried AND N
 // Missing implements billing.PeriodStore.
 func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []string, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
-		periods, err := (&Tx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
+		periods, err := store.PeriodsOf(ctx, t, []uuid.UUID{c.TenantID})
 		if err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ func (s *Periods) Missing(ctx context.Context, c domain.Closing) (missing []stri
 
 // Missing implements billing.FreezeTx.
 func (t *periodTx) Missing(c domain.Closing, cut int64) ([]string, error) {
-	return MissingIn(t.ctx, t.tx, c, cut)
+	return MissingIn(t.Context(), t.DB(), c, cut)
 }
 
 // MissingIn names what a close, or an offboarding, has to wait for.
@@ -130,14 +131,14 @@ SELECT t.id, k.period_key, k.snapshot FROM tenants t
 
 // DueCloses implements billing.PeriodStore.
 func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
-	rows, err := s.Store.pool.Query(ctx, dueClosesSQL, after.TenantID, after.PeriodKey, limit)
+	rows, err := s.Store.Pool().Query(ctx, dueClosesSQL, after.TenantID, after.PeriodKey, limit)
 	if err != nil {
-		return nil, Unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
 		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
 	})
-	return list, Unavailable(err)
+	return list, store.Unavailable(err)
 }
 
 // unreconciledSQL lists the lines of a tenant's closed periods that differ from the frozen figure and the adjustments.
@@ -145,8 +146,12 @@ var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, un
  WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0) ORDER BY period_key, feature, subscription_id`
 
 // Unreconciled implements billing.FreezeTx.
-func (t *Tx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
-	rows, err := t.tx.Query(t.ctx, unreconciledSQL, tenant, events.PartitionOf(tenant), "", 0)
+func (t Tx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
+	return unreconciled(t.Context(), t.DB(), tenant)
+}
+
+func unreconciled(ctx context.Context, q postgres.Queryer, tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
+	rows, err := q.Query(ctx, unreconciledSQL, tenant, events.PartitionOf(tenant), "", 0)
 	if err != nil {
 		return nil, fmt.Errorf("comparing closed periods: %w", err)
 	}

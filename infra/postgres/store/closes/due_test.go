@@ -1,4 +1,4 @@
-package store
+package closes
 
 import (
 	"errors"
@@ -13,10 +13,14 @@ import (
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 
 // dueByFigures is what dueClosesSQL finds, read from each figure.
 const dueByFigures = `SELECT DISTINCT t.id, u.period_key, coalesce(c.snapshot, 0) FROM tenants t
@@ -173,27 +177,33 @@ func TestDueClosesAreThoseOfTheFigures(t *testing.T) {
 
 // The tenant and its periods are read with the lock. A change sees its own change of a period nevertheless, and other tenants.
 func TestAChangeOfPeriodsSeesItsOwnChanges(t *testing.T) {
-	w := newCachingWorld(t, localtest.Migrated(t, postgres.Migrate))
-	w.fill()
-	periods := &Periods{Store: w.store}
+	pool, err := postgres.Open(t.Context(), postgres.Config{URL: localtest.Migrated(t, postgres.Migrate)})
+	must.OK(t, err)
+	t.Cleanup(pool.Close)
+	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Written: localtest.CheckPayloads(t).Written})
+	must.OK(t, err)
+	t.Cleanup(log.Close)
+	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) SELECT unnest($1::uuid[]), 'Acme', 'small', 'ACTIVE', now()`, []uuid.UUID{a, b})
+	periods := &Periods{Store: store.New(pool, log, store.Config{})}
 	undone := errors.New("undone")
-	err := periods.ChangePeriods(t.Context(), w.a.id, func(tx billing.PeriodTx) error {
-		if of, err := tx.Tenant(w.a.id); err != nil || of == nil || of.ID != w.a.id {
+	err = periods.ChangePeriods(t.Context(), a, func(tx billing.PeriodTx) error {
+		if of, err := tx.Tenant(a); err != nil || of == nil || of.ID != a {
 			t.Errorf("its tenant is %+v, %v", of, err)
 		}
-		if of, err := tx.Tenant(w.b.id); err != nil || of == nil || of.ID != w.b.id {
+		if of, err := tx.Tenant(b); err != nil || of == nil || of.ID != b {
 			t.Errorf("the other tenant is %+v, %v", of, err)
 		}
-		before, err := tx.Periods([]uuid.UUID{w.a.id})
-		if err != nil || len(before[w.a.id].Changes) != 0 {
+		before, err := tx.Periods([]uuid.UUID{a})
+		if err != nil || len(before[a].Changes) != 0 {
 			t.Errorf("its periods before are %+v, %v", before, err)
 		}
 		change := domain.PeriodChange{Position: 7, PeriodKey: "2026-05", Snapshot: 1, Change: domain.PeriodCloseRequested}
-		if err := tx.SavePeriodChange(w.a.id, change, time.Now()); err != nil {
+		if err := tx.SavePeriodChange(a, change, time.Now()); err != nil {
 			t.Error(err)
 		}
-		after, err := tx.Periods([]uuid.UUID{w.a.id})
-		if list := after[w.a.id].Changes; err != nil || len(list) != 1 || list[0] != change {
+		after, err := tx.Periods([]uuid.UUID{a})
+		if list := after[a].Changes; err != nil || len(list) != 1 || list[0] != change {
 			t.Errorf("its periods after are %+v, %v", after, err)
 		}
 		return undone

@@ -1,4 +1,5 @@
-package store
+// Package closes keeps the closes of periods: their changes, snapshots and adjustments, and what they wait for.
+package closes
 
 import (
 	"context"
@@ -15,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
 var (
@@ -33,31 +34,21 @@ type PeriodFigures interface {
 
 // Periods changes the periods of tenants. It implements billing.PeriodStore.
 type Periods struct {
-	Store   *Store
+	Store   *store.Store
 	Figures PeriodFigures
 }
 
+// Tx changes periods.
+type Tx struct{ *store.Tx }
+
 // periodTx is a change of periods of one tenant. The tenant and its periods are read with the head's lock.
 type periodTx struct {
-	*Tx
+	Tx
 	figures PeriodFigures
 	tenant  *domain.Tenant // nil if there is no such tenant
 	of      uuid.UUID      // its id
 	periods map[uuid.UUID]domain.PeriodHistory
 	changed bool // the periods, by this transaction
-}
-
-// hold locks the head, and reads the tenant and its periods behind the lock, and whether the caller is still admitted.
-func (t *periodTx) hold(admitted *eventlog.LockedRead) error {
-	return t.log.LockHeads(t.ctx, t.tx, []int16{t.partition}, admitted,
-		&eventlog.LockedRead{Statement: server.Statement{SQL: tenantSQL, Args: []any{t.of}}, Scan: func(rows pgx.Rows) (err error) {
-			t.tenant, err = firstRow(rows, pgx.RowToStructByName[domain.Tenant])
-			return err
-		}},
-		&eventlog.LockedRead{Statement: server.Statement{SQL: periodChangesSQL, Args: []any{[]uuid.UUID{t.of}}}, Scan: func(rows pgx.Rows) (err error) {
-			t.periods, err = scanPeriods(rows)
-			return err
-		}})
 }
 
 // Tenant implements commands.Tenants.
@@ -84,7 +75,7 @@ func (t *periodTx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at 
 
 // ChangePeriods implements billing.PeriodStore. Cached histories of the tenant are outdated by it. One change runs at a time.
 func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide func(billing.PeriodTx) error) error {
-	leave, err := s.Store.periods.acquire(ctx)
+	leave, err := s.Store.PeriodSeat(ctx)
 	if err != nil {
 		return err
 	}
@@ -94,14 +85,18 @@ func (s *Periods) ChangePeriods(ctx context.Context, tenant uuid.UUID, decide fu
 
 // changing runs a change of a tenant's periods, whose statements keep their plans: a thousand periods may close at once.
 func (s *Periods) changing(ctx context.Context, tenant uuid.UUID, lock func(*eventlog.Tx), decide func(*periodTx) error) error {
-	tx := &Tx{log: s.Store.log, ctx: ctx, partition: events.PartitionOf(tenant), concerned: []uuid.UUID{tenant}}
 	var change *periodTx
-	return s.Store.changing(ctx, tx, func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
+	hold := func(ctx context.Context, t *eventlog.Tx, admitted *eventlog.LockedRead) error {
 		t.Queue("keeping plans", keepPlans)
 		lock(t)
-		change = &periodTx{Tx: tx, figures: s.Figures, of: tenant}
-		return change.hold(admitted)
-	}, func(*Tx) error { return decide(change) })
+		change = &periodTx{figures: s.Figures, of: tenant}
+		return s.Store.Log().LockHeads(ctx, t, []int16{events.PartitionOf(tenant)}, admitted,
+			store.ReadTenant(tenant, &change.tenant), store.ReadPeriods(tenant, &change.periods))
+	}
+	return s.Store.ChangeUnder(ctx, tenant, hold, func(tx *store.Tx) error {
+		change.Tx = Tx{tx}
+		return decide(change)
+	}, tenant)
 }
 
 // The aggregator locks its checkpoints before it folds, and a flip locks those of all partitions.
@@ -121,17 +116,17 @@ const oneSnapshot = `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY`
 var keepPlans = postgres.KeepPlansSQL()
 
 // InSnapshot runs a read in one snapshot of the database.
-func (s *Store) InSnapshot(ctx context.Context, read func(pgx.Tx) error) error {
-	return s.inSnapshotAs(ctx, oneSnapshot, read)
+func InSnapshot(ctx context.Context, s *store.Store, read func(pgx.Tx) error) error {
+	return inSnapshotAs(ctx, s, oneSnapshot, read)
 }
 
 // inSnapshotOfClose is InSnapshot for the reads of each close.
 func (s *Periods) inSnapshotOfClose(ctx context.Context, read func(pgx.Tx) error) error {
-	return s.Store.inSnapshotAs(ctx, oneSnapshot+"; "+keepPlans, read)
+	return inSnapshotAs(ctx, s.Store, oneSnapshot+"; "+keepPlans, read)
 }
 
-func (s *Store) inSnapshotAs(ctx context.Context, begin string, read func(pgx.Tx) error) error {
-	return Unavailable(postgres.InTx(ctx, s.pool, func(t pgx.Tx) error {
+func inSnapshotAs(ctx context.Context, s *store.Store, begin string, read func(pgx.Tx) error) error {
+	return store.Unavailable(postgres.InTx(ctx, s.Pool(), func(t pgx.Tx) error {
 		if _, err := t.Exec(ctx, begin); err != nil {
 			return err
 		}
@@ -142,7 +137,7 @@ func (s *Store) inSnapshotAs(ctx context.Context, begin string, read func(pgx.Tx
 // FiguresOfLog implements billing.PeriodStore. It reads one snapshot of the database, without a lock.
 func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures domain.Figures, err error) {
 	err = s.inSnapshotOfClose(ctx, func(t pgx.Tx) error {
-		periods, err := (&Tx{ctx: ctx, tx: eventlog.In(t)}).Periods([]uuid.UUID{c.TenantID})
+		periods, err := store.PeriodsOf(ctx, t, []uuid.UUID{c.TenantID})
 		if err != nil {
 			return err
 		}
@@ -154,7 +149,7 @@ func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures d
 }
 
 // SavePeriodChange implements billing.PeriodTx.
-func (t *Tx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
+func (t Tx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
 	return t.Exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
 		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
 }
@@ -162,30 +157,30 @@ func (t *Tx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.T
 const periodEventSQL = `SELECT l.event_id, coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000') FROM period_changes c
  JOIN event_log_rows l ON l.partition = $1 AND l.position = c.position WHERE c.tenant_id = $2 AND c.period_key = $3 AND c.snapshot = $4 AND c.change = $5`
 
-// PeriodEvent returns the event of a change of a period. If its row is missing there is no trace: that must hold back no close and no push.
-func (s *Store) PeriodEvent(ctx context.Context, of domain.Closing, change string) (e events.TracedEvent, err error) {
-	err = s.pool.QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace)
+// EventOf returns the event of a change of a period. If its row is missing there is no trace: that must hold back no close and no push.
+func EventOf(ctx context.Context, s *store.Store, of domain.Closing, change string) (e events.TracedEvent, err error) {
+	err = s.Pool().QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return e, Unavailable(fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err))
+		return e, store.Unavailable(fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err))
 	}
 	return e, nil
 }
 
 // PeriodEvent implements billing.PeriodStore.
 func (s *Periods) PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error) {
-	return s.Store.PeriodEvent(ctx, of, change)
+	return EventOf(ctx, s.Store, of, change)
 }
 
 // FiguresOfRows implements billing.FreezeTx.
 func (t *periodTx) FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
-	return t.figures.OfRows(t.ctx, t.tx, c, known)
+	return t.figures.OfRows(t.Context(), t.DB(), c, known)
 }
 
 // FrozenDespite implements billing.FreezeTx.
-func (t *Tx) FrozenDespite(c domain.Closing) (despite []string, err error) {
-	err = t.tx.QueryRow(t.ctx, `SELECT despite FROM period_snapshots WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3`, c.TenantID, c.PeriodKey, c.Snapshot).Scan(&despite)
+func (t Tx) FrozenDespite(c domain.Closing) (despite []string, err error) {
+	err = t.DB().QueryRow(t.Context(), `SELECT despite FROM period_snapshots WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3`, c.TenantID, c.PeriodKey, c.Snapshot).Scan(&despite)
 	if err != nil {
-		return nil, Unavailable(fmt.Errorf("reading a snapshot (%s of tenant %s): %w", c.PeriodKey, c.TenantID, err))
+		return nil, store.Unavailable(fmt.Errorf("reading a snapshot (%s of tenant %s): %w", c.PeriodKey, c.TenantID, err))
 	}
 	return despite, nil
 }
@@ -198,7 +193,7 @@ const (
 )
 
 // SaveSnapshot implements billing.FreezeTx.
-func (t *Tx) SaveSnapshot(s domain.Snapshot) error {
+func (t Tx) SaveSnapshot(s domain.Snapshot) error {
 	n := len(s.Figures.Lines)
 	features, subscriptions, amounts := make([]string, n), make([]uuid.UUID, n), make([]string, n)
 	counts, lasts := make([]int64, n), make([]time.Time, n)
@@ -217,7 +212,7 @@ SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::bigint[], $7::text[
   $12::text[], $13::bigint[], $14::text[], $15::numeric[])`
 
 // queueCharges inserts the charges of a snapshot.
-func (t *Tx) queueCharges(s domain.Snapshot) {
+func (t Tx) queueCharges(s domain.Snapshot) {
 	var features, statuses, amounts []string
 	var subscriptions []uuid.UUID
 	var grants, counts []int64
@@ -248,8 +243,8 @@ const (
 )
 
 // Adjustments implements billing.PeriodTx.
-func (t *Tx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error) {
-	rows, err := t.tx.Query(t.ctx, adjustmentsSQL, tenant, ids)
+func (t Tx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error) {
+	rows, err := t.DB().Query(t.Context(), adjustmentsSQL, tenant, ids)
 	if err != nil {
 		return nil, fmt.Errorf("reading adjustments: %w", err)
 	}
@@ -277,8 +272,8 @@ func Integer(text string) (*big.Int, error) {
 }
 
 // PendingAdjustments implements billing.PeriodTx.
-func (t *Tx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
-	err = t.tx.QueryRow(t.ctx, pendingSQL, tenant, snapshot, scope.PeriodKey, scope.UpTo.Number, scope.Feature, scope.Kind).Scan(&count, &amount)
+func (t Tx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
+	err = t.DB().QueryRow(t.Context(), pendingSQL, tenant, snapshot, scope.PeriodKey, scope.UpTo.Number, scope.Feature, scope.Kind).Scan(&count, &amount)
 	if err != nil {
 		return 0, "", fmt.Errorf("counting adjustments: %w", err)
 	}
@@ -286,8 +281,8 @@ func (t *Tx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.Adj
 }
 
 // ApprovedAdjustments implements billing.PeriodTx.
-func (t *Tx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot int) (count int64, err error) {
-	if err := t.tx.QueryRow(t.ctx, approvedSQL, tenant, periodKey, snapshot).Scan(&count); err != nil {
+func (t Tx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot int) (count int64, err error) {
+	if err := t.DB().QueryRow(t.Context(), approvedSQL, tenant, periodKey, snapshot).Scan(&count); err != nil {
 		return 0, fmt.Errorf("counting adjustments: %w", err)
 	}
 	return count, nil
@@ -295,9 +290,9 @@ func (t *Tx) ApprovedAdjustments(tenant uuid.UUID, periodKey string, snapshot in
 
 // TenantsOfAdjustments implements billing.PeriodStore.
 func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error) {
-	rows, err := s.Store.pool.Query(ctx, `SELECT id, tenant_id FROM adjustments WHERE id = ANY ($1)`, ids)
+	rows, err := s.Store.Pool().Query(ctx, `SELECT id, tenant_id FROM adjustments WHERE id = ANY ($1)`, ids)
 	if err != nil {
-		return nil, Unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	found := make(map[uuid.UUID]uuid.UUID, len(ids))
 	var id, tenant uuid.UUID
@@ -305,15 +300,15 @@ func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (ma
 		found[id] = tenant
 		return nil
 	})
-	return found, Unavailable(err)
+	return found, store.Unavailable(err)
 }
 
 // ClosedTenants implements billing.PeriodStore.
 func (s *Periods) ClosedTenants(ctx context.Context) ([]uuid.UUID, error) {
-	rows, err := s.Store.pool.Query(ctx, `SELECT DISTINCT tenant_id FROM period_snapshots ORDER BY tenant_id`)
+	rows, err := s.Store.Pool().Query(ctx, `SELECT DISTINCT tenant_id FROM period_snapshots ORDER BY tenant_id`)
 	if err != nil {
-		return nil, Unavailable(err)
+		return nil, store.Unavailable(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	return list, Unavailable(err)
+	return list, store.Unavailable(err)
 }
