@@ -7,9 +7,6 @@ package domain
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
-
-	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // Error is a refusal of a caller's input. It never reports a fault of the service.
@@ -43,32 +40,4 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 // Refuse makes a refusal, with the message in the form of fmt.
 func Refuse(code, pointer, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Pointer: pointer}
-}
-
-// refused makes a document's fault an error; nil stays nil.
-func refused(fault *strictjson.Fault) *Error {
-	if fault == nil {
-		return nil
-	}
-	return &Error{Code: fault.Code, Message: fault.Message}
-}
-
-// pointerTo returns "/name" with the escapes of RFC 6901. A name longer than 64 characters
-// is cut and ends in "…"; the pointer is then only a hint.
-func pointerTo(name []byte) string {
-	cut := strictjson.Clip(name)
-	s := strings.ToValidUTF8(string(cut), "\uFFFD")
-	s = strings.ReplaceAll(strings.ReplaceAll(s, "~", "~0"), "/", "~1")
-	if len(cut) < len(name) {
-		s += "…"
-	}
-	return "/" + s
-}
-
-// asError converts e without making a non-nil interface from a nil *Error.
-func asError(e *Error) error {
-	if e == nil {
-		return nil
-	}
-	return e
 }

@@ -8,6 +8,9 @@ const (
 	KeyForm       = `^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$` // of a plan or a price
 )
 
+// MaxFeature bounds the key of a feature, in characters.
+const MaxFeature = 64
+
 var keyForm = regexp.MustCompile(KeyForm)
 
 // IsKey reports whether a plan or a price can have the key.

@@ -174,14 +174,14 @@ func PlanPushes(newID func() uuid.UUID, c Closing, d *PushDue, charged []PushCha
 	counts := PushTimestamp(c.PeriodKey, n, now)
 	amount := new(big.Int).Sub(d.Billable, d.Pushed)
 	for _, part := range inDigits(splitPush(amount, charged, PushAddress{Provider: to.Provider, Customer: to.Customer, Event: cmp.Or(d.Event, d.Feature)})) {
-		planned = append(planned, c.push(newID(), d.Feature, n, part, counts, now))
+		planned = append(planned, stored(&c, newID(), d.Feature, n, part, counts, now))
 		n++
 	}
 	return planned
 }
 
-// push returns push n of a feature in the snapshot.
-func (c Closing) push(id uuid.UUID, feature string, n int, part PushCharge, counts, now time.Time) Push {
+// stored returns push n of a feature in the snapshot.
+func stored(c *Closing, id uuid.UUID, feature string, n int, part PushCharge, counts, now time.Time) Push {
 	key := PushKey(c.TenantID, feature, c.PeriodKey, c.Snapshot, n)
 	return Push{ID: id, TenantID: c.TenantID, Feature: feature, PeriodKey: c.PeriodKey, Snapshot: c.Snapshot, N: n, Amount: part.Amount,
 		PushAddress: part.PushAddress, Key: key, Identifier: PushIdentifier(key), Timestamp: counts, State: PushStatePending, StoredAt: now, NextAt: &now}

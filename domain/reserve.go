@@ -122,7 +122,7 @@ func (in *requestDraft) readTTL() (time.Duration, *Error) {
 	if in.ttlSeconds == nil {
 		return 0, nil
 	}
-	n := readDigits(in.ttlSeconds)
+	n := ReadDigits(in.ttlSeconds)
 	if len(in.ttlSeconds) > len("86400") || n < 1 || n > MaxTTLSeconds {
 		return 0, in.refuse("ttlSeconds", "ttl_seconds_invalid", "must be an integer from 1 to 86400, written in digits only")
 	}

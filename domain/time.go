@@ -16,7 +16,7 @@ import (
 // ±hh:mm. ParseTime refuses lower-case t and z, second 60, hour 24, days that the
 // month lacks, offsets of 24 hours and more, and times outside the years 0001 to 9999
 // in UTC. The code of a refusal is timestamp_invalid.
-func ParseTime(s string) (time.Time, *Error) {
+func ParseTime[T string | []byte](s T) (time.Time, *Error) {
 	t, why := parseTime([]byte(s))
 	if why != "" {
 		return time.Time{}, timeRefusal([]byte(s), why)
@@ -35,8 +35,8 @@ func parseTime(s []byte) (t time.Time, why string) {
 	if why := separators(s); why != "" {
 		return t, why
 	}
-	year, month, day := readDigits(s[0:4]), readDigits(s[5:7]), readDigits(s[8:10])
-	hour, minute, second := readDigits(s[11:13]), readDigits(s[14:16]), readDigits(s[17:19])
+	year, month, day := ReadDigits(s[0:4]), ReadDigits(s[5:7]), ReadDigits(s[8:10])
+	hour, minute, second := ReadDigits(s[11:13]), ReadDigits(s[14:16]), ReadDigits(s[17:19])
 	if why := ranges(year, month, day, hour, minute, second); why != "" {
 		return t, why
 	}
@@ -67,8 +67,8 @@ func separators(s []byte) string {
 	return ""
 }
 
-// readDigits parses digits; it returns -1 for any other character.
-func readDigits(digits []byte) int {
+// ReadDigits parses digits; it returns -1 for any other character.
+func ReadDigits(digits []byte) int {
 	n := 0
 	for _, c := range digits {
 		if c-'0' > 9 {
@@ -141,7 +141,7 @@ func zone(s []byte) (offset int, why string) {
 	case len(s) != len("+00:00") || s[0] != '+' && s[0] != '-' || s[3] != ':':
 		return 0, "end with Z or an offset such as +02:00"
 	}
-	hours, minutes := readDigits(s[1:3]), readDigits(s[4:6])
+	hours, minutes := ReadDigits(s[1:3]), ReadDigits(s[4:6])
 	if min(hours, minutes) < 0 || hours > 23 || minutes > 59 {
 		return 0, "the offset goes from -23:59 to +23:59"
 	}
