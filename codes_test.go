@@ -93,7 +93,7 @@ func bodyMembers(t *testing.T) []string {
 	}
 	for _, item := range doc.Paths {
 		for _, o := range item {
-			if o.OperationID != "ingestUsage" { // its events are decoded by package domain
+			if o.OperationID != "ingestUsage" { // its events are decoded by package intake
 				walk(o.RequestBody.Content["application/json"].Schema)
 			}
 		}

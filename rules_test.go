@@ -28,6 +28,9 @@ type layer struct {
 var layers = map[string]layer{
 	"events":            {others: []string{"github.com/google/uuid"}},
 	"domain":            {ours: []string{"events"}, others: []string{"github.com/google/uuid"}},
+	"domain/intake":     {ours: []string{"domain", "domain/strictjson", "events"}},
+	"domain/push":       {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
+	"domain/webhook":    {ours: []string{"domain", "domain/strictjson", "events"}, others: []string{"github.com/google/uuid"}},
 	"domain/strictjson": {},
 	"domain/ticks":      {},
 	"domain/retries":    {},
@@ -58,7 +61,7 @@ var layers = map[string]layer{
 	"projections/series":       projection("projections", "projections/query"),
 	"projections/refusals":     projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
-	"projections/state":        projection("projections", "projections/query", "domain/ticks"),
+	"projections/state":        projection("projections", "projections/query", "domain/push", "domain/webhook", "domain/ticks"),
 	"projections/overview":     projection("projections", "projections/query", "projections/state"), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
@@ -95,12 +98,12 @@ var layers = map[string]layer{
 	"infra/postgres/eventlog/tables":    {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/eventlog/server":    {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/store": {ours: []string{"commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
-		"domain", "domain/seats", "events", "projections", "projections/validate", "projections/periods", "projections/query",
+		"domain", "domain/webhook", "domain/seats", "events", "projections", "projections/validate", "projections/periods", "projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server"}, anyOther: true},
 	"infra/postgres/store/closes": {ours: []string{"commands", "commands/billing", "domain", "events", "projections", "projections/periods", "projections/query", "infra/postgres", "infra/postgres/eventlog",
 		"infra/postgres/store"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/store/offboardings": {ours: []string{"infra/postgres/store/closes", "commands/billing", "commands/metering", "commands/offboarding", "commands/repair", "commands", "domain", "events", "projections", "infra/postgres", "infra/postgres/store"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/store/pushes":       {ours: []string{"commands/billing", "domain", "events", "infra/postgres", "infra/postgres/store", "infra/postgres/store/closes"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/store/pushes":       {ours: []string{"commands/billing", "domain", "domain/push", "events", "infra/postgres", "infra/postgres/store", "infra/postgres/store/closes"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/store/repairs": {ours: []string{"commands", "commands/repair", "domain", "events", "projections", "projections/consume", "projections/rebuild",
 		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra/relay/cursors"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
@@ -150,7 +153,7 @@ var layers = map[string]layer{
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
-		"domain", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+		"domain", "domain/webhook", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/closes", "infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
@@ -187,7 +190,7 @@ func pages(ours ...string) layer {
 
 // subject returns the layer of a package below commands/.
 func subject(ours ...string) layer {
-	return layer{ours: append(ours, "commands", "events", "domain", "domain/retries", "domain/strictjson", "domain/ticks"), others: []string{"github.com/google/uuid"}}
+	return layer{ours: append(ours, "commands", "events", "domain", "domain/intake", "domain/push", "domain/webhook", "domain/retries", "domain/strictjson", "domain/ticks"), others: []string{"github.com/google/uuid"}}
 }
 
 // projection returns the layer of a package below projections/.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/buffer"
@@ -39,9 +39,9 @@ func (s *service) consumeOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answers, err := s.consume(w, r, func(body []byte) ([]domain.Consumption, error) {
-		c, err := domain.DecodeConsume(body, feature)
-		return []domain.Consumption{c}, err
+	answers, err := s.consume(w, r, func(body []byte) ([]intake.Consumption, error) {
+		c, err := intake.DecodeConsume(body, feature)
+		return []intake.Consumption{c}, err
 	}, func(int) string { return "" })
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ type consumedTogether struct {
 }
 
 func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error {
-	answers, err := s.consume(w, r, domain.DecodeConsumes, itemAt)
+	answers, err := s.consume(w, r, intake.DecodeConsumes, itemAt)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error 
 // itemAt returns the pointer of an item of a body.
 func itemAt(i int) string { return "/items/" + strconv.Itoa(i) }
 
-func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Consumption, error), at func(int) string) (answers []metering.Consumed, err error) {
+func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Consumption, error), at func(int) string) (answers []metering.Consumed, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), len(list), func(ctx context.Context, by commands.Caller) (known int, err error) {
@@ -128,7 +128,7 @@ func writeJSON(w http.ResponseWriter, status int, answer any) error {
 	return nil
 }
 
-// newConsumption and newConsumptions document bodies that package domain decodes.
+// newConsumption and newConsumptions document bodies that package intake decodes.
 type newConsumption struct {
 	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's events; compared byte for byte."`
 	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`

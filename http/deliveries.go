@@ -8,7 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/webhooks"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/edge"
 )
@@ -37,7 +37,7 @@ type attemptBody struct {
 	Error      *string   `json:"error" doc:"Why the attempt failed; null: it succeeded."`
 }
 
-func deliveryOf(d *domain.Delivery) deliveryBody {
+func deliveryOf(d *webhook.Delivery) deliveryBody {
 	b := deliveryBody{ID: d.ID, WebhookID: d.WebhookID, EventID: d.EventID, Type: d.Type, Position: d.Position, State: d.State, Attempts: d.Sent, NextAt: utc(d.NextAt),
 		CreatedAt: d.CreatedAt.UTC(), EndedAt: utc(d.EndedAt), Last: make([]attemptBody, len(d.Last))}
 	for i, a := range d.Last {

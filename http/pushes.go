@@ -10,7 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/billing"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -67,7 +67,7 @@ type pushBody struct {
 	LastActor      *string     `json:"lastActor" doc:"The key of the last request, as api_key/id; null: none."`
 }
 
-func pushOf(p *domain.Push) pushBody {
+func pushOf(p *push.Push) pushBody {
 	return pushBody{ID: p.ID, TenantID: p.TenantID, Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: json.Number(p.Amount.String()),
 		Provider: p.Provider, Customer: p.Customer, Event: p.Event, Key: p.Key, Identifier: p.Identifier, Timestamp: p.Timestamp.UTC(), State: p.State, Attempts: p.Attempts,
 		StoredAt: p.StoredAt.UTC(), FirstAttemptAt: utc(p.FirstAttemptAt), UnknownSince: utc(p.UnknownSince), NextAt: utc(p.NextAt), DeliveredAt: utc(p.DeliveredAt),

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
@@ -43,9 +44,9 @@ type hookedProvider struct {
 	sending func()
 }
 
-func (p *hookedProvider) Send(ctx context.Context, push domain.Push, of events.TracedEvent) domain.PushResult {
+func (p *hookedProvider) Send(ctx context.Context, due push.Push, of events.TracedEvent) push.Result {
 	p.sending()
-	return p.BillingProvider.Send(ctx, push, of)
+	return p.BillingProvider.Send(ctx, due, of)
 }
 
 const stripeCanary = "sk_test_CanaryCanaryCanary"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
@@ -39,16 +40,16 @@ type countingProvider struct {
 	w      *testService
 	counts map[string]*big.Int
 	events []string
-	result domain.PushResult // "": delivered
+	result push.Result // "": delivered
 }
 
-func (p *countingProvider) Send(_ context.Context, push domain.Push, _ events.TracedEvent) domain.PushResult {
+func (p *countingProvider) Send(_ context.Context, due push.Push, _ events.TracedEvent) push.Result {
 	if p.result.Outcome != "" {
 		return p.result
 	}
-	p.counts[push.Identifier] = push.Amount
-	p.events = append(p.events, push.Customer+" "+push.Event+" "+push.Timestamp.UTC().Format("2006-01-02T15:04:05"))
-	return domain.PushResult{Outcome: domain.PushDelivered}
+	p.counts[due.Identifier] = due.Amount
+	p.events = append(p.events, due.Customer+" "+due.Event+" "+due.Timestamp.UTC().Format("2006-01-02T15:04:05"))
+	return push.Result{Outcome: push.Delivered}
 }
 
 func (p *countingProvider) Total(context.Context, string, string, time.Time, time.Time) (*big.Int, error) {
@@ -163,7 +164,7 @@ func TestP8_FailedAndUnknownPushesWaitForOperators(t *testing.T) {
 	w.want(200, call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`})
 	w.accept(a, old("one", 10))
 	w.closed(a)
-	p := &countingProvider{w: w, counts: map[string]*big.Int{}, result: domain.PushResult{Outcome: domain.PushRefused,
+	p := &countingProvider{w: w, counts: map[string]*big.Int{}, result: push.Result{Outcome: push.Refused,
 		Code:   "resource_missing",
 		Reason: "No such customer: cus_1"}}
 	w.runPushes(nil)
@@ -178,7 +179,7 @@ func TestP8_FailedAndUnknownPushesWaitForOperators(t *testing.T) {
 		call{"POST", one + "/resolve", bootstrap, nil, `{"delivered":true,"reason":"r"}`}
 	w.same("after a retry", w.want(200, retry)["state"], "PENDING")
 	w.refused(w.do(retry), 409, "push_pending")
-	p.result.Outcome = domain.PushUnknown
+	p.result.Outcome = push.Unknown
 	w.runPushes(p) // the retry woke the saga
 	w.same("without an answer", w.listedPushes("", "state"), []string{"UNKNOWN"})
 	w.exec(`UPDATE pushes SET first_attempt_at = now() - interval '25 hours', unknown_since = now() - interval '25 hours', next_at = now() - interval '1 hour'`)
@@ -236,7 +237,7 @@ func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 	tenant, kept := uuid.MustParse(a.id), &pushes.Pushes{Store: w.store}
 	key, _ := lastMonth()
 	id := w.push(a.id, 0, "PENDING")
-	window := domain.PushWindow{PushAddress: domain.PushAddress{Provider: "stripe", Customer: "cus_NffrFeUfNV2Hib", Event: "api_calls"}, Month: time.Now().UTC().Format("2006-01")}
+	window := push.Window{Address: push.Address{Provider: "stripe", Customer: "cus_NffrFeUfNV2Hib", Event: "api_calls"}, Month: time.Now().UTC().Format("2006-01")}
 	for _, c := range []struct {
 		state, unknownSince, deliveredAt, nextAt string
 		total                                    string // delivered, undecided, on the way, as a comparison counts it

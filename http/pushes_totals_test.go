@@ -6,26 +6,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 )
 
 // scriptedProvider answers each attempt by send, and runs meanwhile after it computed a total. Both may be nil.
 type scriptedProvider struct {
 	countingProvider
-	send      func(push domain.Push) (counts bool, result domain.PushResult)
+	send      func(due push.Push) (counts bool, result push.Result)
 	meanwhile func()
 	calls     int
 }
 
-func (p *scriptedProvider) Send(ctx context.Context, push domain.Push, of events.TracedEvent) domain.PushResult {
+func (p *scriptedProvider) Send(ctx context.Context, due push.Push, of events.TracedEvent) push.Result {
 	p.calls++
-	counts, result := true, domain.PushResult{Outcome: domain.PushDelivered}
+	counts, result := true, push.Result{Outcome: push.Delivered}
 	if p.send != nil {
-		counts, result = p.send(push)
+		counts, result = p.send(due)
 	}
 	if counts {
-		p.countingProvider.Send(ctx, push, of)
+		p.countingProvider.Send(ctx, due, of)
 	}
 	return result
 }
@@ -82,8 +82,8 @@ func TestP8_NoTotalDecidesAPushThatIsSentMeanwhile(t *testing.T) {
 func TestP8_TotalsDecideAPushInDoubt(t *testing.T) {
 	for name, counted := range map[string]bool{"counted": true, "not counted": false} {
 		w, _, p := pushing(t)
-		p.send = func(domain.Push) (bool, domain.PushResult) {
-			return counted, domain.PushResult{Outcome: domain.PushUnknown, Reason: "timeout"}
+		p.send = func(push.Push) (bool, push.Result) {
+			return counted, push.Result{Outcome: push.Unknown, Reason: "timeout"}
 		}
 		w.runPushes(p)
 		w.exec(`UPDATE pushes SET counted_at = date_trunc('second', now()), next_at = now(),
@@ -102,8 +102,8 @@ func TestP8_TotalsDecideAPushInDoubt(t *testing.T) {
 // A refused secret key concerns all pushes of a period: one of them asks the provider, all show the reason, and all are sent once the key is corrected.
 func TestP8_OnePushAsksWhileTheSecretKeyIsRefused(t *testing.T) {
 	w, a, p := pushing(t)
-	p.send = func(domain.Push) (bool, domain.PushResult) {
-		return false, domain.PushResult{Outcome: domain.PushKeyRefused, Code: "provider_key_refused", Reason: "the key is refused"}
+	p.send = func(push.Push) (bool, push.Result) {
+		return false, push.Result{Outcome: push.KeyRefused, Code: "provider_key_refused", Reason: "the key is refused"}
 	}
 	w.runPushes(p)
 	w.push(a.id, 7, "PENDING")

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -48,9 +49,9 @@ func (s *service) holdOne(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answers, known, err := s.hold(w, r, func(body []byte) ([]domain.Holding, error) {
-		c, err := domain.DecodeHold(body, feature)
-		return []domain.Holding{c}, err
+	answers, known, err := s.hold(w, r, func(body []byte) ([]intake.Holding, error) {
+		c, err := intake.DecodeHold(body, feature)
+		return []intake.Holding{c}, err
 	}, func(int) string { return "" })
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ type heldTogether struct {
 }
 
 func (s *service) holdTogether(w http.ResponseWriter, r *http.Request) error {
-	answers, known, err := s.hold(w, r, domain.DecodeHolds, itemAt)
+	answers, known, err := s.hold(w, r, intake.DecodeHolds, itemAt)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func statusOfHold(known, all int) int {
 	return http.StatusCreated
 }
 
-func (s *service) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]domain.Holding, error), at func(int) string) (answers []metering.Reserved, known int, err error) {
+func (s *service) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Holding, error), at func(int) string) (answers []metering.Reserved, known int, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
@@ -97,7 +98,7 @@ func (s *service) commit(w http.ResponseWriter, r *http.Request) error {
 	}
 	var answer metering.Committed
 	err = s.decide(w, r, func(body []byte) (asking, error) {
-		c, err := domain.DecodeCommit(body, feature, id)
+		c, err := intake.DecodeCommit(body, feature, id)
 		return asking{1, 1, func(ctx context.Context, by commands.Caller) (known int, err error) {
 			answer, known, err = s.Quotas.Commit(ctx, by, &c)
 			return known, err
@@ -116,7 +117,7 @@ func (s *service) extend(w http.ResponseWriter, r *http.Request) error {
 	}
 	var answer metering.Reserved
 	err = s.decide(w, r, func(body []byte) (asking, error) {
-		lasts, err := domain.DecodeExtend(body)
+		lasts, err := intake.DecodeExtend(body)
 		return asking{1, 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
 			answer, err = s.Quotas.Extend(ctx, by, feature, id, lasts)
 			return 0, err
@@ -160,7 +161,7 @@ func reservationIn(r *http.Request) (feature, id string, err error) {
 	if feature, err = featureIn(r); err != nil {
 		return "", "", err
 	}
-	if id = pathValue(r, "reservationId"); !domain.IsReservationID([]byte(id)) {
+	if id = pathValue(r, "reservationId"); !intake.IsReservationID([]byte(id)) {
 		return "", "", reservationIDInvalid()
 	}
 	return feature, id, nil
@@ -215,7 +216,7 @@ func (s *service) getReservation(ctx context.Context, in *reservationRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if !domain.IsLookupKey(in.Feature) || !domain.IsReservationID([]byte(in.ReservationID)) {
+	if !domain.IsLookupKey(in.Feature) || !intake.IsReservationID([]byte(in.ReservationID)) {
 		return nil, domain.ReservationNotFound()
 	}
 	found, err := s.Reads.Entitlements.Reservations(ctx, v, entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, ID: in.ReservationID, Limit: 1})
@@ -228,7 +229,7 @@ func (s *service) getReservation(ctx context.Context, in *reservationRequest) (*
 	return &reservationAnswer{found[0]}, nil
 }
 
-// The types below document bodies that package domain decodes, and the answers about them.
+// The types below document bodies that package intake decodes, and the answers about them.
 type newReservation struct {
 	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
 	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`

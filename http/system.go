@@ -61,7 +61,7 @@ func (t *site) privately(metrics http.Handler) http.Handler {
 // sharedAddresses are those of networks behind a provider's translation of addresses (RFC 6598); some clusters use them for pods.
 var sharedAddresses = netip.MustParsePrefix("100.64.0.0/10")
 
-// isPublic reports whether hosts of the internet may reach an address. In doubt they may, as at addresses of tunnels (6to4, Teredo); domain.WebhookAddresses has the
+// isPublic reports whether hosts of the internet may reach an address. In doubt they may, as at addresses of tunnels (6to4, Teredo); webhook.Addresses has the
 // opposite rule for them, since no webhook may be sent there.
 func isPublic(a netip.Addr) bool {
 	a = a.Unmap()

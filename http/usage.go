@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -186,7 +187,7 @@ func isEventID(id string) bool {
 			return false
 		}
 	}
-	return id != "" && len(id) <= domain.MaxEventID
+	return id != "" && len(id) <= intake.MaxEventID
 }
 
 type conflictsRequest struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/commands/metering"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/http/buffer"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -108,7 +108,7 @@ func readReplay(x *edge.Exchange, values []string) *problem.Problem {
 
 // readEvents decodes the body by its media type, and reports whether it is a single CloudEvent.
 // CloudEvents attributes in headers select binary mode, whatever JSON type the data has, or without a type.
-func (s *service) readEvents(r *http.Request) (items []domain.BatchItem, single bool, err error) {
+func (s *service) readEvents(r *http.Request) (items []intake.BatchItem, single bool, err error) {
 	binary := hasAttributes(r.Header)
 	media := ""
 	body, p := s.edge.ReadBody(r, func(m string) bool {
@@ -117,7 +117,7 @@ func (s *service) readEvents(r *http.Request) (items []domain.BatchItem, single 
 		case binary && !strings.HasPrefix(m, "application/cloudevents"):
 			return m == "" || m == mediaJSON || strings.HasSuffix(m, "+json") || strings.HasSuffix(m, "/json")
 		default:
-			return m == mediaJSON || m == domain.MediaCloudEvent || m == domain.MediaCloudEventBatch
+			return m == mediaJSON || m == intake.MediaCloudEvent || m == intake.MediaCloudEventBatch
 		}
 	})
 	if p != nil {
@@ -125,16 +125,16 @@ func (s *service) readEvents(r *http.Request) (items []domain.BatchItem, single 
 	}
 	defer buffer.Put(body) // decoded items share no memory with the body
 	switch {
-	case media == domain.MediaCloudEvent:
-		items, err = domain.DecodeCloudEvent(body)
+	case media == intake.MediaCloudEvent:
+		items, err = intake.DecodeCloudEvent(body)
 		return items, true, err
-	case media == domain.MediaCloudEventBatch:
-		items, err = domain.DecodeCloudEventBatch(body)
+	case media == intake.MediaCloudEventBatch:
+		items, err = intake.DecodeCloudEventBatch(body)
 	case binary:
-		items, err = domain.DecodeCloudEventBinary(r.Header, body)
+		items, err = intake.DecodeCloudEventBinary(r.Header, body)
 		return items, true, err
 	default:
-		items, err = domain.DecodeBatch(body)
+		items, err = intake.DecodeBatch(body)
 	}
 	return items, false, err
 }
@@ -163,10 +163,10 @@ func describeIngest(op *huma.Operation, types schemas) {
 	cloudEvent := types.of(cloudEvent{})
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		mediaJSON:              {Schema: types.of(usageBatch{})},
-		domain.MediaCloudEvent: {Schema: cloudEvent},
+		intake.MediaCloudEvent: {Schema: cloudEvent},
 		// Without items: with them, Python clients of openapi-python-client fail on each body of the operation.
-		domain.MediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent},
-			Schema: &huma.Schema{Type: huma.TypeArray, MinItems: ptr(1), MaxItems: ptr(domain.MaxBatch), Description: "Each item is a CloudEvent: x-item-schema."}},
+		intake.MediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent},
+			Schema: &huma.Schema{Type: huma.TypeArray, MinItems: ptr(1), MaxItems: ptr(intake.MaxBatch), Description: "Each item is a CloudEvent: x-item-schema."}},
 	}}
 	op.Parameters = []*huma.Param{
 		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",
@@ -198,7 +198,7 @@ func rateHeaders() map[string]*huma.Param {
 
 func ptr[T any](v T) *T { return &v }
 
-// usageBatch, usageEvent and cloudEvent document bodies that package domain decodes.
+// usageBatch, usageEvent and cloudEvent document bodies that package intake decodes.
 type usageBatch struct {
 	Events []usageEvent `json:"events" minItems:"1" maxItems:"1000" nullable:"false"`
 }

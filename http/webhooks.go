@@ -10,6 +10,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
@@ -96,7 +97,7 @@ type webhookBody struct {
 	Secret        string     `json:"secret,omitempty" doc:"Signs the requests: whsec_ and the base64 of the key. Shown once."`
 }
 
-func webhookOf(w *domain.Webhook) webhookBody {
+func webhookOf(w *webhook.Webhook) webhookBody {
 	return webhookBody{ID: w.ID, TenantID: w.TenantID, URL: w.URL, Events: append([]string{}, w.Events...), Status: w.Status, Reason: textOrNull(w.Reason), Secrets: w.Secrets,
 		CreatedAt: w.CreatedAt.UTC(), FailingSince: utc(w.FailingSince), LastSuccessAt: utc(w.LastSuccessAt), Replaying: w.Replaying()}
 }

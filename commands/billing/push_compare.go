@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -66,7 +67,7 @@ func (c *Pushes) runCompare(ctx context.Context, s *domain.Saga) (domain.SagaRes
 }
 
 // compare compares a window, and resolves its pushes whose result stays unknown if the total decides it. It returns why the window cannot be compared now.
-func (c *Pushes) compare(ctx context.Context, w domain.PushWindow) (open string, err error) {
+func (c *Pushes) compare(ctx context.Context, w push.Window) (open string, err error) {
 	before, err := c.Store.PushSums(ctx, w, c.Settle)
 	if err != nil {
 		return "", err
@@ -89,7 +90,7 @@ func (c *Pushes) compare(ctx context.Context, w domain.PushWindow) (open string,
 		return "pushes are on their way", nil
 	}
 	delivered := after.Delivered
-	if counted, decided := domain.PushesOfTotal(total, after.Delivered, after.Unknown); decided {
+	if counted, decided := push.PushesOfTotal(total, after.Delivered, after.Unknown); decided {
 		if err := c.resolve(ctx, after.Undecided, counted); err != nil {
 			return "", err
 		}
@@ -101,11 +102,11 @@ func (c *Pushes) compare(ctx context.Context, w domain.PushWindow) (open string,
 }
 
 // resolve ends the doubt about pushes by the provider's total.
-func (c *Pushes) resolve(ctx context.Context, list []domain.Push, counted bool) error {
+func (c *Pushes) resolve(ctx context.Context, list []push.Push, counted bool) error {
 	for i := range list {
 		tenant := list[i].TenantID
-		err := c.conclude(ctx, &list[i], events.ResolvedByTotals, func(p *domain.Push, now time.Time) bool {
-			if p.State == domain.PushStateDelivered || !p.Undecided(now) {
+		err := c.conclude(ctx, &list[i], events.ResolvedByTotals, func(p *push.Push, now time.Time) bool {
+			if p.State == push.StateDelivered || !p.Undecided(now) {
 				return false
 			}
 			p.SettleByTotal(counted, now)
@@ -125,7 +126,7 @@ func (c *Pushes) resolve(ctx context.Context, list []domain.Push, counted bool) 
 }
 
 // recordComparison saves a comparison; a difference is an event.
-func (c *Pushes) recordComparison(ctx context.Context, w domain.PushWindow, total, delivered *big.Int) error {
+func (c *Pushes) recordComparison(ctx context.Context, w push.Window, total, delivered *big.Int) error {
 	difference := new(big.Int).Sub(total, delivered)
 	req := commands.ServiceRequest()
 	if difference.Sign() != 0 {

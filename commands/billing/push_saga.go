@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -40,7 +41,7 @@ const (
 	pushesOfStep  = 100
 	missingPushes = 20
 	// pushSending bounds an attempt; pushSaving the time in which its result is saved while the instance stops.
-	pushSending = domain.PushAttempt / 2
+	pushSending = push.Attempt / 2
 	pushSaving  = 5 * time.Second
 )
 
@@ -63,7 +64,7 @@ func startPush(tx pushStarter, newID func() uuid.UUID, of domain.Closing, origin
 	if number > 0 {
 		key += "/" + strconv.FormatInt(number, 10)
 	}
-	_, _, err = tx.StartSaga(domain.SagaStart{ID: newID(), Kind: SagaBillingPush, TenantID: of.TenantID, Key: key, FirstStep: stepPlan, Deadline: domain.PushDeadline})
+	_, _, err = tx.StartSaga(domain.SagaStart{ID: newID(), Kind: SagaBillingPush, TenantID: of.TenantID, Key: key, FirstStep: stepPlan, Deadline: push.Deadline})
 	return err
 }
 
@@ -134,13 +135,13 @@ func (c *Pushes) plan(tx PushTx, to *events.Billing, of domain.Closing) error {
 		return err
 	}
 	for i := range due {
-		d, pushes := &due[i], []domain.Push(nil)
+		d, pushes := &due[i], []push.Push(nil)
 		if d.Credit() {
 			if pushes, err = tx.PushesOf(of.TenantID, d.Feature, of.PeriodKey); err != nil {
 				return err
 			}
 		}
-		for _, p := range domain.PlanPushes(c.NewID, of, d, domain.ChargesOf(pushes), to, now) {
+		for _, p := range push.Plan(c.NewID, of, d, push.ChargesOf(pushes), to, now) {
 			if err := tx.AddPush(p); err != nil {
 				return err
 			}
@@ -167,7 +168,7 @@ func (c *Pushes) send(ctx context.Context, of domain.Closing) (domain.SagaResult
 		if err != nil {
 			return domain.SagaResult{}, err
 		}
-		if result.Outcome == domain.PushKeyRefused { // the next one would be refused, too
+		if result.Outcome == push.KeyRefused { // the next one would be refused, too
 			return domain.SagaWait(pushLook, namesOf(open)...), c.Store.NotePushes(ctx, of.TenantID, of.PeriodKey, result.Reason)
 		}
 		sent++
@@ -184,7 +185,7 @@ func (c *Pushes) send(ctx context.Context, of domain.Closing) (domain.SagaResult
 	return domain.SagaWait(wait, namesOf(open)...), nil
 }
 
-func namesOf(open []domain.Push) (names []string) {
+func namesOf(open []push.Push) (names []string) {
 	for i := range open[:min(len(open), missingPushes)] {
 		names = append(names, open[i].Key+" "+open[i].State)
 	}
@@ -192,7 +193,7 @@ func namesOf(open []domain.Push) (names []string) {
 }
 
 // attempt sends a push once, and returns the answer. The attempt is stored before the call, its result after it: between them the provider may have counted the push.
-func (c *Pushes) attempt(ctx context.Context, known *domain.Push) (result domain.PushResult, err error) {
+func (c *Pushes) attempt(ctx context.Context, known *push.Push) (result push.Result, err error) {
 	of, err := c.Store.PeriodEvent(ctx, known.Closing(), domain.PeriodClosed)
 	if err != nil {
 		return result, err
@@ -200,7 +201,7 @@ func (c *Pushes) attempt(ctx context.Context, known *domain.Push) (result domain
 	begun := false
 	calling, cancel := context.WithTimeout(ctx, pushSending) // until then no other attempt begins, and no operator resolves the push
 	defer cancel()
-	p, err := c.Store.UpdatePush(ctx, known.ID, func(p *domain.Push, now time.Time) bool {
+	p, err := c.Store.UpdatePush(ctx, known.ID, func(p *push.Push, now time.Time) bool {
 		begun = p.Begin(now)
 		return begun
 	})
@@ -208,22 +209,22 @@ func (c *Pushes) attempt(ctx context.Context, known *domain.Push) (result domain
 		return result, err
 	}
 	if !begun { // it is not sent any more, or another instance was faster
-		return result, c.conclude(ctx, p, "", (*domain.Push).Stop)
+		return result, c.conclude(ctx, p, "", (*push.Push).Stop)
 	}
 	result = c.Provider.Send(calling, *p, of)
 	if c.Observed != nil {
 		c.Observed(result.Outcome)
 	}
-	if result.Outcome != domain.PushDelivered {
+	if result.Outcome != push.Delivered {
 		c.Logger.WarnContext(ctx, "a push was not delivered", "push", p.ID, "key", p.Key, "attempt", p.Attempts, "outcome", result.Outcome, "code", result.Code, "reason", result.Reason)
 	}
 	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushSaving)
 	defer cancel()
-	return result, c.conclude(saving, p, "", func(now *domain.Push, at time.Time) bool { return now.Answered(result, p.Attempts, at) })
+	return result, c.conclude(saving, p, "", func(now *push.Push, at time.Time) bool { return now.Answered(result, p.Attempts, at) })
 }
 
 // conclude changes a push with the event of its change, in one transaction.
-func (c *Pushes) conclude(ctx context.Context, of *domain.Push, resolution string, decide func(p *domain.Push, now time.Time) bool) error {
+func (c *Pushes) conclude(ctx context.Context, of *push.Push, resolution string, decide func(p *push.Push, now time.Time) bool) error {
 	closed, err := c.Store.PeriodEvent(ctx, of.Closing(), domain.PeriodClosed)
 	if err != nil {
 		return err
@@ -242,7 +243,7 @@ func (c *Pushes) conclude(ctx context.Context, of *domain.Push, resolution strin
 	})
 }
 
-func failureOf(p *domain.Push) string { return "failed/" + strconv.Itoa(p.Failures) }
+func failureOf(p *push.Push) string { return "failed/" + strconv.Itoa(p.Failures) }
 
 // StartPushes starts the sagas of the snapshots whose adjustments a decision at a position approved.
 func StartPushes(tx pushStarter, newID func() uuid.UUID, of []domain.Closing, at events.Position) error {

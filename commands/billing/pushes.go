@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -21,8 +22,8 @@ type Pushes struct {
 	Provider BillingProvider // nil: pushes are stored, and wait
 	Now      commands.Clock
 	NewID    func() uuid.UUID
-	Wake     func()                   // wakes the runner of pushes of this instance; may be nil
-	Observed func(domain.PushOutcome) // is called for each attempt; may be nil
+	Wake     func()             // wakes the runner of pushes of this instance; may be nil
+	Observed func(push.Outcome) // is called for each attempt; may be nil
 	Logger   *slog.Logger
 	Settle   time.Duration // the time after a delivery until the provider's total includes it
 }
@@ -30,7 +31,7 @@ type Pushes struct {
 // BillingProvider counts pushed amounts.
 type BillingProvider interface {
 	// Send sends a push once, in the trace of the event that closed its period. Every outcome is a result.
-	Send(ctx context.Context, p domain.Push, of events.TracedEvent) domain.PushResult
+	Send(ctx context.Context, p push.Push, of events.TracedEvent) push.Result
 	// Total returns the amount that the provider counted for a customer's meter event with timestamps in [from, to), in UTC.
 	Total(ctx context.Context, customer, event string, from, to time.Time) (*big.Int, error)
 }
@@ -41,17 +42,17 @@ type PushStore interface {
 	ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(PushTx) error) error
 	// UpdatePush changes a push in a transaction that locks only its row, and returns it; nil: not found. If change reports false, nothing is
 	// saved.
-	UpdatePush(ctx context.Context, id uuid.UUID, change func(p *domain.Push, now time.Time) bool) (*domain.Push, error)
+	UpdatePush(ctx context.Context, id uuid.UUID, change func(p *push.Push, now time.Time) bool) (*push.Push, error)
 	// OpenPushes returns the pushes of a tenant's period that are not delivered.
-	OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []domain.Push, now time.Time, err error)
+	OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []push.Push, now time.Time, err error)
 	// PeriodEvent returns the event of a change of a period.
 	PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error)
 	// NotePushes sets the last error of the pending pushes of a period.
 	NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error
 	// PushWindows lists the windows with a push in the last PushOldest that were not compared since a time.
-	PushWindows(ctx context.Context, since time.Time) ([]domain.PushWindow, error)
+	PushWindows(ctx context.Context, since time.Time) ([]push.Window, error)
 	// PushSums returns the pushes of a window. A push of the last settle is on its way.
-	PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error)
+	PushSums(ctx context.Context, w push.Window, settle time.Duration) (push.Sums, error)
 }
 
 // PushTx is the transaction of a change of pushes.
@@ -65,18 +66,18 @@ type PushTx interface {
 	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest, or that were pushed before.
 	RecentlyClosed(tenant uuid.UUID) ([]domain.Closing, error)
 	// Due returns the features of a closed period of which an amount is due.
-	Due(c domain.Closing) ([]domain.PushDue, error)
-	AddPush(p domain.Push) error
+	Due(c domain.Closing) ([]push.Due, error)
+	AddPush(p push.Push) error
 	// Push loads and locks a push.
-	Push(id uuid.UUID) (p *domain.Push, now time.Time, err error)
-	SavePush(p domain.Push) error
+	Push(id uuid.UUID) (p *push.Push, now time.Time, err error)
+	SavePush(p push.Push) error
 	// NeverSent loads and locks a tenant's pushes that were never sent, in the order in which they were stored.
-	NeverSent(tenant uuid.UUID) ([]domain.Push, error)
+	NeverSent(tenant uuid.UUID) ([]push.Push, error)
 	// PushesOf returns the pushes of a feature in a period, in the order in which they were stored.
-	PushesOf(tenant uuid.UUID, feature, periodKey string) ([]domain.Push, error)
+	PushesOf(tenant uuid.UUID, feature, periodKey string) ([]push.Push, error)
 	// RetryPushes lets the open sagas of a tenant's pushes run at once.
 	RetryPushes(tenant uuid.UUID, reason, actor string) error
-	SaveComparison(w domain.PushWindow, total, delivered *big.Int) error
+	SaveComparison(w push.Window, total, delivered *big.Int) error
 	// Billed reports whether a tenant has billing, or a push exists.
 	Billed() (bool, error)
 	// Today returns the date of UTC.
@@ -85,8 +86,8 @@ type PushTx interface {
 
 // PushReader reads pushes.
 type PushReader interface {
-	Push(ctx context.Context, id uuid.UUID) (*domain.Push, error)
-	Pushes(ctx context.Context, q PushQuery) ([]domain.Push, error)
+	Push(ctx context.Context, id uuid.UUID) (*push.Push, error)
+	Pushes(ctx context.Context, q PushQuery) ([]push.Push, error)
 }
 
 // PushQuery selects a page of pushes, the newest first.
@@ -159,8 +160,8 @@ func (c *Pushes) SetBilling(ctx context.Context, req commands.Request, tenant uu
 }
 
 // Retry lets a push be sent again at once. The table keeps the last reason and actor.
-func (c *Pushes) Retry(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Push, error) {
-	return c.operate(ctx, req, id, reason, "retried", func(tx PushTx, p *domain.Push, actor string, now time.Time) error {
+func (c *Pushes) Retry(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (push.Push, error) {
+	return c.operate(ctx, req, id, reason, "retried", func(tx PushTx, p *push.Push, actor string, now time.Time) error {
 		t, err := commands.LoadTenant(tx, p.TenantID)
 		if err != nil {
 			return err
@@ -185,9 +186,9 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(list, func(a, b domain.Push) int { return b.Amount.Sign() - a.Amount.Sign() })
+	slices.SortStableFunc(list, func(a, b push.Push) int { return b.Amount.Sign() - a.Amount.Sign() })
 	for i := range list {
-		before := list[i].PushAddress
+		before := list[i].Address
 		pushes, err := tx.PushesOf(t.ID, list[i].Feature, list[i].PeriodKey)
 		if err != nil {
 			return err
@@ -195,7 +196,7 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 		if err := readdress(tx, &list[i], t, pushes); err != nil {
 			return err
 		}
-		if list[i].PushAddress == before {
+		if list[i].Address == before {
 			continue
 		}
 		if err := tx.SavePush(list[i]); err != nil {
@@ -207,18 +208,18 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 
 // readdress lets a push that the provider has not counted follow the tenant's customer and the feature's meter: those that it has may be wrong. Pushes are those of
 // its feature and period.
-func readdress(tx PushTx, p *domain.Push, t *domain.Tenant, pushes []domain.Push) error {
+func readdress(tx PushTx, p *push.Push, t *domain.Tenant, pushes []push.Push) error {
 	f, err := tx.Feature(p.Feature)
 	if err != nil || f == nil {
 		return err
 	}
-	p.Readdress(t.Billing, f.BillingEvent, domain.ChargesOf(pushes))
+	p.Readdress(t.Billing, f.BillingEvent, push.ChargesOf(pushes))
 	return nil
 }
 
 // Resolve ends the doubt about a push by an operator's knowledge.
-func (c *Pushes) Resolve(ctx context.Context, req commands.Request, id uuid.UUID, delivered bool, reason string) (domain.Push, error) {
-	return c.operate(ctx, req, id, reason, "resolved", func(_ PushTx, p *domain.Push, actor string, now time.Time) error {
+func (c *Pushes) Resolve(ctx context.Context, req commands.Request, id uuid.UUID, delivered bool, reason string) (push.Push, error) {
+	return c.operate(ctx, req, id, reason, "resolved", func(_ PushTx, p *push.Push, actor string, now time.Time) error {
 		if refusal := p.Resolve(delivered, reason, actor, now); refusal != nil {
 			return refusal
 		}
@@ -226,20 +227,20 @@ func (c *Pushes) Resolve(ctx context.Context, req commands.Request, id uuid.UUID
 	})
 }
 
-func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID, reason, what string, decide func(PushTx, *domain.Push, string, time.Time) error) (domain.Push, error) {
+func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID, reason, what string, decide func(PushTx, *push.Push, string, time.Time) error) (push.Push, error) {
 	if refusal := domain.CheckReason(reason); refusal != nil {
-		return domain.Push{}, refusal
+		return push.Push{}, refusal
 	}
-	known, err := c.Store.UpdatePush(ctx, id, func(*domain.Push, time.Time) bool { return false })
+	known, err := c.Store.UpdatePush(ctx, id, func(*push.Push, time.Time) bool { return false })
 	if err != nil || known == nil {
-		return domain.Push{}, commands.OrRefuse(err, "push_not_found", "", "no such push")
+		return push.Push{}, commands.OrRefuse(err, "push_not_found", "", "no such push")
 	}
 	actor := req.By.ActsAs()
 	by, done := actor.Type+"/"+actor.ID, false
-	push, err := commands.Change(c.changeOf(ctx, known.TenantID), req, func(tx PushTx) (domain.Push, error) {
+	push, err := commands.Change(c.changeOf(ctx, known.TenantID), req, func(tx PushTx) (push.Push, error) {
 		p, now, err := tx.Push(id)
 		if err != nil || p == nil {
-			return domain.Push{}, commands.OrRefuse(err, "push_not_found", "", "no such push")
+			return push.Push{}, commands.OrRefuse(err, "push_not_found", "", "no such push")
 		}
 		before := *p
 		if err := decide(tx, p, by, now); err != nil {
@@ -260,12 +261,12 @@ func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID
 }
 
 // savePush saves a push with the event of its change: a delivery or a failure.
-func (c *Pushes) savePush(tx PushTx, req *commands.Request, before, p *domain.Push, resolution, reason string) error {
+func (c *Pushes) savePush(tx PushTx, req *commands.Request, before, p *push.Push, resolution, reason string) error {
 	if err := tx.SavePush(*p); err != nil {
 		return err
 	}
 	switch {
-	case p.State == domain.PushStateDelivered && before.State != p.State:
+	case p.State == push.StateDelivered && before.State != p.State:
 		return c.recordPush(tx, req, p, events.PushDelivered, "delivered", events.Push{PushID: p.ID, Provider: p.Provider, Key: p.Key, Identifier: p.Identifier,
 			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Resolution: resolution, Reason: reason})
 	case p.Failures > before.Failures:
@@ -275,7 +276,7 @@ func (c *Pushes) savePush(tx PushTx, req *commands.Request, before, p *domain.Pu
 	return nil
 }
 
-func (c *Pushes) recordPush(tx PushTx, req *commands.Request, p *domain.Push, subject events.Subject, end string, payload any) error {
+func (c *Pushes) recordPush(tx PushTx, req *commands.Request, p *push.Push, subject events.Subject, end string, payload any) error {
 	e, err := req.Event(c.NewID(), c.now(), p.TenantID, subject, payload)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 )
@@ -54,7 +55,7 @@ func (c *Quotas) Admit(by commands.Caller) error { return c.Log.Admit(by.TenantI
 // Consume records all consumptions of a tenant, or refuses all. Refusals are those of domain.Ledger, and payload_conflict; their
 // pointer is at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
 // request again gets the outcome. known is how many were recorded before.
-func (c *Quotas) Consume(ctx context.Context, by commands.Caller, list []domain.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {
+func (c *Quotas) Consume(ctx context.Context, by commands.Caller, list []intake.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {
 	submitted := make([]Submitted, len(list))
 	now := c.Now()
 	by.Actor = by.ActsAs()
@@ -155,10 +156,10 @@ func pointerAt(item, member string) string {
 }
 
 // submit fills in the event of a consumption, whose payload is completed by the decision.
-func (c *Quotas) submit(s *Submitted, by *commands.Caller, consumption *domain.Consumption, now time.Time) {
+func (c *Quotas) submit(s *Submitted, by *commands.Caller, consumption *intake.Consumption, now time.Time) {
 	s.Pending = events.Pending{
 		EventID: c.NewID(now), Subject: events.UsageAdmitted, TenantID: by.TenantID, DedupeKey: events.KeyUsage(consumption.EventID),
-		Canonical: domain.CanonicalRequest, Sent: consumption.Sent(), CorrelationID: by.CorrelationID, Actor: by.Actor, OccurredAt: now,
+		Canonical: intake.CanonicalRequest, Sent: consumption.Sent(), CorrelationID: by.CorrelationID, Actor: by.Actor, OccurredAt: now,
 		Replay: by.Replay, Residency: by.Residency, Counts: events.Counts{Accepted: 1},
 	}
 	s.Quota = &QuotaRequest{LedgerRequest: domain.LedgerRequest{TenantID: by.TenantID, Feature: consumption.Feature, Amount: consumption.Amount},

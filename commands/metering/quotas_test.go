@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -76,13 +77,13 @@ var (
 	inItems = func(i int) string { return fmt.Sprint("/items/", i) }
 )
 
-func consumptionOf(id string) domain.Consumption {
-	return domain.Consumption{EventID: id, Feature: "calls", Amount: 3, Metadata: []byte(`{"a":1}`)}
+func consumptionOf(id string) intake.Consumption {
+	return intake.Consumption{EventID: id, Feature: "calls", Amount: 3, Metadata: []byte(`{"a":1}`)}
 }
 
 func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 	l := &quotaLog{decision: grantedCalls()}
-	_, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a"), consumptionOf("b")}, inItems)
+	_, _, err := newQuotas(l).Consume(t.Context(), consumer, []intake.Consumption{consumptionOf("a"), consumptionOf("b")}, inItems)
 	if err != nil || len(l.got) != 2 || l.got[0].Quota.Together != 2 || l.got[1].Quota.Together != 0 {
 		t.Fatalf("%+v, %v", l.got, err)
 	}
@@ -94,7 +95,7 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 				Type: "api_key",
 				ID:   consumer.KeyID.String(),
 			}, correlation: consumer.CorrelationID, counts: events.Counts{Accepted: 1}}.check(t, p)
-		if string(p.Sent) != string(c.Sent()) || p.Canonical != domain.CanonicalRequest || p.Replay != "offline" || p.Account == nil ||
+		if string(p.Sent) != string(c.Sent()) || p.Canonical != intake.CanonicalRequest || p.Replay != "offline" || p.Account == nil ||
 			*p.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 3}) {
 			t.Errorf("%s: %+v, account %+v", id, p, p.Account)
 		}
@@ -117,7 +118,7 @@ func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
 			At:      clock(),
 		},
 	}
-	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []domain.Consumption{consumptionOf("a")}, whole)
+	answers, _, err := newQuotas(l).Consume(t.Context(), consumer, []intake.Consumption{consumptionOf("a")}, whole)
 	if err != nil || l.got[0].Account != nil {
 		t.Fatalf("%+v, %v", l.got[0].Account, err)
 	}
@@ -130,7 +131,7 @@ func TestAMeteredConsumptionChangesNoAccount(t *testing.T) {
 // The answer follows from the event alone: a repetition gets it from the log, whatever has changed since.
 func TestP7_ARepetitionIsAnsweredFromItsEvent(t *testing.T) {
 	l := &quotaLog{decision: grantedCalls()}
-	quotas, list := newQuotas(l), []domain.Consumption{consumptionOf("a"), consumptionOf("b")}
+	quotas, list := newQuotas(l), []intake.Consumption{consumptionOf("a"), consumptionOf("b")}
 	first, _, err := quotas.Consume(t.Context(), consumer, list, inItems)
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +180,7 @@ func TestConsumeNamesTheRefusedItem(t *testing.T) {
 		"a feature of the only item":     {[]Placement{refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/0"},
 	} {
 		l := &quotaLog{places: c.places}
-		list := make([]domain.Consumption, len(c.places))
+		list := make([]intake.Consumption, len(c.places))
 		for i := range list {
 			list[i] = consumptionOf(fmt.Sprint(i))
 		}
@@ -219,7 +220,7 @@ func TestP1_ConsumeAnswersNoUnknownOutcome(t *testing.T) {
 		"an account is no sum":  {quotaLog{places: duplicate, stored: []events.Envelope{noSum}}, false},
 		"the second is unknown": {quotaLog{places: []Placement{{Status: Duplicate, Position: at}, {}}, stored: []events.Envelope{own}}, true},
 	} {
-		list := make([]domain.Consumption, max(1, len(c.log.places)))
+		list := make([]intake.Consumption, max(1, len(c.log.places)))
 		for i := range list {
 			list[i] = consumptionOf(fmt.Sprint(i))
 		}

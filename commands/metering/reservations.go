@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 )
@@ -71,14 +72,14 @@ type Committed struct {
 
 // Hold holds all amounts of a tenant, or refuses all. Refusals are those of Consume, and reservation_conflict. known is how many were
 // made before: their states are the present ones.
-func (c *Quotas) Hold(ctx context.Context, by commands.Caller, list []domain.Holding, at func(i int) string) (answers []Reserved, known int, err error) {
+func (c *Quotas) Hold(ctx context.Context, by commands.Caller, list []intake.Holding, at func(i int) string) (answers []Reserved, known int, err error) {
 	submitted := make([]Submitted, len(list))
 	by.Actor = by.ActsAs()
 	for i := range list {
 		r := &list[i]
 		c.prepare(&submitted[i], &by, events.ReservationHeld, events.KeyHold(r.ReservationID),
 			domain.LedgerRequest{Kind: domain.Hold, Feature: r.Feature, Amount: r.Amount, ReservationID: r.ReservationID, Lasts: r.Lasts})
-		submitted[i].Canonical, submitted[i].Sent = domain.CanonicalRequest, r.Sent()
+		submitted[i].Canonical, submitted[i].Sent = intake.CanonicalRequest, r.Sent()
 	}
 	recorded, err := c.request(ctx, &by, submitted, at)
 	if err != nil {
@@ -140,13 +141,13 @@ func (c *Quotas) ended(ctx context.Context, by *commands.Caller, id string) (sta
 }
 
 // Commit records usage of at most the held amount, and releases the rest. known is 1 if it was recorded before.
-func (c *Quotas) Commit(ctx context.Context, by commands.Caller, r *domain.Commitment) (answer Committed, known int, err error) {
+func (c *Quotas) Commit(ctx context.Context, by commands.Caller, r *intake.Commitment) (answer Committed, known int, err error) {
 	submitted := make([]Submitted, 1)
 	by.Actor = by.ActsAs()
 	s := &submitted[0]
 	c.prepare(s, &by, events.UsageAdmitted, events.KeyUsage(r.EventID), domain.LedgerRequest{
 		Kind: domain.Commit, Feature: r.Feature, Amount: r.Amount, ReservationID: r.ReservationID, EventID: r.EventID, Overage: r.Overage})
-	s.Canonical, s.Sent, s.Counts = domain.CanonicalRequest, r.Sent(), events.Counts{Accepted: 1}
+	s.Canonical, s.Sent, s.Counts = intake.CanonicalRequest, r.Sent(), events.Counts{Accepted: 1}
 	s.Quota.Grant = func(p *events.Pending, d *domain.Decision) error {
 		p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
 		usage := &events.Admitted{EventID: r.EventID, Feature: r.Feature, Amount: r.Amount, Timestamp: p.OccurredAt, Type: events.TypeUsage}

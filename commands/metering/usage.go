@@ -15,6 +15,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -59,12 +60,12 @@ func (c *IngestUsage) Admit(by commands.Caller) error { return c.Log.Admit(by.Te
 // Do returns a verdict for each item, in order. After ErrUnavailable the outcome is
 // unknown, and the caller should send the same batch again. Any other error refuses the
 // caller: its key or its tenant has ended, and no event is recorded.
-func (c *IngestUsage) Do(ctx context.Context, by commands.Caller, items []domain.BatchItem) ([]EventVerdict, error) {
+func (c *IngestUsage) Do(ctx context.Context, by commands.Caller, items []intake.BatchItem) ([]EventVerdict, error) {
 	return c.do(ctx, by, items, nil, false)
 }
 
 // DoStrict is Do, but records no event if one is refused: then the verdict on each other new event is CodeBatchRefused.
-func (c *IngestUsage) DoStrict(ctx context.Context, by commands.Caller, items []domain.BatchItem) (verdicts []EventVerdict, recorded bool, err error) {
+func (c *IngestUsage) DoStrict(ctx context.Context, by commands.Caller, items []intake.BatchItem) (verdicts []EventVerdict, recorded bool, err error) {
 	verdicts, err = c.do(ctx, by, items, nil, true)
 	recorded, refused := true, false
 	for i := range verdicts {
@@ -92,7 +93,7 @@ type inbox struct {
 
 // ingested is a batch with its verdicts.
 type ingested struct {
-	items    []domain.BatchItem
+	items    []intake.BatchItem
 	verdicts []EventVerdict
 	refusals []*domain.Error // by policy, by item
 	index    []int           // of the items that are submitted
@@ -101,12 +102,12 @@ type ingested struct {
 }
 
 // do is Do with an optional inbox, or DoStrict.
-func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []domain.BatchItem, in *inbox, strict bool) ([]EventVerdict, error) {
+func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake.BatchItem, in *inbox, strict bool) ([]EventVerdict, error) {
 	b := ingested{items, make([]EventVerdict, len(items)), make([]*domain.Error, len(items)), make([]int, 0, len(items)), in, strict}
 	submitted := c.room(len(items)) // never grows: there are pointers into it
 	policy := c.policy(by)
 	by.Actor = by.ActsAs()
-	malformed := strict && slices.ContainsFunc(items, func(item domain.BatchItem) bool { return item.Err != nil })
+	malformed := strict && slices.ContainsFunc(items, func(item intake.BatchItem) bool { return item.Err != nil })
 	for i := range items {
 		item := &items[i]
 		b.verdicts[i] = EventVerdict{Index: item.Index, EventID: item.EventID}
@@ -229,7 +230,7 @@ func (s *Submitted) claim(refusal events.Pending) {
 
 // inBody makes the pointer to the member at fault start at the body, as refusals of
 // shape do. A CloudEvent gets no pointer, because its members have other names.
-func inBody(refusal *domain.Error, item *domain.BatchItem) *domain.Error {
+func inBody(refusal *domain.Error, item *intake.BatchItem) *domain.Error {
 	if refusal == nil || refusal.Pointer == "" {
 		return refusal
 	}

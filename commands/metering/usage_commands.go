@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -29,7 +30,7 @@ type UsageCommands struct {
 
 const (
 	// maxTogether bounds the events of one tenant that are stored together.
-	maxTogether = domain.MaxBatch
+	maxTogether = intake.MaxBatch
 	// maxTenants bounds the tenants whose usage is stored concurrently.
 	maxTenants = 8
 )
@@ -147,7 +148,7 @@ func (c *UsageCommands) tenant(ctx context.Context, named string) (*domain.Tenan
 // entry is an item with its message.
 type entry struct {
 	*message
-	item domain.BatchItem
+	item intake.BatchItem
 }
 
 // decide stores the messages' events in order, at most maxTogether at once.
@@ -169,7 +170,7 @@ func (c *UsageCommands) decide(ctx context.Context, by commands.Caller, class st
 }
 
 func (c *UsageCommands) store(ctx context.Context, by commands.Caller, class string, entries []entry, barred *domain.Error) error {
-	items := make([]domain.BatchItem, len(entries))
+	items := make([]intake.BatchItem, len(entries))
 	for i := range entries {
 		items[i] = entries[i].item
 	}

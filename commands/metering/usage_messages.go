@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -48,7 +49,7 @@ type message struct {
 	sum    [32]byte // of the value
 	trace  uuid.UUID
 	single bool // one event, no list
-	items  []domain.BatchItem
+	items  []intake.BatchItem
 	parts  []json.RawMessage // the elements, decoded for the first refusal
 	bare   bool              // its content is not recorded
 }
@@ -103,7 +104,7 @@ func printable(s string) string {
 
 // refuse refuses the message as a whole.
 func (m *message) refuse(why *domain.Error) {
-	m.items = []domain.BatchItem{{Index: wholeMessage, Err: why}}
+	m.items = []intake.BatchItem{{Index: wholeMessage, Err: why}}
 }
 
 // wholeMessage is the index of a refusal of a whole message.
@@ -130,7 +131,7 @@ func (m *message) decode() {
 	m.items = items
 }
 
-func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
+func (m *message) decodeValue() ([]intake.BatchItem, *domain.Error) {
 	if len(m.Value) > maxMessage {
 		return nil, domain.Refuse("body_too_large", "", "a message may have at most %d bytes", maxMessage)
 	}
@@ -146,25 +147,25 @@ func (m *message) decodeValue() ([]domain.BatchItem, *domain.Error) {
 }
 
 // decodeForm reads a CloudEvent as the Kafka binding marks it, else plain usage.
-func (m *message) decodeForm() ([]domain.BatchItem, error) {
+func (m *message) decodeForm() ([]intake.BatchItem, error) {
 	media, _, _ := mime.ParseMediaType(string(m.Header(headerContentType)))
 	switch {
-	case media == domain.MediaCloudEventBatch:
-		return domain.DecodeCloudEventBatch(m.Value)
+	case media == intake.MediaCloudEventBatch:
+		return intake.DecodeCloudEventBatch(m.Value)
 	case strings.HasPrefix(media, "application/cloudevents"):
 		m.single = true
-		return domain.DecodeCloudEvent(m.Value)
+		return intake.DecodeCloudEvent(m.Value)
 	case m.Header(headerCloudSpec) != nil:
 		m.single = true
-		return domain.DecodeCloudEventRecord(m.Headers, m.Value)
+		return intake.DecodeCloudEventRecord(m.Headers, m.Value)
 	}
 	return m.decodePlain()
 }
 
-func (m *message) decodePlain() ([]domain.BatchItem, error) {
+func (m *message) decodePlain() ([]intake.BatchItem, error) {
 	if fault := strictjson.Check(m.Value); fault != nil && fault.Code != "" {
 		// In a batch, lone surrogates are only the fault of their event.
-		if items, err := domain.DecodeBatch(m.Value); err == nil {
+		if items, err := intake.DecodeBatch(m.Value); err == nil {
 			return items, nil
 		}
 		return nil, domain.Refuse(fault.Code, "", "%s", fault.Message)
@@ -177,7 +178,7 @@ func (m *message) decodePlain() ([]domain.BatchItem, error) {
 			body = append(append([]byte(`{"events":[`), body...), "]}"...)
 		}
 	}
-	return domain.DecodeBatch(body)
+	return intake.DecodeBatch(body)
 }
 
 // refusal returns the payload that records the refusal of an item.

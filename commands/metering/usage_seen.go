@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -36,7 +36,7 @@ type seenOfTenant struct {
 }
 
 // Seen counts a batch. Refusals are counted only if they are returned: those of messages are events of their own. It never blocks on the store.
-func (s *UsageSeen) Seen(by *commands.Caller, items []domain.BatchItem, verdicts []EventVerdict, returned bool) {
+func (s *UsageSeen) Seen(by *commands.Caller, items []intake.BatchItem, verdicts []EventVerdict, returned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.tenants[by.TenantID]
@@ -71,7 +71,7 @@ func addSample(to *[]events.SeenSample, by *commands.Caller, v *EventVerdict, de
 	*to = append(*to, one)
 }
 
-func (of *seenOfTenant) refuse(by *commands.Caller, item *domain.BatchItem, v *EventVerdict) {
+func (of *seenOfTenant) refuse(by *commands.Caller, item *intake.BatchItem, v *EventVerdict) {
 	group := events.RefusalGroup{Code: v.Code, Feature: featureOf(item)}
 	if _, known := of.groups[group]; !known && len(of.groups) >= events.MaxRefusalGroups {
 		group.Feature = events.OtherFeatures
@@ -82,14 +82,14 @@ func (of *seenOfTenant) refuse(by *commands.Caller, item *domain.BatchItem, v *E
 		one.Code, one.Feature = group.Code, group.Feature
 		if item.Event != nil {
 			at := item.Event.Timestamp
-			one.Timestamp, one.Payload = &at, domain.FirstBytes(item.Event.Payload())
+			one.Timestamp, one.Payload = &at, intake.FirstBytes(item.Event.Payload())
 		} else if item.Sent != nil {
 			one.Payload = item.Sent.Payload
 		}
 	})
 }
 
-func featureOf(item *domain.BatchItem) string {
+func featureOf(item *intake.BatchItem) string {
 	switch {
 	case item.Event != nil:
 		return item.Event.Feature

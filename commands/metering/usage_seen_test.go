@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -22,8 +22,8 @@ func (s *duplicatesStore) Change(_ context.Context, _ uuid.UUID, decide func(com
 
 // one counts a batch of one event.
 func (s *UsageSeen) one(by commands.Caller, status, code, feature string) {
-	item := domain.BatchItem{EventID: "e", Sent: &domain.SentItem{Feature: feature, Payload: "{}"}}
-	s.Seen(&by, []domain.BatchItem{item}, []EventVerdict{{EventID: "e", Status: status, Code: code}}, true)
+	item := intake.BatchItem{EventID: "e", Sent: &intake.SentItem{Feature: feature, Payload: "{}"}}
+	s.Seen(&by, []intake.BatchItem{item}, []EventVerdict{{EventID: "e", Status: status, Code: code}}, true)
 }
 
 func TestUnrecordedUsageIsOneEventOfEachKindForATenant(t *testing.T) {

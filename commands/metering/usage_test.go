@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -66,7 +67,7 @@ var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 func ingest(t *testing.T, s *fakeLog, scopes []string, body string) []EventVerdict {
 	t.Helper()
-	items, err := domain.DecodeBatch([]byte(body))
+	items, err := intake.DecodeBatch([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +128,7 @@ func oneEvent(id, feature, at string) string {
 
 func hashOf(t *testing.T, body string) string {
 	t.Helper()
-	items, _ := domain.DecodeBatch([]byte(body))
+	items, _ := intake.DecodeBatch([]byte(body))
 	sum := sha256.Sum256(items[0].Event.Payload())
 	return string(append([]byte{strictjson.Version}, sum[:]...))
 }
@@ -185,7 +186,7 @@ func TestTheWindowIsOpenBackwardsForBackfill(t *testing.T) {
 }
 
 func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
-	items, err := domain.DecodeCloudEvent([]byte(`{"specversion":"1.0","id":"a","source":"/s","type":"api_calls","time":"2026-05-04T12:00:00Z",
+	items, err := intake.DecodeCloudEvent([]byte(`{"specversion":"1.0","id":"a","source":"/s","type":"api_calls","time":"2026-05-04T12:00:00Z",
  "traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","data":{"amount":1}}`))
 	if err != nil || items[0].Err != nil {
 		t.Fatal(err, items)
@@ -219,11 +220,11 @@ func (s *unansweredLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted
 func TestP2_MemoryOfAnUnansweredBatchIsNotReused(t *testing.T) {
 	s := &unansweredLog{fakeLog: &fakeLog{cached: active(), fresh: active()}}
 	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
-	batch := func(name string) []domain.BatchItem {
-		items := make([]domain.BatchItem, manyEvents)
+	batch := func(name string) []intake.BatchItem {
+		items := make([]intake.BatchItem, manyEvents)
 		for i := range items {
 			id := name + strconv.Itoa(i)
-			items[i] = domain.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
+			items[i] = intake.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
 		}
 		return items
 	}
@@ -254,10 +255,10 @@ func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 		{3, true, false}, {4 * manyEvents, false, true}, {4*manyEvents - 1, false, false}, {4*manyEvents - 2, true, true}, {4*manyEvents - 3, false, true},
 	} {
 		by := commands.Caller{TenantID: uuid.New()}
-		items := make([]domain.BatchItem, b.size)
+		items := make([]intake.BatchItem, b.size)
 		for i := range items {
 			id := strconv.Itoa(n) + "/" + strconv.Itoa(i)
-			items[i] = domain.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
+			items[i] = intake.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
 			if b.refused {
 				items[i].Event.Feature = "unknown" // refused by policy: ProbeOnly
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -322,7 +323,7 @@ func (c *Offboarding) endTenant(tx Tx, o *domain.Offboarding) error {
 			return err
 		}
 	}
-	if err := (&webhooks.Webhooks{Now: c.Now, NewID: c.NewID}).EndAll(tx, &req, o.TenantID, domain.WebhookArchived); err != nil {
+	if err := (&webhooks.Webhooks{Now: c.Now, NewID: c.NewID}).EndAll(tx, &req, o.TenantID, webhook.Archived); err != nil {
 		return err
 	}
 	return c.setStatus(tx, o.TenantID, domain.TenantArchived)

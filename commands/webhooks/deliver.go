@@ -12,15 +12,15 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 )
 
 // Sender sends a request to an endpoint. Every outcome is a result.
 type Sender interface {
-	Send(ctx context.Context, m domain.WebhookMessage) domain.WebhookResult
+	Send(ctx context.Context, m webhook.Message) webhook.Result
 }
 
 // Queue finds the events of webhooks, and leases webhooks with deliveries that are due. All times are of the database's clock.
@@ -37,7 +37,7 @@ type Queue interface {
 	// is due, or the lease is lost, and the lease has ended.
 	NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*DueDelivery, error)
 	// SettleDelivery runs settle on a leased webhook and saves the result, unless settle returns false. It reports false if the lease is lost.
-	SettleDelivery(ctx context.Context, webhook, lease uuid.UUID, delivery uuid.UUID, settle func(w *domain.Webhook, d *domain.Delivery, now time.Time) (a domain.WebhookAttempt, save bool)) (held bool, err error)
+	SettleDelivery(ctx context.Context, webhook, lease uuid.UUID, delivery uuid.UUID, settle func(w *webhook.Webhook, d *webhook.Delivery, now time.Time) (a webhook.Attempt, save bool)) (held bool, err error)
 	// ReleaseWebhook ends a lease.
 	ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error
 }
@@ -47,7 +47,7 @@ type LeasedWebhook struct{ ID, TenantID uuid.UUID }
 
 // DueDelivery is a delivery that is sent now.
 type DueDelivery struct {
-	domain.Delivery
+	webhook.Delivery
 	URL       string
 	Operators bool // an operator set the URL
 	Secrets   []string
@@ -65,10 +65,10 @@ type Deliverer struct {
 	Webhooks *Webhooks
 	Sender   Sender
 	NewID    func() uuid.UUID
-	Requests <-chan struct{}                           // hints that a delivery may be due; may be nil
-	Sent     func(kind string, r domain.WebhookResult) // is called for each attempt; may be nil
-	Disabled func(w *domain.Webhook)                   // is called for each webhook that the service disables; may be nil
-	Retries  []time.Duration                           // nil: domain.WebhookRetries
+	Requests <-chan struct{}                     // hints that a delivery may be due; may be nil
+	Sent     func(kind string, r webhook.Result) // is called for each attempt; may be nil
+	Disabled func(w *webhook.Webhook)            // is called for each webhook that the service disables; may be nil
+	Retries  []time.Duration                     // nil: webhook.Retries
 	Logger   *slog.Logger
 	Ticks    ticks.Shared  // the moments of looks
 	Every    time.Duration // the longest time between two looks while there are webhooks; 0: 200 ms
@@ -236,7 +236,7 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 		return false, err
 	}
 	slow := time.AfterFunc(cmp.Or(r.Slow, deliverSlow), p.slowDown)
-	result := r.Sender.Send(ctx, domain.WebhookMessage{URL: due.URL, Operators: due.Operators, EventID: due.EventID, Trace: due.Trace, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
+	result := r.Sender.Send(ctx, webhook.Message{URL: due.URL, Operators: due.Operators, EventID: due.EventID, Trace: due.Trace, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
 	slow.Stop()
 	if ctx.Err() != nil && !result.Delivered() {
 		return false, ctx.Err()
@@ -248,10 +248,10 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 	defer cancel()
 	retries := r.Retries
 	if retries == nil {
-		retries = domain.WebhookRetries()
+		retries = webhook.Retries()
 	}
 	reason := ""
-	held, err := r.Queue.SettleDelivery(saving, w.ID, lease, due.ID, func(w *domain.Webhook, d *domain.Delivery, now time.Time) (a domain.WebhookAttempt, save bool) {
+	held, err := r.Queue.SettleDelivery(saving, w.ID, lease, due.ID, func(w *webhook.Webhook, d *webhook.Delivery, now time.Time) (a webhook.Attempt, save bool) {
 		a, reason = w.Settle(d, due.URL, result, retries, now)
 		return a, reason == ""
 	})
@@ -265,8 +265,8 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 }
 
 // disable saves an attempt that disables its webhook, with the event of the change.
-func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDelivery, result domain.WebhookResult, retries []time.Duration) error {
-	var disabled *domain.Webhook
+func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDelivery, result webhook.Result, retries []time.Duration) error {
+	var disabled *webhook.Webhook
 	err := r.Webhooks.Store.ChangeWebhooks(ctx, of.TenantID, func(tx Tx) error {
 		disabled = nil
 		w, err := tx.Webhook(of.TenantID, of.ID)
@@ -274,7 +274,7 @@ func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDel
 			return err
 		}
 		d, err := tx.Delivery(of.TenantID, due.ID)
-		if err != nil || d == nil || d.State != domain.DeliveryPending {
+		if err != nil || d == nil || d.State != webhook.DeliveryPending {
 			return err
 		}
 		now, err := tx.DatabaseTime()
@@ -331,8 +331,8 @@ func (d *DueDelivery) body() ([]byte, error) {
 		name := info.Name()
 		b.Subject = &name
 	}
-	if d.Type == domain.WebhookUsageRefused {
-		notices, err := domain.RefusalNotices(d.TenantID, d.Payload)
+	if d.Type == webhook.UsageRefused {
+		notices, err := webhook.RefusalNotices(d.TenantID, d.Payload)
 		if err == nil {
 			b.Data, err = json.Marshal(notices[d.EventID])
 		}

@@ -11,13 +11,14 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 )
 
 // Webhooks changes the webhooks of tenants. A change of an endpoint is an event; a secret is in no event.
 type Webhooks struct {
 	Store     Store
-	Addresses domain.WebhookAddresses
+	Addresses webhook.Addresses
 	Now       commands.Clock
 	NewID     func() uuid.UUID
 	NewSecret func() [32]byte // 256 random bits
@@ -36,23 +37,23 @@ type Tx interface {
 	commands.Offboardings
 	commands.DatabaseClock
 	// Webhook loads and locks a webhook of a tenant; nil also for a removed one.
-	Webhook(tenant, id uuid.UUID) (*domain.Webhook, error)
+	Webhook(tenant, id uuid.UUID) (*webhook.Webhook, error)
 	// CountWebhooks counts the webhooks of a tenant that are not removed.
 	CountWebhooks(tenant uuid.UUID) (int, error)
 	// AddSecret adds the newest secret, and lets the others end after overlap. It returns the number of valid ones.
-	AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error)
+	AddSecret(w webhook.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error)
 	// AddDelivery adds a delivery that is due at once.
-	AddDelivery(d *domain.Delivery) error
+	AddDelivery(d *webhook.Delivery) error
 	// AwaitsEvents reports whether an event of the types that a webhook has in the database may be behind its cursor.
 	AwaitsEvents(webhook uuid.UUID) (bool, error)
 	// WaitingTests counts the tests among the newest deliveries of a webhook that wait.
 	WaitingTests(webhook uuid.UUID) (int, error)
 	// Delivery loads a delivery of a tenant.
-	Delivery(tenant, id uuid.UUID) (*domain.Delivery, error)
+	Delivery(tenant, id uuid.UUID) (*webhook.Delivery, error)
 	// RepeatDelivery lets a delivery be due at once, with all its attempts.
-	RepeatDelivery(d *domain.Delivery) error
+	RepeatDelivery(d *webhook.Delivery) error
 	// SettleDelivery saves an attempt and its delivery, and the members of its webhook that attempts change.
-	SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error
+	SettleDelivery(w *webhook.Webhook, d *webhook.Delivery, a webhook.Attempt) error
 	// LastRecorded returns the number of the last event of a partition recorded before a time.
 	LastRecorded(partition int16, before time.Time) (int64, error)
 }
@@ -61,9 +62,9 @@ type Tx interface {
 type EndTx interface {
 	commands.Tx
 	// LockedWebhooks loads and locks the webhooks of a tenant that are not removed.
-	LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error)
+	LockedWebhooks(tenant uuid.UUID) ([]webhook.Webhook, error)
 	// SaveWebhook saves all members but Secrets.
-	SaveWebhook(w domain.Webhook) error
+	SaveWebhook(w webhook.Webhook) error
 	// DropSecrets deletes the secrets of a webhook.
 	DropSecrets(webhook uuid.UUID) error
 	// FailDeliveries lets waiting deliveries of a webhook fail, as many as one change may. The others fail by Queue.EndDeliveries, because the webhook is not
@@ -74,9 +75,9 @@ type EndTx interface {
 // Reader reads webhooks.
 type Reader interface {
 	// Webhook returns a webhook of a tenant; nil also for a removed one.
-	Webhook(ctx context.Context, tenant, id uuid.UUID) (*domain.Webhook, error)
-	Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Webhook, error)
-	Deliveries(ctx context.Context, q DeliveryQuery) ([]domain.Delivery, error)
+	Webhook(ctx context.Context, tenant, id uuid.UUID) (*webhook.Webhook, error)
+	Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]webhook.Webhook, error)
+	Deliveries(ctx context.Context, q DeliveryQuery) ([]webhook.Delivery, error)
 	// TenantOfDelivery returns the tenant of a delivery; Nil if it is unknown.
 	TenantOfDelivery(ctx context.Context, id uuid.UUID) (uuid.UUID, error)
 }
@@ -97,7 +98,7 @@ type ChangeWebhook struct {
 
 // CreatedWebhook is a webhook with its new secret. The secret is in no stored answer, so that it is empty if the request is repeated.
 type CreatedWebhook struct {
-	domain.Webhook
+	webhook.Webhook
 	Secret   string `json:"-"`
 	Repeated bool   `json:"-"`
 }
@@ -118,7 +119,7 @@ func (c *Webhooks) wake() {
 }
 
 // apply sets the members of a request, and refuses invalid ones.
-func (c *Webhooks) apply(req *commands.Request, w *domain.Webhook, in *ChangeWebhook) error {
+func (c *Webhooks) apply(req *commands.Request, w *webhook.Webhook, in *ChangeWebhook) error {
 	if in.URL != nil {
 		w.Operators = req.By.TenantID == events.Platform || w.Operators && w.URL == *in.URL
 		if refusal := c.Addresses.Of(w.Operators).CheckURL(*in.URL); refusal != nil {
@@ -130,7 +131,7 @@ func (c *Webhooks) apply(req *commands.Request, w *domain.Webhook, in *ChangeWeb
 		w.URL = *in.URL
 	}
 	if in.Events != nil {
-		sorted, refusal := domain.CheckWebhookEvents(*in.Events)
+		sorted, refusal := webhook.CheckEvents(*in.Events)
 		if refusal != nil {
 			return refusal
 		}
@@ -150,7 +151,7 @@ func (c *Webhooks) apply(req *commands.Request, w *domain.Webhook, in *ChangeWeb
 
 // Create makes a webhook. It gets the events behind its position.
 func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid.UUID, url string, types []string) (CreatedWebhook, error) {
-	w := domain.Webhook{TenantID: tenant, Status: events.WebhookEnabled}
+	w := webhook.Webhook{TenantID: tenant, Status: events.WebhookEnabled}
 	if err := c.apply(&req, &w, &ChangeWebhook{URL: &url, Events: &types}); err != nil {
 		return CreatedWebhook{}, err
 	}
@@ -162,7 +163,7 @@ func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid
 		if err != nil {
 			return created, err
 		}
-		if n >= domain.MaxWebhooks {
+		if n >= webhook.MaxWebhooks {
 			return created, domain.Refuse("webhooks_limit", "", "the tenant has %d webhooks, which is the limit; remove one first", n)
 		}
 		w.ID, w.Secrets, w.CreatedAt = c.NewID(), 1, c.now()
@@ -179,7 +180,7 @@ func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid
 
 // record appends the event of a change and saves the webhook. reason is that of a change by the service; the event of another one has the reason of its
 // request. A webhook that is created or enabled considers the events behind the change.
-func (c *Webhooks) record(tx EndTx, req *commands.Request, w *domain.Webhook, reason string) error {
+func (c *Webhooks) record(tx EndTx, req *commands.Request, w *webhook.Webhook, reason string) error {
 	at, err := commands.AppendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event(reason))
 	if err != nil {
 		return err
@@ -202,7 +203,7 @@ func (c *Webhooks) issue(in commands.Transaction[Tx], req commands.Request, deci
 	return w, err
 }
 
-func loadWebhook(tx Tx, tenant, id uuid.UUID) (*domain.Webhook, error) {
+func loadWebhook(tx Tx, tenant, id uuid.UUID) (*webhook.Webhook, error) {
 	w, err := tx.Webhook(tenant, id)
 	if err == nil && w == nil {
 		err = domain.Refuse("webhook_not_found", "", "no such webhook")
@@ -211,7 +212,7 @@ func loadWebhook(tx Tx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 }
 
 // loadChangeable loads a webhook of a tenant that is not being offboarded.
-func loadChangeable(tx Tx, tenant, id uuid.UUID) (*domain.Webhook, error) {
+func loadChangeable(tx Tx, tenant, id uuid.UUID) (*webhook.Webhook, error) {
 	w, err := loadWebhook(tx, tenant, id)
 	if err == nil {
 		err = commands.RefuseOffboarding(tx, tenant)
@@ -221,11 +222,11 @@ func loadChangeable(tx Tx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 
 // Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only. Deliveries that still wait when it is
 // enabled again are sent.
-func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id uuid.UUID, in ChangeWebhook) (domain.Webhook, error) {
-	changed, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (domain.Webhook, error) {
+func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id uuid.UUID, in ChangeWebhook) (webhook.Webhook, error) {
+	changed, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (webhook.Webhook, error) {
 		w, err := loadChangeable(tx, tenant, id)
 		if err != nil {
-			return domain.Webhook{}, err
+			return webhook.Webhook{}, err
 		}
 		before := *w
 		before.Events = slices.Clone(w.Events)
@@ -315,15 +316,15 @@ func (c *Webhooks) Rotate(ctx context.Context, req commands.Request, tenant, id 
 		if w.Secrets, err = tx.AddSecret(*w, c.NewID(), secret, overlap); err != nil {
 			return CreatedWebhook{}, err
 		}
-		if w.Secrets > domain.MaxWebhookSecrets {
-			return CreatedWebhook{}, domain.Refuse("webhook_secrets_limit", "", "%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, domain.MaxWebhookSecrets)
+		if w.Secrets > webhook.MaxWebhookSecrets {
+			return CreatedWebhook{}, domain.Refuse("webhook_secrets_limit", "", "%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, webhook.MaxWebhookSecrets)
 		}
 		return CreatedWebhook{Webhook: *w, Secret: secret}, c.record(tx, &req, w, "")
 	})
 }
 
 // enabled loads a webhook that gets deliveries. One of a tenant that is being offboarded gets them until the tenant is archived.
-func enabled(tx Tx, tenant, id uuid.UUID) (*domain.Webhook, error) {
+func enabled(tx Tx, tenant, id uuid.UUID) (*webhook.Webhook, error) {
 	w, err := loadWebhook(tx, tenant, id)
 	if err != nil || w.Status == events.WebhookEnabled {
 		return w, err
@@ -335,17 +336,17 @@ func enabled(tx Tx, tenant, id uuid.UUID) (*domain.Webhook, error) {
 }
 
 // Test sends webhook.test to a webhook.
-func (c *Webhooks) Test(ctx context.Context, req commands.Request, tenant, id uuid.UUID) (domain.Delivery, error) {
-	d, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (d domain.Delivery, err error) {
+func (c *Webhooks) Test(ctx context.Context, req commands.Request, tenant, id uuid.UUID) (webhook.Delivery, error) {
+	d, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (d webhook.Delivery, err error) {
 		if _, err := enabled(tx, tenant, id); err != nil {
 			return d, err
 		}
 		if n, err := tx.WaitingTests(id); err != nil {
 			return d, err
-		} else if n >= domain.MaxWebhookTests {
+		} else if n >= webhook.MaxWebhookTests {
 			return d, domain.Refuse("webhook_tests_limit", "", "%d tests of the webhook wait, which is the limit; send the request again after some were sent", n)
 		}
-		d = domain.Delivery{ID: c.NewID(), WebhookID: id, TenantID: tenant, EventID: c.NewID(), Type: domain.WebhookTest}
+		d = webhook.Delivery{ID: c.NewID(), WebhookID: id, TenantID: tenant, EventID: c.NewID(), Type: webhook.Test}
 		return d, tx.AddDelivery(&d)
 	})
 	c.wake()
@@ -353,11 +354,11 @@ func (c *Webhooks) Test(ctx context.Context, req commands.Request, tenant, id uu
 }
 
 // Replay lets a delivery be sent again, with the same webhook-id.
-func (c *Webhooks) Replay(ctx context.Context, req commands.Request, tenant, delivery uuid.UUID) (domain.Delivery, error) {
-	d, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (domain.Delivery, error) {
+func (c *Webhooks) Replay(ctx context.Context, req commands.Request, tenant, delivery uuid.UUID) (webhook.Delivery, error) {
+	d, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (webhook.Delivery, error) {
 		d, err := tx.Delivery(tenant, delivery)
 		if err != nil || d == nil {
-			return domain.Delivery{}, commands.OrRefuse(err, "delivery_not_found", "", "no such delivery")
+			return webhook.Delivery{}, commands.OrRefuse(err, "delivery_not_found", "", "no such delivery")
 		}
 		if _, err := enabled(tx, tenant, d.WebhookID); err != nil {
 			return *d, err

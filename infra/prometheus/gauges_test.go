@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -23,7 +25,7 @@ func TestDifferencesAreOfMonthsThatAreCompared(t *testing.T) {
 	if got := series(t, registry, "meterplex_billing_difference"); !maps.Equal(got, map[string]float64{"": 2}) {
 		t.Errorf("%v differences instead of 2", got)
 	}
-	m.PushAttempted(domain.PushKeyRefused)
+	m.PushAttempted(push.KeyRefused)
 	if got := series(t, registry, "meterplex_billing_push_attempts_total")["key_refused "]; got != 1 {
 		t.Errorf("%v attempts with a refused key", got)
 	}
@@ -66,11 +68,11 @@ func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
 		must.Exec(t, pool, sql, id)
 	}
 	r.read(t)
-	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Status: 204, Duration: time.Second})
-	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Status: 500})
-	m.WebhookSent(domain.WebhookTest, domain.WebhookResult{Error: "x"})
-	m.WebhookDisabled(&domain.Webhook{Reason: domain.WebhookGone})
-	m.WebhookDisabled(&domain.Webhook{Reason: domain.WebhookFailing})
+	m.WebhookSent(webhook.Test, webhook.Result{Status: 204, Duration: time.Second})
+	m.WebhookSent(webhook.Test, webhook.Result{Status: 500})
+	m.WebhookSent(webhook.Test, webhook.Result{Error: "x"})
+	m.WebhookDisabled(&webhook.Webhook{Reason: webhook.Gone})
+	m.WebhookDisabled(&webhook.Webhook{Reason: webhook.Failing})
 	for name, want := range map[string]float64{"meterplex_webhook_deliveries_pending": 1, "meterplex_webhooks_failing": 1} {
 		if got := series(t, registry, name); !maps.Equal(got, map[string]float64{"": want}) {
 			t.Errorf("%s is %v instead of %v", name, got, want)

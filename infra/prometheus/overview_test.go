@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
@@ -37,7 +37,7 @@ func TestTheOverviewNamesItemsThatNeedAnOperator(t *testing.T) {
 		 (gen_random_uuid(), 'period_close', $1, '1', 's', 'PARTIAL', now(), now() - interval '1 hour', now() - interval '1 day'), (gen_random_uuid(), 'billing_push', $1, '2', 's', 'PARTIAL', now(), now() - interval '1 hour', now()),
 		 (gen_random_uuid(), 'period_close', $1, '3', 's', 'DRIFT', now(), NULL, now() - interval '1 hour'), (gen_random_uuid(), 'period_close', $1, '4', 's', 'RUNNING', now(), NULL, now() - interval '1 hour')`,
 		`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, created_at, failing_since) VALUES
-		 (gen_random_uuid(), $1, 0, 'https://example.com', '{}', 'DISABLED', '` + domain.WebhookFailing + `', 1, now(), now() - interval '1 hour'), (gen_random_uuid(), gen_random_uuid(), 0, 'https://example.com', '{}', 'DISABLED', '', 1, now(), now())`,
+		 (gen_random_uuid(), $1, 0, 'https://example.com', '{}', 'DISABLED', '` + webhook.Failing + `', 1, now(), now() - interval '1 hour'), (gen_random_uuid(), gen_random_uuid(), 0, 'https://example.com', '{}', 'DISABLED', '', 1, now(), now())`,
 		`INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ('stripe', $1::text, 'calls', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM'), 5, 4, now())`,
 		`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, stored_at)
 		 VALUES (gen_random_uuid(), $1, 'f', '2026-05', 1, 0, 1, 'stripe', 'c', 'e', 'k', 'i', now(), 'FAILED', now() - interval '1 hour')`,

@@ -9,6 +9,7 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections"
@@ -228,9 +229,9 @@ func workGauges(sagaKinds []string) []stateGauge {
 			known: [][]string{{domain.SagaRunning}, {domain.SagaPartial}, {domain.SagaDrift}}, values: sagas(func(g *state.OpenSagas) string { return g.State })},
 		{name: "billing_pushes_open", help: "Pushes that are not delivered, by state: PENDING, UNKNOWN or FAILED.", labels: []string{"state"},
 			values: func(s *state.State, add addValue) {
-				add(float64(s.Pushes.Pending), domain.PushStatePending)
-				add(float64(s.Pushes.Unknown), domain.PushStateUnknown)
-				add(float64(s.Pushes.Failed), domain.PushStateFailed)
+				add(float64(s.Pushes.Pending), push.StatePending)
+				add(float64(s.Pushes.Unknown), push.StateUnknown)
+				add(float64(s.Pushes.Failed), push.StateFailed)
 			}},
 		plain("billing_oldest_open_push_seconds", "Age of the oldest push that is not delivered.",
 			func(s *state.State) float64 { return s.Pushes.OldestSeconds }),

@@ -3,7 +3,7 @@ package prometheus
 import (
 	prom "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 )
 
 // webhookMetrics are the metrics of webhooks.
@@ -27,7 +27,7 @@ func newWebhooks(registry *prom.Registry) *webhookMetrics {
 		duration: prom.NewHistogram(prom.HistogramOpts{Name: "meterplex_webhook_attempt_duration_seconds", Help: "Duration of a request to a webhook.", Buckets: latencies()}),
 		disabled: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhooks_disabled_total", Help: "Webhooks that this instance disabled, by reason: gone (410) or failing (5 days without a success)."}, []string{"reason"}),
 	}
-	for _, kind := range append(domain.WebhookEvents(), domain.WebhookTest) {
+	for _, kind := range append(webhook.Events(), webhook.Test) {
 		for _, outcome := range []string{webhookDelivered, webhookRefused, webhookNoAnswer} {
 			m.attempts.WithLabelValues(kind, outcome)
 		}
@@ -39,7 +39,7 @@ func newWebhooks(registry *prom.Registry) *webhookMetrics {
 }
 
 // WebhookSent counts a request to a webhook.
-func (m *Metrics) WebhookSent(kind string, r domain.WebhookResult) {
+func (m *Metrics) WebhookSent(kind string, r webhook.Result) {
 	outcome := webhookRefused
 	if r.Delivered() {
 		outcome = webhookDelivered
@@ -51,9 +51,9 @@ func (m *Metrics) WebhookSent(kind string, r domain.WebhookResult) {
 }
 
 // WebhookDisabled counts a webhook that the service disabled.
-func (m *Metrics) WebhookDisabled(w *domain.Webhook) {
+func (m *Metrics) WebhookDisabled(w *webhook.Webhook) {
 	reason := "failing"
-	if w.Reason == domain.WebhookGone {
+	if w.Reason == webhook.Gone {
 		reason = "gone"
 	}
 	m.webhooks.disabled.WithLabelValues(reason).Inc()

@@ -10,7 +10,7 @@ import (
 
 	stripego "github.com/stripe/stripe-go/v84"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 )
 
 // Codes of results that Stripe gave no code for.
@@ -29,32 +29,32 @@ const (
 )
 
 // result returns what an exchange showed about a push. Only an answer of Stripe itself settles a push: proxies answer with the same statuses.
-func (x *exchange) result(identifier, counted string, err error) domain.PushResult {
+func (x *exchange) result(identifier, counted string, err error) push.Result {
 	var refusal *stripego.Error
 	stripes := errors.As(err, &refusal) && refusal.Type != ""
-	r := domain.PushResult{Outcome: domain.PushUnknown, RetryAfter: x.retryAfter}
+	r := push.Result{Outcome: push.Unknown, RetryAfter: x.retryAfter}
 	switch {
 	case x.status == 0 && !x.connected.Load():
-		r.Outcome, r.Code, r.Reason = domain.PushLater, codeUnreachable, errorText(err)
+		r.Outcome, r.Code, r.Reason = push.Later, codeUnreachable, errorText(err)
 	case x.status == 0:
 		r.Code, r.Reason = codeNoAnswer, errorText(err)
 	case x.status == http.StatusTooManyRequests:
-		r.Outcome, r.Code, r.Reason = domain.PushLater, codeUnexpected, errorText(err)
+		r.Outcome, r.Code, r.Reason = push.Later, codeUnexpected, errorText(err)
 	case x.status/100 == 2 && err == nil && counted == identifier:
-		return domain.PushResult{Outcome: domain.PushDelivered}
+		return push.Result{Outcome: push.Delivered}
 	case stripes && x.status/100 == 4:
 		r.Outcome = refused(refusal, x.status, identifier)
 	default:
 		r.Code, r.Reason = codeUnexpected, fmt.Sprintf("answer with status %d: %s", x.status, errorText(err))
 	}
-	if r.Outcome == domain.PushDelivered {
-		return domain.PushResult{Outcome: domain.PushDelivered}
+	if r.Outcome == push.Delivered {
+		return push.Result{Outcome: push.Delivered}
 	}
-	if r.Outcome == domain.PushRefused {
+	if r.Outcome == push.Refused {
 		r.RetryAfter = 0
 	}
 	switch {
-	case r.Outcome == domain.PushKeyRefused:
+	case r.Outcome == push.KeyRefused:
 		r.Code, r.Reason = codeKeyRefused, keyRefused(x.status, refusal)
 	case stripes:
 		r.Code, r.Reason = codeOf(refusal), refusal.Msg
@@ -73,20 +73,20 @@ func keyRefused(status int, e *stripego.Error) string {
 }
 
 // refused returns the meaning of a status 4xx with an error of Stripe.
-func refused(e *stripego.Error, status int, identifier string) domain.PushOutcome {
+func refused(e *stripego.Error, status int, identifier string) push.Outcome {
 	switch {
 	case exists(e, identifier):
-		return domain.PushDelivered
+		return push.Delivered
 	case refusesKey(status, e):
-		return domain.PushKeyRefused
+		return push.KeyRefused
 	case status == http.StatusConflict && e.Code == stripego.ErrorCodeIdempotencyKeyInUse:
-		return domain.PushUnknown // Stripe still works on another attempt of this push
+		return push.Unknown // Stripe still works on another attempt of this push
 	case status == http.StatusConflict:
-		return domain.PushLater // a lock
+		return push.Later // a lock
 	case status == http.StatusRequestTimeout:
-		return domain.PushUnknown
+		return push.Unknown
 	}
-	return domain.PushRefused
+	return push.Refused
 }
 
 // codeOf returns Stripe's code of an error, or its type.

@@ -15,7 +15,7 @@ import (
 	"github.com/stripe/stripe-mock/embedded"
 	"github.com/stripe/stripe-mock/server"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -45,7 +45,7 @@ func stripeMock(t testing.TB) (*httptest.Server, func() string) {
 func TestRequestsAndTheFakeFollowStripesDocument(t *testing.T) {
 	mock, log := stripeMock(t)
 	p := provider(t, mock.URL, func() {}, slog.New(slog.DiscardHandler))
-	if r := p.Send(context.Background(), push(1, -7), events.TracedEvent{}); r.Outcome != domain.PushDelivered {
+	if r := p.Send(context.Background(), pushOf(1, -7), events.TracedEvent{}); r.Outcome != push.Delivered {
 		t.Errorf("%+v", r)
 	}
 	listed := ask(t, mock.URL, "GET", "/v1/billing/meters", nil, 200).(map[string]any)["data"].([]any)[0].(map[string]any)

@@ -13,7 +13,7 @@ import (
 
 	stripego "github.com/stripe/stripe-go/v84"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -74,9 +74,9 @@ type meterEvent struct {
 
 // Send posts a push as a meter event, once. Its identifier is the push's in each attempt, and its idempotency key until Stripe refuses it, so that Stripe counts
 // one of them. Its traceparent is that of the event that closed the period.
-func (p *Provider) Send(ctx context.Context, push domain.Push, of events.TracedEvent) domain.PushResult {
-	if reason := unfit(push); reason != "" {
-		return domain.PushResult{Outcome: domain.PushRefused, Code: codeInvalid, Reason: reason}
+func (p *Provider) Send(ctx context.Context, due push.Push, of events.TracedEvent) push.Result {
+	if reason := unfit(due); reason != "" {
+		return push.Result{Outcome: push.Refused, Code: codeInvalid, Reason: reason}
 	}
 	end := func(int) {}
 	if p.Attempt != nil {
@@ -86,17 +86,17 @@ func (p *Provider) Send(ctx context.Context, push domain.Push, of events.TracedE
 	defer cancel()
 	var event meterEvent
 	err := p.backend.Call(http.MethodPost, "/v1/billing/meter_events", p.key(), &stripego.BillingMeterEventCreateParams{
-		Params:     stripego.Params{Context: ctx, IdempotencyKey: stripego.String(push.RequestKey()), Headers: traceHeader(of)},
-		EventName:  stripego.String(push.Event),
-		Identifier: stripego.String(push.Identifier),
-		Timestamp:  stripego.Int64(push.Timestamp.Unix()),
-		Payload:    map[string]string{"stripe_customer_id": push.Customer, "value": push.Amount.String()},
+		Params:     stripego.Params{Context: ctx, IdempotencyKey: stripego.String(due.RequestKey()), Headers: traceHeader(of)},
+		EventName:  stripego.String(due.Event),
+		Identifier: stripego.String(due.Identifier),
+		Timestamp:  stripego.Int64(due.Timestamp.Unix()),
+		Payload:    map[string]string{"stripe_customer_id": due.Customer, "value": due.Amount.String()},
 	}, &event)
 	end(x.status)
-	result := x.result(push.Identifier, event.Identifier, err)
+	result := x.result(due.Identifier, event.Identifier, err)
 	// The tenant reads the reason, but not its customer.
-	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason, push.Customer)
-	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", push.Identifier), slog.String("outcome", string(result.Outcome)),
+	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason, due.Customer)
+	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", due.Identifier), slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", x.status), slog.String("code", result.Code), slog.String("request", p.clean(x.requestID, maxCode)))
 	return result
 }
@@ -110,18 +110,18 @@ func traceHeader(of events.TracedEvent) http.Header {
 }
 
 // unfit returns why Stripe's API cannot carry a push, or "".
-func unfit(push domain.Push) string {
+func unfit(due push.Push) string {
 	switch {
-	case push.Amount == nil:
+	case due.Amount == nil:
 		return "the push has no amount"
-	case push.Customer == "":
+	case due.Customer == "":
 		return "the push has no customer"
-	case push.Event == "" || len(push.Event) > maxEventName:
-		return fmt.Sprintf("the event name has %d characters, Stripe accepts 1 to %d", len(push.Event), maxEventName)
-	case push.Identifier == "" || len(push.Identifier) > maxIdentifier:
-		return fmt.Sprintf("the identifier has %d characters, Stripe accepts 1 to %d", len(push.Identifier), maxIdentifier)
-	case strings.TrimSpace(push.Key) == "" || len(push.RequestKey()) > maxKey:
-		return fmt.Sprintf("the idempotency key has %d characters, Stripe accepts 1 to %d", len(push.RequestKey()), maxKey)
+	case due.Event == "" || len(due.Event) > maxEventName:
+		return fmt.Sprintf("the event name has %d characters, Stripe accepts 1 to %d", len(due.Event), maxEventName)
+	case due.Identifier == "" || len(due.Identifier) > maxIdentifier:
+		return fmt.Sprintf("the identifier has %d characters, Stripe accepts 1 to %d", len(due.Identifier), maxIdentifier)
+	case strings.TrimSpace(due.Key) == "" || len(due.RequestKey()) > maxKey:
+		return fmt.Sprintf("the idempotency key has %d characters, Stripe accepts 1 to %d", len(due.RequestKey()), maxKey)
 	}
 	return ""
 }

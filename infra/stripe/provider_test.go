@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/stripetest"
@@ -30,32 +30,32 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush: each fault has its outcome, and after it a repetition counts the push exactly once.
 func TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush(t *testing.T) {
-	for fault, want := range map[stripetest.Fault]domain.PushResult{
-		stripetest.None:             {Outcome: domain.PushDelivered},
-		stripetest.Lose:             {Outcome: domain.PushUnknown, Code: "provider_no_answer"},
-		stripetest.LoseAfter:        {Outcome: domain.PushUnknown, Code: "provider_no_answer"},
-		stripetest.Cut:              {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
-		stripetest.CutAfter:         {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
-		stripetest.Fail:             {Outcome: domain.PushUnknown, Code: "api_error"},
-		stripetest.FailAfter:        {Outcome: domain.PushUnknown, Code: "api_error"},
-		stripetest.Unavailable:      {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
-		stripetest.UnavailableAfter: {Outcome: domain.PushUnknown, Code: "provider_answer_unexpected"},
-		stripetest.TooMany:          {Outcome: domain.PushLater, Code: "rate_limit", RetryAfter: 7 * time.Second},
-		stripetest.LockTimeout:      {Outcome: domain.PushLater, Code: "lock_timeout", RetryAfter: 7 * time.Second},
-		stripetest.Conflict:         {Outcome: domain.PushLater, Code: "invalid_request_error"},
-		stripetest.KeyInUseAfter:    {Outcome: domain.PushUnknown, Code: "idempotency_key_in_use"},
-		stripetest.Refuse:           {Outcome: domain.PushRefused, Code: "parameter_invalid"},
-		stripetest.Unauthorized:     {Outcome: domain.PushKeyRefused, Code: "provider_key_refused"},
-		stripetest.Forbidden:        {Outcome: domain.PushKeyRefused, Code: "provider_key_refused"},
+	for fault, want := range map[stripetest.Fault]push.Result{
+		stripetest.None:             {Outcome: push.Delivered},
+		stripetest.Lose:             {Outcome: push.Unknown, Code: "provider_no_answer"},
+		stripetest.LoseAfter:        {Outcome: push.Unknown, Code: "provider_no_answer"},
+		stripetest.Cut:              {Outcome: push.Unknown, Code: "provider_answer_unexpected"},
+		stripetest.CutAfter:         {Outcome: push.Unknown, Code: "provider_answer_unexpected"},
+		stripetest.Fail:             {Outcome: push.Unknown, Code: "api_error"},
+		stripetest.FailAfter:        {Outcome: push.Unknown, Code: "api_error"},
+		stripetest.Unavailable:      {Outcome: push.Unknown, Code: "provider_answer_unexpected"},
+		stripetest.UnavailableAfter: {Outcome: push.Unknown, Code: "provider_answer_unexpected"},
+		stripetest.TooMany:          {Outcome: push.Later, Code: "rate_limit", RetryAfter: 7 * time.Second},
+		stripetest.LockTimeout:      {Outcome: push.Later, Code: "lock_timeout", RetryAfter: 7 * time.Second},
+		stripetest.Conflict:         {Outcome: push.Later, Code: "invalid_request_error"},
+		stripetest.KeyInUseAfter:    {Outcome: push.Unknown, Code: "idempotency_key_in_use"},
+		stripetest.Refuse:           {Outcome: push.Refused, Code: "parameter_invalid"},
+		stripetest.Unauthorized:     {Outcome: push.KeyRefused, Code: "provider_key_refused"},
+		stripetest.Forbidden:        {Outcome: push.KeyRefused, Code: "provider_key_refused"},
 	} {
 		s, p := account(t)
 		s.RetryAfter = "7"
 		s.Next(fault)
-		got := p.Send(context.Background(), push(1, 28600), events.TracedEvent{})
-		if got.Outcome != want.Outcome || got.Code != want.Code || got.RetryAfter != want.RetryAfter || (got.Reason == "") != (got.Outcome == domain.PushDelivered) {
+		got := p.Send(context.Background(), pushOf(1, 28600), events.TracedEvent{})
+		if got.Outcome != want.Outcome || got.Code != want.Code || got.RetryAfter != want.RetryAfter || (got.Reason == "") != (got.Outcome == push.Delivered) {
 			t.Errorf("fault %d: %+v, want %+v", fault, got, want)
 		}
-		if again := p.Send(context.Background(), push(1, 28600), events.TracedEvent{}); again.Outcome != domain.PushDelivered {
+		if again := p.Send(context.Background(), pushOf(1, 28600), events.TracedEvent{}); again.Outcome != push.Delivered {
 			t.Errorf("fault %d, then a repetition: %+v", fault, again)
 		}
 		if sum := s.Sum("cus_1", "api_calls"); sum.Cmp(big.NewInt(28600)) != 0 || len(s.Requests()) != 2 {
@@ -67,10 +67,10 @@ func TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush(t *testing.T) {
 // TestAnEventThatExistsIsDelivered: Stripe forgot the idempotency key, or another installation sent the push, and knows the identifier.
 func TestAnEventThatExistsIsDelivered(t *testing.T) {
 	s, p := account(t)
-	first, second := push(1, 7), push(1, 7)
+	first, second := pushOf(1, 7), pushOf(1, 7)
 	second.Key += ":other"
-	for _, one := range []domain.Push{first, second} {
-		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushDelivered || r.Code != "" || r.Reason != "" {
+	for _, one := range []push.Push{first, second} {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != push.Delivered || r.Code != "" || r.Reason != "" {
 			t.Errorf("%s: %+v", one.Key, r)
 		}
 	}
@@ -78,9 +78,9 @@ func TestAnEventThatExistsIsDelivered(t *testing.T) {
 		t.Errorf("%d events are counted", len(s.Counted()))
 	}
 	// Another body under a used key says nothing about this push: a person decides.
-	other := push(2, 8)
+	other := pushOf(2, 8)
 	other.Key = first.Key
-	if r := p.Send(context.Background(), other, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
+	if r := p.Send(context.Background(), other, events.TracedEvent{}); r.Outcome != push.Refused || r.Code != "idempotency_error" {
 		t.Errorf("another body under the same key: %+v", r)
 	}
 }
@@ -92,12 +92,12 @@ func TestAPushNamesTheTraceOfItsClose(t *testing.T) {
 	var spans []string
 	for _, fault := range []stripetest.Fault{stripetest.None, stripetest.Fail, stripetest.TooMany} {
 		s.Next(fault)
-		p.Send(t.Context(), push(1, 5), of)
+		p.Send(t.Context(), pushOf(1, 5), of)
 		p.Attempt = func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(int)) {
 			return ctx, func(status int) { spans = append(spans, fmt.Sprint(name, " ", of.Trace, " ", status)) }
 		}
 	}
-	p.Send(t.Context(), push(2, 5), events.TracedEvent{EventID: of.EventID})
+	p.Send(t.Context(), pushOf(2, 5), events.TracedEvent{EventID: of.EventID})
 	want := string(events.AppendTraceParent(nil, of.Trace, of.EventID))
 	for i, r := range s.Requests() {
 		if got := r.Header.Values("Traceparent"); i < 3 && (len(got) != 1 || got[0] != want) || i == 3 && got != nil {
@@ -114,12 +114,12 @@ func TestAFailureThatStripeSavedStaysUnknown(t *testing.T) {
 	s, p := account(t)
 	s.Next(stripetest.FailSaved)
 	for range 3 {
-		if r := p.Send(context.Background(), push(1, 7), events.TracedEvent{}); r.Outcome != domain.PushUnknown {
+		if r := p.Send(context.Background(), pushOf(1, 7), events.TracedEvent{}); r.Outcome != push.Unknown {
 			t.Fatalf("%+v", r)
 		}
 	}
 	s.Advance(25 * time.Hour)
-	if r := p.Send(context.Background(), push(1, 7), events.TracedEvent{}); r.Outcome != domain.PushDelivered {
+	if r := p.Send(context.Background(), pushOf(1, 7), events.TracedEvent{}); r.Outcome != push.Delivered {
 		t.Errorf("after Stripe forgot the key: %+v", r)
 	}
 }
@@ -128,21 +128,21 @@ func TestAFailureThatStripeSavedStaysUnknown(t *testing.T) {
 // identifier alone keeps it from counting twice.
 func TestARefusalThatStripeSavedEndsWithTheNextKey(t *testing.T) {
 	s, p := account(t)
-	one := push(1, 7)
+	one := pushOf(1, 7)
 	one.Customer = "cus_new"
 	for range 2 {
-		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != "resource_missing" {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != push.Refused || r.Code != "resource_missing" {
 			t.Fatalf("%+v", r)
 		}
 		s.AddCustomer("cus_new")
 	}
 	moved := one
 	moved.Customer = "cus_1"
-	if r := p.Send(context.Background(), moved, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != "idempotency_error" {
+	if r := p.Send(context.Background(), moved, events.TracedEvent{}); r.Outcome != push.Refused || r.Code != "idempotency_error" {
 		t.Errorf("a corrected customer under the same key: %+v", r)
 	}
 	for one.Renewals = 1; one.Renewals < 4; one.Renewals++ {
-		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushDelivered {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != push.Delivered {
 			t.Errorf("with another key: %+v", r)
 		}
 	}
@@ -156,21 +156,21 @@ func TestARefusalThatStripeSavedEndsWithTheNextKey(t *testing.T) {
 func TestRefusalsAreInStripesWords(t *testing.T) {
 	s, p := account(t)
 	for i, c := range []struct {
-		change       func(*domain.Push)
+		change       func(*push.Push)
 		code, reason string
 	}{
-		{func(d *domain.Push) { d.Event = "no_such_meter" }, "resource_missing", "no_such_meter"},
-		{func(d *domain.Push) { d.Customer = "cus_unknown" }, "resource_missing", "********"},
-		{func(d *domain.Push) { d.Timestamp = start.Add(-36 * 24 * time.Hour) }, "timestamp_too_far_in_past", "35 calendar days"},
-		{func(d *domain.Push) { d.Customer = "" }, "push_invalid", "no customer"},
-		{func(d *domain.Push) { d.Amount = nil }, "push_invalid", "no amount"},
-		{func(d *domain.Push) { d.Key = strings.Repeat("k", 256) }, "push_invalid", "256 characters"},
-		{func(d *domain.Push) { d.Identifier = strings.Repeat("i", 101) }, "push_invalid", "101 characters"},
-		{func(d *domain.Push) { d.Event = strings.Repeat("e", 101) }, "push_invalid", "101 characters"},
+		{func(d *push.Push) { d.Event = "no_such_meter" }, "resource_missing", "no_such_meter"},
+		{func(d *push.Push) { d.Customer = "cus_unknown" }, "resource_missing", "********"},
+		{func(d *push.Push) { d.Timestamp = start.Add(-36 * 24 * time.Hour) }, "timestamp_too_far_in_past", "35 calendar days"},
+		{func(d *push.Push) { d.Customer = "" }, "push_invalid", "no customer"},
+		{func(d *push.Push) { d.Amount = nil }, "push_invalid", "no amount"},
+		{func(d *push.Push) { d.Key = strings.Repeat("k", 256) }, "push_invalid", "256 characters"},
+		{func(d *push.Push) { d.Identifier = strings.Repeat("i", 101) }, "push_invalid", "101 characters"},
+		{func(d *push.Push) { d.Event = strings.Repeat("e", 101) }, "push_invalid", "101 characters"},
 	} {
-		one := push(i, 7)
+		one := pushOf(i, 7)
 		c.change(&one)
-		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != domain.PushRefused || r.Code != c.code || !strings.Contains(r.Reason, c.reason) || strings.Contains(r.Reason, "cus_") {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != push.Refused || r.Code != c.code || !strings.Contains(r.Reason, c.reason) || strings.Contains(r.Reason, "cus_") {
 			t.Errorf("%s: %+v", c.reason, r)
 		}
 	}
@@ -181,31 +181,31 @@ func TestRefusalsAreInStripesWords(t *testing.T) {
 
 // TestAnAnswerOfAnotherServerSettlesNothing: proxies and wrong addresses answer with any status.
 func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
-	meterEvent := `{"object":"billing.meter_event","identifier":"` + push(2, 1).Identifier + `"}`
+	meterEvent := `{"object":"billing.meter_event","identifier":"` + pushOf(2, 1).Identifier + `"}`
 	for _, c := range []struct {
 		status  int
 		body    string
-		outcome domain.PushOutcome
+		outcome push.Outcome
 	}{
-		{200, "<html>Welcome</html>", domain.PushUnknown},
-		{200, `{}`, domain.PushUnknown},
-		{200, meterEvent, domain.PushUnknown}, // of another push
-		{204, "", domain.PushUnknown},
-		{302, meterEvent, domain.PushUnknown},
-		{307, "", domain.PushUnknown},
-		{400, "<html>Bad Request</html>", domain.PushUnknown},
-		{400, `{"error":"bad request"}`, domain.PushUnknown},
-		{400, `{"error":{"message":"An event already exists with identifier ` + push(1, 1).Identifier + `."}}`, domain.PushUnknown},
-		{400, `{"error":{"type":"invalid_request_error","message":"An event already exists with identifier mp_other."}}`, domain.PushRefused},
-		{400, `{"error":{"type":"invalid_request_error","code":"duplicate_meter_event","message":"duplicate"}}`, domain.PushDelivered},
-		{403, "<html>Forbidden</html>", domain.PushUnknown},
-		{401, `{"error":"unauthorized"}`, domain.PushUnknown},
-		{408, "", domain.PushUnknown},
-		{408, `{"error":{"type":"invalid_request_error","message":"The request took too long."}}`, domain.PushUnknown},
-		{429, "<html>Too many</html>", domain.PushLater},
-		{502, "<html>Bad gateway</html>", domain.PushUnknown},
-		{500, `{"error":{"type":"api_error","message":"a\u0000b` + strings.Repeat("x", 2000) + `"}}`, domain.PushUnknown},
-		{200, `{"identifier":"` + strings.Repeat("x", 2<<20) + `"}`, domain.PushUnknown},
+		{200, "<html>Welcome</html>", push.Unknown},
+		{200, `{}`, push.Unknown},
+		{200, meterEvent, push.Unknown}, // of another push
+		{204, "", push.Unknown},
+		{302, meterEvent, push.Unknown},
+		{307, "", push.Unknown},
+		{400, "<html>Bad Request</html>", push.Unknown},
+		{400, `{"error":"bad request"}`, push.Unknown},
+		{400, `{"error":{"message":"An event already exists with identifier ` + pushOf(1, 1).Identifier + `."}}`, push.Unknown},
+		{400, `{"error":{"type":"invalid_request_error","message":"An event already exists with identifier mp_other."}}`, push.Refused},
+		{400, `{"error":{"type":"invalid_request_error","code":"duplicate_meter_event","message":"duplicate"}}`, push.Delivered},
+		{403, "<html>Forbidden</html>", push.Unknown},
+		{401, `{"error":"unauthorized"}`, push.Unknown},
+		{408, "", push.Unknown},
+		{408, `{"error":{"type":"invalid_request_error","message":"The request took too long."}}`, push.Unknown},
+		{429, "<html>Too many</html>", push.Later},
+		{502, "<html>Bad gateway</html>", push.Unknown},
+		{500, `{"error":{"type":"api_error","message":"a\u0000b` + strings.Repeat("x", 2000) + `"}}`, push.Unknown},
+		{200, `{"identifier":"` + strings.Repeat("x", 2<<20) + `"}`, push.Unknown},
 	} {
 		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/v1/billing/meter_events" {
@@ -215,7 +215,7 @@ func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = w.Write([]byte(c.body))
 		}))
-		r := provider(t, other.URL, other.Close, slog.New(slog.DiscardHandler)).Send(context.Background(), push(1, 1), events.TracedEvent{})
+		r := provider(t, other.URL, other.Close, slog.New(slog.DiscardHandler)).Send(context.Background(), pushOf(1, 1), events.TracedEvent{})
 		if r.Outcome != c.outcome || len(r.Reason) > 600 || strings.ContainsRune(r.Reason, 0) {
 			t.Errorf("%d %.100s: %+v", c.status, c.body, r)
 		}
@@ -232,8 +232,8 @@ func TestWithoutAConnectionThePushIsSentLater(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for url, ctx := range map[string]context.Context{closed: context.Background(), strings.Replace(s.URL, "http:", "https:", 1): context.Background(), s.URL: ended} {
-		r := provider(t, url, func() {}, slog.New(slog.DiscardHandler)).Send(ctx, push(1, 1), events.TracedEvent{})
-		if r.Outcome != domain.PushLater || r.Code != "provider_unreachable" || r.Reason == "" {
+		r := provider(t, url, func() {}, slog.New(slog.DiscardHandler)).Send(ctx, pushOf(1, 1), events.TracedEvent{})
+		if r.Outcome != push.Later || r.Code != "provider_unreachable" || r.Reason == "" {
 			t.Errorf("%s: %+v", url, r)
 		}
 	}
@@ -248,12 +248,12 @@ func TestASlowAnswerIsUnknown(t *testing.T) {
 	arrived, release := s.Hold()
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-arrived; cancel() }()
-	r := p.Send(ctx, push(1, 7), events.TracedEvent{})
+	r := p.Send(ctx, pushOf(1, 7), events.TracedEvent{})
 	release()
-	if r.Outcome != domain.PushUnknown || r.Code != "provider_no_answer" || len(s.Counted()) != 1 {
+	if r.Outcome != push.Unknown || r.Code != "provider_no_answer" || len(s.Counted()) != 1 {
 		t.Errorf("%+v, %d counted", r, len(s.Counted()))
 	}
-	if r := p.Send(context.Background(), push(1, 7), events.TracedEvent{}); r.Outcome != domain.PushDelivered || len(s.Counted()) != 1 {
+	if r := p.Send(context.Background(), pushOf(1, 7), events.TracedEvent{}); r.Outcome != push.Delivered || len(s.Counted()) != 1 {
 		t.Errorf("%+v, %d counted", r, len(s.Counted()))
 	}
 }
@@ -262,7 +262,7 @@ func TestASlowAnswerIsUnknown(t *testing.T) {
 func TestEachAttemptHasTheSameRequest(t *testing.T) {
 	s, p := account(t)
 	s.Next(stripetest.LoseAfter)
-	one := push(1, -6)
+	one := pushOf(1, -6)
 	one.Amount.SetString("-123456789012345678901234567890", 10)
 	p.Send(context.Background(), one, events.TracedEvent{})
 	s.Advance(time.Hour)
@@ -299,13 +299,13 @@ func TestPushesAreCountedOnceWhateverFails(t *testing.T) {
 	})
 	due := map[string]*big.Int{"cus_1": new(big.Int), "cus_2": new(big.Int)}
 	for n := range 60 {
-		one := push(n, rng.Int64N(2000)-1000)
+		one := pushOf(n, rng.Int64N(2000)-1000)
 		if n%2 == 1 {
 			one.Customer = "cus_2"
 		}
 		delivered := false
 		for spent := time.Duration(0); spent < 23*time.Hour && !delivered; spent += 30 * time.Minute {
-			delivered = p.Send(context.Background(), one, events.TracedEvent{}).Outcome == domain.PushDelivered
+			delivered = p.Send(context.Background(), one, events.TracedEvent{}).Outcome == push.Delivered
 			s.Advance(30 * time.Minute)
 		}
 		// A failure that Stripe saved is repeated for the whole day: such a push was not counted.

@@ -36,7 +36,7 @@ func TestTotalsAreExactAndOfTheirWindow(t *testing.T) {
 		{"cus_2", "api_calls", big.NewInt(100), november},
 		{"cus_1", "tokens", big.NewInt(10), november},
 	} {
-		one := push(i, 0)
+		one := pushOf(i, 0)
 		one.Customer, one.Event, one.Amount, one.Timestamp = c.customer, c.event, c.amount, c.at
 		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Reason != "" {
 			t.Fatal(r)
@@ -113,7 +113,7 @@ func TestTheActiveMeterOfAnEventIsFoundOnAnyPage(t *testing.T) {
 		s.AddMeter(stripetest.Meter{Event: fmt.Sprintf("other_%d", i)})
 	}
 	s.AddMeter(stripetest.Meter{Event: "api_calls", Formula: "count", Inactive: true})
-	p.Send(context.Background(), push(1, 7), events.TracedEvent{})
+	p.Send(context.Background(), pushOf(1, 7), events.TracedEvent{})
 	if got, err := p.Total(context.Background(), "cus_1", "api_calls", november, december); err != nil || got.String() != "7" {
 		t.Errorf("%s, %v", got, err)
 	}

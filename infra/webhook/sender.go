@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands/webhooks"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/deadline"
 )
@@ -38,7 +38,7 @@ const (
 
 // Config configures a sender.
 type Config struct {
-	Addresses domain.WebhookAddresses
+	Addresses webhook.Addresses
 	Timeout   time.Duration  // 0: Timeout
 	Roots     *x509.CertPool // nil: those of the system
 	Resolver  *net.Resolver  // nil: the default one
@@ -100,7 +100,7 @@ func (s *Sender) Close() {
 }
 
 // Send implements webhooks.Sender.
-func (s *Sender) Send(ctx context.Context, m domain.WebhookMessage) domain.WebhookResult {
+func (s *Sender) Send(ctx context.Context, m webhook.Message) webhook.Result {
 	began := time.Now()
 	of, end := events.TracedEvent{Trace: m.Trace, EventID: m.EventID}, func(int) {}
 	if s.attempt != nil {
@@ -110,14 +110,14 @@ func (s *Sender) Send(ctx context.Context, m domain.WebhookMessage) domain.Webho
 	defer cancel()
 	status, err := s.send(ctx, &m, of.TraceParent())
 	end(status)
-	result := domain.WebhookResult{Status: status, Duration: time.Since(began)}
+	result := webhook.Result{Status: status, Duration: time.Since(began)}
 	if err != nil {
 		result.Error = reasonOf(err, s.timeout)
 	}
 	return result
 }
 
-func (s *Sender) send(ctx context.Context, m *domain.WebhookMessage, traceParent string) (status int, err error) {
+func (s *Sender) send(ctx context.Context, m *webhook.Message, traceParent string) (status int, err error) {
 	id := m.EventID.String()
 	signature, err := sign(m.Secrets, id, m.At, m.Body)
 	if err != nil {

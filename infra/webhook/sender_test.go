@@ -18,13 +18,13 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-func loopback() domain.WebhookAddresses {
-	return domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+func loopback() webhook.Addresses {
+	return webhook.Addresses{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 }
 
 func newSender(t *testing.T, c Config) *Sender {
@@ -34,8 +34,8 @@ func newSender(t *testing.T, c Config) *Sender {
 	return s
 }
 
-func message(url string) domain.WebhookMessage {
-	return domain.WebhookMessage{URL: url, Operators: true, EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Body: []byte(vectorBody), Secrets: []string{vectorSecret}, At: time.Unix(vectorTime, 0)}
+func message(url string) webhook.Message {
+	return webhook.Message{URL: url, Operators: true, EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Body: []byte(vectorBody), Secrets: []string{vectorSecret}, At: time.Unix(vectorTime, 0)}
 }
 
 func TestARequestHasTheHeadersOfStandardWebhooks(t *testing.T) {
@@ -153,7 +153,7 @@ func TestAPrivateAddressIsNotDialed(t *testing.T) {
 	if dialed.Load() != 0 {
 		t.Errorf("%d connections were made", dialed.Load())
 	}
-	public := newSender(t, Config{Addresses: domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
+	public := newSender(t, Config{Addresses: webhook.Addresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
 	for _, host := range []string{"192.0.2.1", "8.8.8.8"} { // the second is public: https may reach it
 		if r := public.Send(t.Context(), message("http://"+host+":"+port)); !strings.Contains(r.Error, "private or not allowed") {
 			t.Errorf("http to an address that is not allowed: %+v", r)
@@ -186,8 +186,8 @@ func TestANameThatChangesIsCheckedAtTheDial(t *testing.T) {
 	defer server.Close()
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	names := newNames(t, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1"))
-	rules := domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
-	send := func(ctx context.Context, m domain.WebhookMessage) domain.WebhookResult { // by its own resolver: two lookups of one share an answer
+	rules := webhook.Addresses{Allowed: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}
+	send := func(ctx context.Context, m webhook.Message) webhook.Result { // by its own resolver: two lookups of one share an answer
 		return newSender(t, Config{Addresses: rules, Resolver: names.resolver(), Timeout: time.Minute}).Send(ctx, m)
 	}
 	m := message("http://rebinding.example:" + port)

@@ -5,7 +5,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -80,7 +81,7 @@ const pushesSQL = `SELECT count(*) FILTER (WHERE state = 'PENDING'), count(*) FI
  (SELECT count(*) FROM push_comparisons WHERE total <> delivered AND month >= to_char((now() - $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM')) FROM pushes WHERE state <> 'DELIVERED'`
 
 // Statement counts the open pushes.
-func (p *Pushes) Statement() query.Statement { return row(p, pushesSQL, domain.PushOldest) }
+func (p *Pushes) Statement() query.Statement { return row(p, pushesSQL, push.Oldest) }
 
 // Webhooks are the queues of webhooks.
 type Webhooks struct {
@@ -110,5 +111,5 @@ const disabledSQL = `SELECT count(*), min(failing_since), (array_agg(tenant_id O
 
 // Statement counts the webhooks that the service has disabled.
 func (d *DisabledWebhooks) Statement() query.Statement {
-	return row(d, disabledSQL, []string{domain.WebhookGone, domain.WebhookFailing})
+	return row(d, disabledSQL, []string{webhook.Gone, webhook.Failing})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -40,7 +41,7 @@ func (s *sim) keyClient(n int, tenant uuid.UUID) {
 
 // sendWithKey sends a request until it is answered. It returns false once the key is refused.
 func (s *sim) sendWithKey(p *proc, key uuid.UUID, r request) (goesOn bool) {
-	items, err := domain.DecodeBatch(r.body())
+	items, err := intake.DecodeBatch(r.body())
 	if err != nil {
 		panic(err)
 	}

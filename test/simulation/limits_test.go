@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -94,9 +95,9 @@ func (s *sim) drawSets(most int) []limitRequest {
 func (r *limitRequest) sendTogether(ctx context.Context, q *metering.Quotas, by commands.Caller) (at events.Position, err error) {
 	pointer := func(i int) string { return fmt.Sprint("/items/", i) }
 	if r.holds() {
-		var list []domain.Holding
+		var list []intake.Holding
 		for _, i := range r.items {
-			list = append(list, domain.Holding{ReservationID: i.id, Feature: i.feature, Amount: i.amount, Lasts: r.lasts})
+			list = append(list, intake.Holding{ReservationID: i.id, Feature: i.feature, Amount: i.amount, Lasts: r.lasts})
 		}
 		done, _, err := q.Hold(ctx, by, list, pointer)
 		if err == nil {
@@ -104,9 +105,9 @@ func (r *limitRequest) sendTogether(ctx context.Context, q *metering.Quotas, by 
 		}
 		return at, err
 	}
-	var list []domain.Consumption
+	var list []intake.Consumption
 	for _, i := range r.items {
-		list = append(list, domain.Consumption{EventID: i.id, Feature: i.feature, Amount: i.amount})
+		list = append(list, intake.Consumption{EventID: i.id, Feature: i.feature, Amount: i.amount})
 	}
 	done, _, err := q.Consume(ctx, by, list, pointer)
 	if err == nil {
@@ -142,19 +143,19 @@ func (r *limitRequest) send(ctx context.Context, s *sim, door *metering.IngestUs
 	case "consume together", "hold together":
 		return r.sendTogether(ctx, q, by)
 	case "consume":
-		list, _, err := q.Consume(ctx, by, []domain.Consumption{{EventID: r.event, Feature: featureHeld, Amount: r.amount}}, ofOne)
+		list, _, err := q.Consume(ctx, by, []intake.Consumption{{EventID: r.event, Feature: featureHeld, Amount: r.amount}}, ofOne)
 		if err == nil {
 			at = list[0].Position
 		}
 		return at, err
 	case "hold":
-		list, _, err := q.Hold(ctx, by, []domain.Holding{{ReservationID: r.id, Feature: featureHeld, Amount: r.amount, Lasts: r.lasts}}, ofOne)
+		list, _, err := q.Hold(ctx, by, []intake.Holding{{ReservationID: r.id, Feature: featureHeld, Amount: r.amount, Lasts: r.lasts}}, ofOne)
 		if err == nil {
 			at = list[0].Position
 		}
 		return at, err
 	case "commit":
-		done, _, err := q.Commit(ctx, by, &domain.Commitment{ReservationID: r.id, Feature: featureHeld, EventID: r.event, Amount: r.amount, Overage: r.overage})
+		done, _, err := q.Commit(ctx, by, &intake.Commitment{ReservationID: r.id, Feature: featureHeld, EventID: r.event, Amount: r.amount, Overage: r.overage})
 		return done.Position, err
 	case "extend":
 		reserved, err = q.Extend(ctx, by, featureHeld, r.id, r.lasts)
@@ -169,7 +170,7 @@ func (r *limitRequest) send(ctx context.Context, s *sim, door *metering.IngestUs
 // ingest sends usage that the plan enforces.
 func (r *limitRequest) ingest(ctx context.Context, door *metering.IngestUsage, by commands.Caller) (at events.Position, err error) {
 	batch := request{tenant: r.tenant, items: []usageItem{{id: r.event, feature: featureEnforced, amount: r.amount}}}
-	items, err := domain.DecodeBatch(batch.body())
+	items, err := intake.DecodeBatch(batch.body())
 	if err != nil {
 		panic(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/projections/usage"
@@ -132,7 +133,7 @@ func (s *sim) client(name string, requests []request, answer func(request, []met
 	p := s.newProc(name)
 	p.run(func() {
 		for _, r := range requests {
-			items, err := domain.DecodeBatch(r.body())
+			items, err := intake.DecodeBatch(r.body())
 			if err != nil {
 				panic(err)
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -31,7 +31,7 @@ func TestExportedUsageCanBeSent(t *testing.T) {
 	if want := strings.Join(sent, "\n") + "\n"; code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
-	items, err := domain.DecodeBatch([]byte(`{"events":[` + strings.Join(sent, ",") + `]}`))
+	items, err := intake.DecodeBatch([]byte(`{"events":[` + strings.Join(sent, ",") + `]}`))
 	must.OK(t, err)
 	for _, item := range items {
 		if item.Err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
@@ -130,22 +131,22 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 	whole := func(int) string { return "" }
 	switch r, ctx := &list[0], context.Background(); r.kind {
 	case domain.Use:
-		var together []domain.Consumption
+		var together []intake.Consumption
 		for _, r := range list {
-			together = append(together, domain.Consumption{EventID: r.usage, Feature: "f", Amount: r.amount})
+			together = append(together, intake.Consumption{EventID: r.usage, Feature: "f", Amount: r.amount})
 		}
 		_, _, _ = q.Consume(ctx, by, together, whole)
 	case domain.Hold:
-		var together []domain.Holding
+		var together []intake.Holding
 		for _, r := range list {
-			together = append(together, domain.Holding{ReservationID: r.reservation, Feature: "f", Amount: r.amount, Lasts: r.lasts})
+			together = append(together, intake.Holding{ReservationID: r.reservation, Feature: "f", Amount: r.amount, Lasts: r.lasts})
 		}
 		_, _, _ = q.Hold(ctx, by, together, whole)
 	case domain.Commit:
 		_, _, _ = q.Commit(
 			ctx,
 			by,
-			&domain.Commitment{ReservationID: r.reservation, Feature: "f", EventID: r.usage, Amount: r.amount, Overage: r.overage},
+			&intake.Commitment{ReservationID: r.reservation, Feature: "f", EventID: r.usage, Amount: r.amount, Overage: r.overage},
 		)
 	case domain.Extend:
 		_, _ = q.Extend(ctx, by, "f", r.reservation, r.lasts)

@@ -16,6 +16,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -87,7 +88,7 @@ func TestP7_ARequestIsDecidedAtTheTimeOfItsLock(t *testing.T) {
 	})
 	q := quotasOn(l, now)
 	hold := func(id string) error {
-		_, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" })
+		_, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" })
 		return err
 	}
 	must.OK(t, hold("first"))
@@ -113,7 +114,7 @@ func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
 	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories = g })
 	q := quotasOn(l, time.Now)
 	for _, id := range []string{"released", "committed"} {
-		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 5, Lasts: time.Hour}}, func(int) string { return "" }); err != nil {
+		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: 5, Lasts: time.Hour}}, func(int) string { return "" }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,11 +122,11 @@ func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
 	if r, err := q.Release(t.Context(), callerOf(tenant), "f", "released"); err != nil || string(*r.Held) != "5" || *r.Limit != 10 {
 		t.Errorf("released: %+v %v", r, err)
 	}
-	c, _, err := q.Commit(t.Context(), callerOf(tenant), &domain.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 3})
+	c, _, err := q.Commit(t.Context(), callerOf(tenant), &intake.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 3})
 	if err != nil || string(*c.Used) != "3" || string(*c.Held) != "0" {
 		t.Errorf("committed: %+v %v", c, err)
 	}
-	if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: "next", Feature: "f", Amount: 1, Lasts: time.Hour}}, func(int) string { return "" }); err == nil {
+	if _, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: "next", Feature: "f", Amount: 1, Lasts: time.Hour}}, func(int) string { return "" }); err == nil {
 		t.Error("held without a history")
 	}
 }
@@ -197,7 +198,7 @@ func TestP7_RequestsAreDecidedByWhatIsReadAfterTheEpochIsRaised(t *testing.T) {
 	here, there := quotasOn(l, time.Now), quotasOn(another, time.Now)
 	hold := func(q *metering.Quotas, id string) {
 		t.Helper()
-		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" }); err != nil {
+		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -213,7 +214,7 @@ func TestP7_RequestsAreDecidedByWhatIsReadAfterTheEpochIsRaised(t *testing.T) {
 		}
 		hold(there, "second")
 	}}
-	_, _, err := here.Commit(t.Context(), callerOf(tenant), &domain.Commitment{ReservationID: "first", Feature: "f", EventID: "used", Amount: 10})
+	_, _, err := here.Commit(t.Context(), callerOf(tenant), &intake.Commitment{ReservationID: "first", Feature: "f", EventID: "used", Amount: 10})
 	var refusal *domain.Error
 	if !errors.As(err, &refusal) || refusal.Code != "reservation_ended" || !reached {
 		t.Errorf("the commit of a released reservation is answered with %v (reached: %v)", err, reached)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/internal/must"
@@ -44,7 +45,7 @@ func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.
 // requestFor makes a quota request; its event holds the sum of its account.
 func requestFor(tenant uuid.UUID, eventID string, amount int) metering.Submitted {
 	s := usageEvent(tenant, eventID, amount)
-	s.Subject, s.Body, s.Canonical = events.UsageAdmitted, nil, domain.CanonicalRequest
+	s.Subject, s.Body, s.Canonical = events.UsageAdmitted, nil, intake.CanonicalRequest
 	s.Sent = fmt.Appendf(nil, `{"amount":%d,"eventId":%q}`, amount, eventID)
 	s.Quota = &metering.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f", Amount: int64(amount)},
 		Grant: func(p *events.Pending, d *domain.Decision) (err error) {

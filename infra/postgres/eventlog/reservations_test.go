@@ -15,6 +15,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -51,7 +52,7 @@ func inOneGroup(l *Log, now func() time.Time, requests ...func(*metering.Quotas)
 
 func holdOf(tenant uuid.UUID, id string, amount int64, lasts time.Duration) func(*metering.Quotas) error {
 	return func(q *metering.Quotas) error {
-		_, _, err := q.Hold(context.Background(), callerOf(tenant), []domain.Holding{{ReservationID: id, Feature: "f", Amount: amount, Lasts: lasts}}, func(int) string { return "" })
+		_, _, err := q.Hold(context.Background(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: amount, Lasts: lasts}}, func(int) string { return "" })
 		return err
 	}
 }
@@ -110,9 +111,9 @@ func TestP7_AllDueReservationsMakeRoom(t *testing.T) {
 		l, _ := openLogAt(t, migrated(t), func(c *Config) {
 			c.Histories, c.Now = &grants{limits: map[uuid.UUID]int64{tenant: int64(n)}}, now
 		})
-		var list []domain.Holding
+		var list []intake.Holding
 		for i := range n {
-			list = append(list, domain.Holding{ReservationID: fmt.Sprintf("r%04d", i), Feature: "f", Amount: 1, Lasts: time.Minute})
+			list = append(list, intake.Holding{ReservationID: fmt.Sprintf("r%04d", i), Feature: "f", Amount: 1, Lasts: time.Minute})
 		}
 		if _, _, err := quotasOn(l, now).Hold(t.Context(), callerOf(tenant), list, func(int) string { return "" }); err != nil {
 			t.Fatal(err)
@@ -139,10 +140,10 @@ func TestP7_AGroupEndsABoundedNumberOfReservations(t *testing.T) {
 	held := 0
 	hold := func() {
 		for part := range slices.Chunk(make([]struct{}, n), 600) {
-			var list []domain.Holding
+			var list []intake.Holding
 			for range part {
 				held++
-				list = append(list, domain.Holding{ReservationID: fmt.Sprintf("r%05d", held), Feature: "f", Amount: 1, Lasts: time.Minute})
+				list = append(list, intake.Holding{ReservationID: fmt.Sprintf("r%05d", held), Feature: "f", Amount: 1, Lasts: time.Minute})
 			}
 			if _, _, err := quotasOn(l, now).Hold(t.Context(), callerOf(tenant), list, func(int) string { return "" }); err != nil {
 				t.Fatal(err)
@@ -187,7 +188,7 @@ func TestP7_AReservationChangedInTheGroupMakesNoRoom(t *testing.T) {
 		_, err := q.Extend(context.Background(), callerOf(tenant), "f", "extended", time.Hour)
 		return err
 	}, func(q *metering.Quotas) error {
-		_, _, err := q.Commit(context.Background(), callerOf(tenant), &domain.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 30})
+		_, _, err := q.Commit(context.Background(), callerOf(tenant), &intake.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 30})
 		return err
 	}, holdOf(tenant, "next", 50, time.Hour))
 	for i, err := range errs {

@@ -17,6 +17,7 @@ import (
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -128,7 +129,7 @@ func sorted(s string) string {
 func (w *cachingWorld) recordDuplicates(tenant uuid.UUID) {
 	w.Helper()
 	d := &metering.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
-	d.Seen(&commands.Caller{TenantID: tenant}, make([]domain.BatchItem, 2), []metering.EventVerdict{{Status: metering.StatusDuplicate}, {Status: metering.StatusRejected, Code: "event_invalid"}}, true)
+	d.Seen(&commands.Caller{TenantID: tenant}, make([]intake.BatchItem, 2), []metering.EventVerdict{{Status: metering.StatusDuplicate}, {Status: metering.StatusRejected, Code: "event_invalid"}}, true)
 	ended, end := context.WithCancel(w.Context())
 	end()
 	must.OK(w, d.Run(ended))

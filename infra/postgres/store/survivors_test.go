@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/internal/must"
@@ -104,7 +105,7 @@ func TestP2_TheDatabaseStoresEveryDecision(t *testing.T) {
 	stored := 0
 	if _, err := pgx.ForEachRow(rows, []any{&payload, &at, &hash}, func() error {
 		stored++
-		event, err := domain.DecodePayload([]byte(payload))
+		event, err := intake.DecodePayload([]byte(payload))
 		sum := sha256.Sum256([]byte(payload))
 		if err != nil || !bytes.Equal(event.Payload(), []byte(payload)) || !event.Timestamp.Equal(at) || !strings.HasSuffix(hash, fmt.Sprintf("%x", sum)) {
 			t.Errorf("%s at %s with hash %s is read as %+v, %v", payload, at, hash, event, err)

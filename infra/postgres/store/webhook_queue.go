@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands/webhooks"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -76,7 +76,7 @@ func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
 
 // feeding is a webhook that is fed: the next events behind its cursor, and the next part of the range that it replays.
 type feeding struct {
-	domain.Webhook
+	webhook.Webhook
 	added bool
 }
 
@@ -170,7 +170,7 @@ func (d *deliveries) of(w *feeding, id, event uuid.UUID, kind string, position i
 
 // refusals adds the deliveries of an event of refusals, one for each group that has none in its minute.
 func (d *deliveries) refusals(w *feeding, newID func() uuid.UUID, payload string, position int64) error {
-	notices, err := domain.RefusalNotices(w.TenantID, []byte(payload))
+	notices, err := webhook.RefusalNotices(w.TenantID, []byte(payload))
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (d *deliveries) refusals(w *feeding, newID func() uuid.UUID, payload string
 	for event := range notices {
 		if key := [2]uuid.UUID{w.ID, event}; !d.noticed[key] {
 			d.noticed[key] = true
-			d.of(w, newID(), event, domain.WebhookUsageRefused, position)
+			d.of(w, newID(), event, webhook.UsageRefused, position)
 		}
 	}
 	return nil
@@ -198,9 +198,9 @@ func (d *deliveries) add(ctx context.Context, tx pgx.Tx, conflict string) error 
 // read queues the query of a webhook's events in a range, each of which is a delivery.
 func (s *Webhooks) read(batch *pgx.Batch, w *feeding, after, upTo int64, to *deliveries) {
 	var subjects []int16
-	kinds, pending := map[int]string{0: domain.WebhookAdjustmentPending}, false
+	kinds, pending := map[int]string{0: webhook.AdjustmentPending}, false
 	for _, kind := range w.Events {
-		if subject := domain.WebhookSubject(kind); subject != 0 {
+		if subject := webhook.Subject(kind); subject != 0 {
 			subjects, kinds[int(subject)] = append(subjects, int16(subject)), kind
 		} else {
 			pending = true
@@ -305,7 +305,7 @@ func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, u
 
 // SettleDelivery implements webhooks.Queue. It does not change a delivery that was settled meanwhile.
 func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery uuid.UUID,
-	settle func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool)) (held bool, err error) {
+	settle func(*webhook.Webhook, *webhook.Delivery, time.Time) (webhook.Attempt, bool)) (held bool, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
 		held = false
 		w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.lease = $2 FOR UPDATE`, webhook, lease))

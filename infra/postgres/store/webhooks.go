@@ -10,7 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/webhooks"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -33,16 +33,16 @@ const (
 	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
 )
 
-func scanWebhookRow(row pgx.Row) (*domain.Webhook, error) { return scanWebhook(row) }
+func scanWebhookRow(row pgx.Row) (*webhook.Webhook, error) { return scanWebhook(row) }
 
-func scanWebhook(row pgx.Row, more ...any) (*domain.Webhook, error) {
-	var w domain.Webhook
+func scanWebhook(row pgx.Row, more ...any) (*webhook.Webhook, error) {
+	var w webhook.Webhook
 	err := row.Scan(append([]any{&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil, &w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Operators, &w.Secrets}, more...)...)
 	return One(&w, "webhook", err)
 }
 
-func scanDelivery(row pgx.Row, more ...any) (*domain.Delivery, error) {
-	var d domain.Delivery
+func scanDelivery(row pgx.Row, more ...any) (*webhook.Delivery, error) {
+	var d webhook.Delivery
 	var number *int64
 	err := row.Scan(append([]any{&d.ID, &d.WebhookID, &d.TenantID, &d.EventID, &d.Type, &number, &d.State, &d.Attempts, &d.Sent, &d.NextAt, &d.CreatedAt, &d.EndedAt}, more...)...)
 	if number != nil {
@@ -57,12 +57,12 @@ func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide 
 }
 
 // Webhook implements webhooks.Tx.
-func (t *Tx) Webhook(tenant, id uuid.UUID) (*domain.Webhook, error) {
+func (t *Tx) Webhook(tenant, id uuid.UUID) (*webhook.Webhook, error) {
 	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
 }
 
 // LockedWebhooks implements webhooks.EndTx.
-func (t *Tx) LockedWebhooks(tenant uuid.UUID) ([]domain.Webhook, error) {
+func (t *Tx) LockedWebhooks(tenant uuid.UUID) ([]webhook.Webhook, error) {
 	rows, err := t.tx.Query(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' ORDER BY w.id FOR UPDATE`, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
@@ -83,7 +83,7 @@ func (t *Tx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 }
 
 // SaveWebhook implements webhooks.EndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
-func (t *Tx) SaveWebhook(w domain.Webhook) error {
+func (t *Tx) SaveWebhook(w webhook.Webhook) error {
 	return t.Exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at, operators)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
  ON CONFLICT (id) DO UPDATE SET url = excluded.url, operators = excluded.operators, events = excluded.events, status = excluded.status, reason = excluded.reason, cursor = excluded.cursor,
@@ -93,7 +93,7 @@ func (t *Tx) SaveWebhook(w domain.Webhook) error {
 }
 
 // AddSecret implements webhooks.Tx. It deletes the secrets that have ended.
-func (t *Tx) AddSecret(w domain.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
+func (t *Tx) AddSecret(w webhook.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
 	for _, change := range []struct {
 		sql  string
 		args []any
@@ -120,7 +120,7 @@ func (t *Tx) DropSecrets(webhook uuid.UUID) error {
 const nowDueSQL = `UPDATE webhooks SET next_at = CASE WHEN lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
 
 // AddDelivery implements webhooks.Tx.
-func (t *Tx) AddDelivery(d *domain.Delivery) error {
+func (t *Tx) AddDelivery(d *webhook.Delivery) error {
 	var number *int64
 	if d.Position != nil {
 		number = &d.Position.Number
@@ -147,13 +147,13 @@ func (t *Tx) WaitingTests(webhook uuid.UUID) (n int, err error) {
 }
 
 // Delivery implements webhooks.Tx.
-func (t *Tx) Delivery(tenant, id uuid.UUID) (*domain.Delivery, error) {
+func (t *Tx) Delivery(tenant, id uuid.UUID) (*webhook.Delivery, error) {
 	return scanDelivery(t.tx.QueryRow(t.ctx, `SELECT `+deliveryColumns+` FROM webhook_deliveries d WHERE d.id = $1 AND d.tenant_id = $2 AND
  EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.status <> 'REMOVED')`, id, tenant))
 }
 
 // RepeatDelivery implements webhooks.Tx.
-func (t *Tx) RepeatDelivery(d *domain.Delivery) error {
+func (t *Tx) RepeatDelivery(d *webhook.Delivery) error {
 	saved, err := scanDelivery(t.tx.QueryRow(t.ctx, `UPDATE webhook_deliveries d SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL WHERE id = $1 RETURNING `+deliveryColumns, d.ID))
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (t *Tx) RepeatDelivery(d *domain.Delivery) error {
 }
 
 // SettleDelivery implements webhooks.Tx.
-func (t *Tx) SettleDelivery(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) error {
+func (t *Tx) SettleDelivery(w *webhook.Webhook, d *webhook.Delivery, a webhook.Attempt) error {
 	for _, change := range settling(w, d, a) {
 		t.Queue("delivery", change.sql, change.args...)
 	}
@@ -176,12 +176,12 @@ type statement struct {
 }
 
 // settling returns the statements that save an attempt.
-func settling(w *domain.Webhook, d *domain.Delivery, a domain.WebhookAttempt) []statement {
+func settling(w *webhook.Webhook, d *webhook.Delivery, a webhook.Attempt) []statement {
 	return []statement{
 		{`UPDATE webhook_deliveries SET state = $2, attempts = $3, sent = $4, next_at = $5, ended_at = $6 WHERE id = $1`, []any{d.ID, d.State, d.Attempts, d.Sent, d.NextAt, d.EndedAt}},
 		{`INSERT INTO webhook_attempts (delivery_id, tenant_id, n, at, status, duration_ms, error) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 			[]any{d.ID, d.TenantID, a.N, a.At, a.Status, a.DurationMS, a.Error}},
-		{`DELETE FROM webhook_attempts WHERE delivery_id = $1 AND n <= $2`, []any{d.ID, a.N - domain.WebhookAttemptsKept}},
+		{`DELETE FROM webhook_attempts WHERE delivery_id = $1 AND n <= $2`, []any{d.ID, a.N - webhook.AttemptsKept}},
 		{`UPDATE webhooks SET failing_since = $2, last_success_at = $3 WHERE id = $1`, []any{w.ID, w.FailingSince, w.LastSuccessAt}},
 	}
 }
@@ -195,12 +195,12 @@ func (t *Tx) LastRecorded(partition int16, before time.Time) (number int64, err 
 }
 
 // Webhook returns a webhook of a tenant; nil also for a removed one.
-func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*domain.Webhook, error) {
+func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*webhook.Webhook, error) {
 	return Get(ctx, c, Scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
 }
 
 // Webhooks lists the webhooks of a tenant.
-func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Webhook, error) {
+func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]webhook.Webhook, error) {
 	return List(ctx, c, Scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, AfterID(p), p.Limit)
 }
 
@@ -210,7 +210,7 @@ const deliveriesSQL = `SELECT ` + deliveryColumns + `, coalesce(a.n, '{}'), coal
   array_agg(duration_ms ORDER BY n) duration_ms, array_agg(error ORDER BY n) error FROM webhook_attempts WHERE delivery_id = d.id) a
  WHERE d.webhook_id = $1 AND ($2 = '' OR d.state = $2) AND ($3::uuid IS NULL OR d.id < $3) ORDER BY d.id DESC LIMIT $4`
 
-func scanDeliveryWithAttempts(row pgx.Row) (*domain.Delivery, error) {
+func scanDeliveryWithAttempts(row pgx.Row) (*webhook.Delivery, error) {
 	var (
 		n, status []int
 		at        []time.Time
@@ -222,13 +222,13 @@ func scanDeliveryWithAttempts(row pgx.Row) (*domain.Delivery, error) {
 		return nil, err
 	}
 	for i := range n {
-		d.Last = append(d.Last, domain.WebhookAttempt{N: n[i], At: at[i], Status: status[i], DurationMS: took[i], Error: failures[i]})
+		d.Last = append(d.Last, webhook.Attempt{N: n[i], At: at[i], Status: status[i], DurationMS: took[i], Error: failures[i]})
 	}
 	return d, nil
 }
 
 // Deliveries lists the deliveries of a webhook with their last attempts, the newest first.
-func (c *Catalogue) Deliveries(ctx context.Context, q webhooks.DeliveryQuery) ([]domain.Delivery, error) {
+func (c *Catalogue) Deliveries(ctx context.Context, q webhooks.DeliveryQuery) ([]webhook.Delivery, error) {
 	var before *uuid.UUID
 	if q.After != "" {
 		id := AfterID(q.Page)

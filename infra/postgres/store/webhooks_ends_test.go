@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -61,11 +62,11 @@ func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing
 				t.Error("it replays its range if it is enabled again")
 			}
 			// The delivery whose answer disables the webhook ends by itself.
-			if n := f.inState(w.ID, domain.DeliveryFailed); n < failedInChange || n > failedInChange+1 {
+			if n := f.inState(w.ID, webhook.DeliveryFailed); n < failedInChange || n > failedInChange+1 {
 				t.Errorf("the change let %d deliveries fail", n)
 			}
 			must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).EndDeliveries(t.Context()))
-			if n := f.inState(w.ID, domain.DeliveryFailed); n != waiting || !f.noneLeft() {
+			if n := f.inState(w.ID, webhook.DeliveryFailed); n != waiting || !f.noneLeft() {
 				t.Errorf("%d of %d deliveries failed at last", n, waiting)
 			}
 		})
@@ -83,8 +84,8 @@ func TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled(t *testing.T) {
 	let := holdHead(t, f.pool, events.PartitionOf(w.TenantID))
 	defer let()
 	f.run(f.deliverer(f.store))
-	f.until("all have failed", func() bool { return f.inState(w.ID, domain.DeliveryFailed) == 600 })
-	if n := f.inState(other.ID, domain.DeliveryFailed); n != 0 {
+	f.until("all have failed", func() bool { return f.inState(w.ID, webhook.DeliveryFailed) == 600 })
+	if n := f.inState(other.ID, webhook.DeliveryFailed); n != 0 {
 		t.Errorf("%d deliveries of an enabled webhook failed", n)
 	}
 }
@@ -98,11 +99,11 @@ func TestDeliveriesThatWaitAtAnEnableAreSent(t *testing.T) {
 	f.setStatus(w, events.WebhookDisabled)
 	f.setStatus(w, events.WebhookEnabled)
 	must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).EndDeliveries(t.Context()))
-	if n := f.inState(w.ID, domain.DeliveryPending); n != 20 {
+	if n := f.inState(w.ID, webhook.DeliveryPending); n != 20 {
 		t.Fatalf("%d deliveries wait", n)
 	}
 	f.run(f.deliverer(f.store))
-	f.until("all are sent", func() bool { return f.inState(w.ID, domain.DeliveryDelivered) == 20 })
+	f.until("all are sent", func() bool { return f.inState(w.ID, webhook.DeliveryDelivered) == 20 })
 	if n := len(r.all()); n != 20 {
 		t.Errorf("%d requests", n)
 	}
@@ -111,7 +112,7 @@ func TestDeliveriesThatWaitAtAnEnableAreSent(t *testing.T) {
 func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 	f := newHookFixture(t)
 	w := f.create(f.tenant(), "https://example.com")
-	f.wait(w, domain.MaxWebhookTests-1)
+	f.wait(w, webhook.MaxWebhookTests-1)
 	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 		refusal.Code != "webhook_tests_limit" {
 		t.Errorf("%v", err)
 	}
-	if n := f.inState(w.ID, domain.DeliveryPending); n != domain.MaxWebhookTests {
+	if n := f.inState(w.ID, webhook.DeliveryPending); n != webhook.MaxWebhookTests {
 		t.Errorf("%d tests wait", n)
 	}
 	_, err := f.pool.Exec(
@@ -131,7 +132,7 @@ func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); err != nil {
 		t.Errorf("after one was sent: %v", err)
 	}
-	if states := f.states(w.ID); len(states) != domain.MaxWebhookTests+1 || slices.Contains(states, domain.DeliveryFailed) {
+	if states := f.states(w.ID); len(states) != webhook.MaxWebhookTests+1 || slices.Contains(states, webhook.DeliveryFailed) {
 		t.Errorf("%q", states)
 	}
 }
@@ -146,8 +147,8 @@ func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 	f.crossed(tenant, 3)
 	f.run(f.deliverer(f.store))
 	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
-	f.lastChange(w.ID, events.WebhookDisabled, domain.WebhookGone)
-	if n := f.inState(w.ID, domain.DeliveryFailed); n != 3 || len(r.all()) != 1 {
+	f.lastChange(w.ID, events.WebhookDisabled, webhook.Gone)
+	if n := f.inState(w.ID, webhook.DeliveryFailed); n != 3 || len(r.all()) != 1 {
 		t.Errorf("%d deliveries failed after %d requests", n, len(r.all()))
 	}
 	for url, reason := range map[string]string{"https://example.com/moved": "the receiver moved", "https://example.com/": ""} {
@@ -158,7 +159,7 @@ func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 	_, err := f.webhooks.Rotate(t.Context(), commands.Request{Reason: "leaked"}, tenant, w.ID, 0)
 	must.OK(f, err)
 	f.lastChange(w.ID, events.WebhookDisabled, "leaked")
-	if reason := f.read(tenant, w.ID).Reason; reason != domain.WebhookGone {
+	if reason := f.read(tenant, w.ID).Reason; reason != webhook.Gone {
 		t.Errorf("the webhook is disabled because %q", reason)
 	}
 	f.crossed(tenant, 1)

@@ -16,8 +16,9 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/webhook"
+	sending "github.com/meterplex/meterplex/infra/webhook"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -47,7 +48,7 @@ func TestASlowRequestHoldsNoPlaceOfAnother(t *testing.T) {
 		f.create(tenant, good.URL)
 	}
 	d := f.deliverer(f.store)
-	sender := webhook.NewSender(webhook.Config{Addresses: hookAddresses(), Timeout: time.Minute}) // a request that held its place would end
+	sender := sending.NewSender(sending.Config{Addresses: hookAddresses(), Timeout: time.Minute}) // a request that held its place would end
 	f.Cleanup(sender.Close)
 	d.Places, d.Slow, d.Sender = 1, 10*time.Millisecond, sender
 	f.run(d)
@@ -144,7 +145,7 @@ func (q *lossy) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, unti
 }
 
 func (q *lossy) SettleDelivery(ctx context.Context, webhook, lease, delivery uuid.UUID,
-	settle func(*domain.Webhook, *domain.Delivery, time.Time) (domain.WebhookAttempt, bool)) (bool, error) {
+	settle func(*webhook.Webhook, *webhook.Delivery, time.Time) (webhook.Attempt, bool)) (bool, error) {
 	held, err := q.Queue.SettleDelivery(ctx, webhook, lease, delivery, settle)
 	return held, q.lost("settle", err)
 }
@@ -167,7 +168,7 @@ func TestLostAnswersLoseNoDelivery(t *testing.T) {
 			t.Errorf("%s was not sent", id)
 		}
 	}
-	if n := f.count(`SELECT count(*) FROM webhook_attempts`); n != 4 || slices.Contains(f.states(w.ID), domain.DeliveryFailed) {
+	if n := f.count(`SELECT count(*) FROM webhook_attempts`); n != 4 || slices.Contains(f.states(w.ID), webhook.DeliveryFailed) {
 		t.Errorf("%d attempts are counted for 4 deliveries, %q", n, f.states(w.ID))
 	}
 }
@@ -216,7 +217,7 @@ func TestSecretsEndAfterTheOverlap(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
 	w := f.create(tenant, "https://example.com")
-	for n := 2; n <= domain.MaxWebhookSecrets; n++ {
+	for n := 2; n <= webhook.MaxWebhookSecrets; n++ {
 		rotated, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, time.Hour)
 		if err != nil || rotated.Secrets != n {
 			t.Fatalf("%+v, %v", rotated, err)
@@ -246,11 +247,11 @@ func TestSecretsEndAfterTheOverlap(t *testing.T) {
 func TestWebhooksOfATenantAreBounded(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
-	for range domain.MaxWebhooks {
+	for range webhook.MaxWebhooks {
 		f.create(tenant, "https://example.com")
 	}
 	var refusal *domain.Error
-	if _, err := f.webhooks.Create(t.Context(), commands.Request{}, tenant, "https://example.com", []string{domain.WebhookPushFailed}); !errors.As(err, &refusal) || refusal.Code != "webhooks_limit" {
+	if _, err := f.webhooks.Create(t.Context(), commands.Request{}, tenant, "https://example.com", []string{webhook.PushFailed}); !errors.As(err, &refusal) || refusal.Code != "webhooks_limit" {
 		t.Errorf("%v", err)
 	}
 }
@@ -260,7 +261,7 @@ func TestPendingAdjustmentsReachAWebhook(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
 	r := newReceiver(t, always(200))
-	w := f.create(tenant, r.URL, domain.WebhookAdjustmentPending)
+	w := f.create(tenant, r.URL, webhook.AdjustmentPending)
 	ids := f.crossed(tenant, 3) // stand for events that adjust: only the table decides
 	f.adjusts(ids[0], "PENDING", 0)
 	f.adjusts(ids[1], "VOID", -1)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/webhooks"
-	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -54,7 +54,7 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 			}
 		}
 		_, lease := set()
-		for _, state := range []string{domain.DeliveryPending, domain.DeliveryDelivered, domain.DeliveryFailed} {
+		for _, state := range []string{webhook.DeliveryPending, webhook.DeliveryDelivered, webhook.DeliveryFailed} {
 			list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, State: state, Page: commands.Page{Limit: 9}})
 			must.OK(t, err)
 			same("the list of "+state, len(list) == 1, state == c.state)
@@ -65,7 +65,7 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		must.OK(t, hooks.ReleaseWebhook(t.Context(), w.ID, lease))
 		same("the queue", f.count(`SELECT count(*) FROM webhooks WHERE next_at IS NOT NULL`) == 1, c.waits)
 		delivery, lease := set()
-		held, err := hooks.SettleDelivery(t.Context(), w.ID, lease, delivery, func(*domain.Webhook, *domain.Delivery, time.Time) (a domain.WebhookAttempt, save bool) {
+		held, err := hooks.SettleDelivery(t.Context(), w.ID, lease, delivery, func(*webhook.Webhook, *webhook.Delivery, time.Time) (a webhook.Attempt, save bool) {
 			return a, false
 		})
 		must.OK(t, err)

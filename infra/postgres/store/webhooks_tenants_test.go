@@ -15,6 +15,8 @@ import (
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/intake"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/internal/must"
@@ -42,7 +44,7 @@ func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
 	other := f.neighbour(tenant)
-	crossings, adjustments := f.create(tenant, "https://example.com/1"), f.create(tenant, "https://example.com/2", domain.WebhookAdjustmentPending)
+	crossings, adjustments := f.create(tenant, "https://example.com/1"), f.create(tenant, "https://example.com/2", webhook.AdjustmentPending)
 	theirs, ours := f.crossed(other, 1)[0], f.crossed(tenant, 1)[0]
 	f.adjusts(theirs, "PENDING", 0)
 	f.adjusts(ours, "PENDING", 0)
@@ -60,7 +62,7 @@ func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
 func TestAnAdjustmentOfUsageIsFedAtOnce(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
-	w := f.create(tenant, "https://example.com", domain.WebhookAdjustmentPending)
+	w := f.create(tenant, "https://example.com", webhook.AdjustmentPending)
 	queue := &Webhooks{Store: f.store, NewID: newID}
 	for _, waits := range []bool{false, true} { // a verdict that is no adjustment, and one that is
 		_, err := f.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = $1`, events.PartitionOf(tenant))
@@ -126,8 +128,8 @@ func TestAnEndedLeaseHasNoEffect(t *testing.T) {
 	if due, err := queue.NextDelivery(t.Context(), w.ID, before, time.Hour); err != nil || due != nil {
 		t.Errorf("an ended lease got a delivery: %+v, %v", due, err)
 	}
-	held, err := queue.SettleDelivery(t.Context(), w.ID, before, due.ID, func(w *domain.Webhook, d *domain.Delivery, now time.Time) (domain.WebhookAttempt, bool) {
-		a, _ := w.Settle(d, w.URL, domain.WebhookResult{Status: 200}, nil, now)
+	held, err := queue.SettleDelivery(t.Context(), w.ID, before, due.ID, func(w *webhook.Webhook, d *webhook.Delivery, now time.Time) (webhook.Attempt, bool) {
+		a, _ := w.Settle(d, w.URL, webhook.Result{Status: 200}, nil, now)
 		return a, true
 	})
 	if err != nil || held || !slices.Equal(f.states(w.ID), []string{"PENDING"}) {
@@ -161,14 +163,14 @@ func TestATypeThatIsAddedDeliversNothingFromBefore(t *testing.T) {
 		w := f.create(tenant, "https://example.com")
 		queue := &Webhooks{Store: f.store, NewID: newID}
 		must.OK(f, queue.FeedWebhooks(t.Context()))
-		want := []string{domain.WebhookReservationExpired}
+		want := []string{webhook.ReservationExpired}
 		if waiting == 0 {
 			f.expired(tenant, "before")
 		} else {
 			f.crossed(tenant, waiting)
-			want = append(want, domain.WebhookThresholdCrossed)
+			want = append(want, webhook.ThresholdCrossed)
 		}
-		types := []string{domain.WebhookReservationExpired, domain.WebhookThresholdCrossed}
+		types := []string{webhook.ReservationExpired, webhook.ThresholdCrossed}
 		_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, webhooks.ChangeWebhook{Events: &types})
 		must.OK(f, err)
 		f.expired(tenant, "after")
@@ -189,13 +191,13 @@ func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
 	r := newReceiver(t, always(204))
-	w := f.create(tenant, r.URL, domain.WebhookUsageRefused)
+	w := f.create(tenant, r.URL, webhook.UsageRefused)
 	refused := func(at string, features ...string) {
 		now, err := time.Parse(time.RFC3339, at)
 		must.OK(t, err)
 		seen := &metering.UsageSeen{Store: f.store, Now: func() time.Time { return now }, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 		for _, feature := range features {
-			seen.Seen(&commands.Caller{TenantID: tenant}, []domain.BatchItem{{Sent: &domain.SentItem{Feature: feature, Payload: `{"user":"ann"}`}}},
+			seen.Seen(&commands.Caller{TenantID: tenant}, []intake.BatchItem{{Sent: &intake.SentItem{Feature: feature, Payload: `{"user":"ann"}`}}},
 				[]metering.EventVerdict{{EventID: "of-" + feature, Status: metering.StatusRejected, Code: "feature_not_found"}}, true)
 		}
 		ended, end := context.WithCancel(t.Context())
@@ -216,7 +218,7 @@ func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
 	for _, got := range r.all() {
 		var body struct {
 			Type, Subject string
-			Data          domain.RefusalNotice
+			Data          webhook.RefusalNotice
 		}
 		must.OK(t, json.Unmarshal(got.body, &body))
 		counts[body.Data.Feature] += body.Data.Count

@@ -21,9 +21,10 @@ import (
 	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/commands/webhooks"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
-	"github.com/meterplex/meterplex/infra/webhook"
+	sending "github.com/meterplex/meterplex/infra/webhook"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -50,8 +51,8 @@ func (f *hookFixture) on(s *Store) *webhooks.Webhooks {
 		NewSecret: func() (b [32]byte) { n++; b[0] = n; copy(b[1:], "canary-of-a-secret"); return b }}
 }
 
-func hookAddresses() domain.WebhookAddresses {
-	return domain.WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+func hookAddresses() webhook.Addresses {
+	return webhook.Addresses{Allowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 }
 
 func (f *hookFixture) tenant() uuid.UUID {
@@ -87,7 +88,7 @@ func (f *hookFixture) crossed(tenant uuid.UUID, n int) (ids []uuid.UUID) {
 func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) webhooks.CreatedWebhook {
 	f.Helper()
 	if types == nil {
-		types = []string{domain.WebhookThresholdCrossed}
+		types = []string{webhook.ThresholdCrossed}
 	}
 	w, err := f.webhooks.Create(f.Context(), commands.Request{}, tenant, url, types)
 	must.OK(f, err)
@@ -96,7 +97,7 @@ func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) webh
 
 // deliverer returns the deliverer of an instance with short waits.
 func (f *hookFixture) deliverer(s *Store) *webhooks.Deliverer {
-	sender := webhook.NewSender(webhook.Config{Addresses: hookAddresses(), Timeout: 5 * time.Second})
+	sender := sending.NewSender(sending.Config{Addresses: hookAddresses(), Timeout: 5 * time.Second})
 	f.Cleanup(sender.Close)
 	return &webhooks.Deliverer{Queue: &Webhooks{Store: s, NewID: newID}, Webhooks: f.on(s), Sender: sender, NewID: newID, Every: 20 * time.Millisecond,
 		Retries: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler)}
@@ -193,7 +194,7 @@ func (f *hookFixture) noneLeft() bool {
 	return f.count(`SELECT count(*) FROM webhook_deliveries WHERE state = 'PENDING'`) == 0
 }
 
-func (f *hookFixture) read(tenant, id uuid.UUID) domain.Webhook {
+func (f *hookFixture) read(tenant, id uuid.UUID) webhook.Webhook {
 	f.Helper()
 	w, err := (&Catalogue{Pool: f.pool}).Webhook(f.Context(), tenant, id)
 	must.OK(f, err)
@@ -279,7 +280,7 @@ func TestFiveDaysWithoutASuccessDisableAWebhook(t *testing.T) {
 	f.crossed(tenant, 1)
 	f.run(f.deliverer(f.store))
 	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
-	f.lastChange(w.ID, events.WebhookDisabled, domain.WebhookFailing)
+	f.lastChange(w.ID, events.WebhookDisabled, webhook.Failing)
 }
 
 // TestAllowedNetworksAreForOperators: a tenant's key sets no URL to a network of METERPLEX_WEBHOOK_ALLOW. Changes of other members keep who
@@ -289,11 +290,11 @@ func TestAllowedNetworksAreForOperators(t *testing.T) {
 	tenant, inside, outside := f.tenant(), "http://127.0.0.1:1/x", "https://example.com/x"
 	own := commands.Request{By: commands.Caller{TenantID: tenant, KeyID: newID()}}
 	var refusal *domain.Error
-	if _, err := f.webhooks.Create(t.Context(), own, tenant, inside, []string{domain.WebhookThresholdCrossed}); !errors.As(err, &refusal) || refusal.Code != "url_invalid" {
+	if _, err := f.webhooks.Create(t.Context(), own, tenant, inside, []string{webhook.ThresholdCrossed}); !errors.As(err, &refusal) || refusal.Code != "url_invalid" {
 		t.Errorf("a tenant's URL: %v", err)
 	}
 	w := f.create(tenant, inside)
-	types := []string{domain.WebhookPushFailed}
+	types := []string{webhook.PushFailed}
 	for _, c := range []struct {
 		req       commands.Request
 		in        webhooks.ChangeWebhook

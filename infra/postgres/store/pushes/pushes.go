@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
@@ -36,8 +37,8 @@ type pushTx struct{ *store.Tx }
 const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures, renewals,
  stored_at, first_attempt_at, attempted_at, unknown_since, next_at, delivered_at, last_code, last_error, last_reason, last_actor`
 
-func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
-	var p domain.Push
+func scanPush(row pgx.Row, more ...any) (*push.Push, error) {
+	var p push.Push
 	var amount string
 	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer, &p.Event, &p.Key, &p.Identifier,
 		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
@@ -48,7 +49,7 @@ func scanPush(row pgx.Row, more ...any) (*domain.Push, error) {
 	return store.One(&p, "push", err)
 }
 
-func scanPushRow(row pgx.Row) (*domain.Push, error) { return scanPush(row) }
+func scanPushRow(row pgx.Row) (*push.Push, error) { return scanPush(row) }
 
 // ChangePushes implements billing.PushStore.
 func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(billing.PushTx) error) error {
@@ -58,7 +59,7 @@ func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func
 const lockPushSQL = `SELECT ` + pushColumns + `, clock_timestamp() FROM pushes WHERE id = $1 FOR UPDATE`
 
 // UpdatePush implements billing.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt then.
-func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *domain.Push, now time.Time) bool) (updated *domain.Push, err error) {
+func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *push.Push, now time.Time) bool) (updated *push.Push, err error) {
 	err = postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
 		var now time.Time
 		p, err := scanPush(tx.QueryRow(ctx, lockPushSQL, id), &now)
@@ -76,7 +77,7 @@ func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *do
 const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6, unknown_since = $7, next_at = $8, delivered_at = $9,
  last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15, renewals = $16, amount = $17::numeric WHERE id = $1`
 
-func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
+func savePush(ctx context.Context, tx pgx.Tx, p *push.Push) error {
 	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
 		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event, p.Renewals, p.Amount.String()); err != nil {
 		return fmt.Errorf("saving a push: %w", err)
@@ -85,7 +86,7 @@ func savePush(ctx context.Context, tx pgx.Tx, p *domain.Push) error {
 }
 
 // OpenPushes implements billing.PushStore.
-func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []domain.Push, now time.Time, err error) {
+func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []push.Push, now time.Time, err error) {
 	rows, err := s.Store.Pool().Query(ctx, `SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED' ORDER BY stored_at, id`,
 		tenant, periodKey)
 	if err != nil {
@@ -107,19 +108,19 @@ func (s *Pushes) NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, re
 }
 
 // Push implements billing.PushTx.
-func (t pushTx) Push(id uuid.UUID) (p *domain.Push, now time.Time, err error) {
+func (t pushTx) Push(id uuid.UUID) (p *push.Push, now time.Time, err error) {
 	p, err = scanPush(t.DB().QueryRow(t.Context(), lockPushSQL, id), &now)
 	return p, now, err
 }
 
 // SavePush implements billing.PushTx.
-func (t pushTx) SavePush(p domain.Push) error { return savePush(t.Context(), t.DB(), &p) }
+func (t pushTx) SavePush(p push.Push) error { return savePush(t.Context(), t.DB(), &p) }
 
 const addPushSQL = `INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, stored_at, next_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7::numeric, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
 
 // AddPush implements billing.PushTx.
-func (t pushTx) AddPush(p domain.Push) error {
+func (t pushTx) AddPush(p push.Push) error {
 	return t.Exec("push", addPushSQL, p.ID, p.TenantID, p.Feature, p.PeriodKey, p.Snapshot, p.N, p.Amount.String(), p.Provider, p.Customer, p.Event, p.Key, p.Identifier,
 		p.Timestamp, p.State, p.StoredAt, p.NextAt)
 }
@@ -137,12 +138,12 @@ SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coal
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
 // Due implements billing.PushTx.
-func (t pushTx) Due(c domain.Closing) ([]domain.PushDue, error) {
+func (t pushTx) Due(c domain.Closing) ([]push.Due, error) {
 	rows, err := t.DB().Query(t.Context(), dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
 	if err != nil {
 		return nil, fmt.Errorf("reading what is due: %w", err)
 	}
-	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d domain.PushDue, err error) {
+	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d push.Due, err error) {
 		var frozen, billable, pushed string
 		if err := row.Scan(&d.Feature, &d.Event, &frozen, &billable, &pushed, &d.Last); err != nil {
 			return d, err
@@ -182,7 +183,7 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 	var c domain.Closing
 	var pushed bool
 	_, err = pgx.ForEachRow(rows, []any{&c.TenantID, &c.PeriodKey, &c.Snapshot, &pushed}, func() error {
-		if _, end, ok := domain.PeriodBounds(c.PeriodKey); !ok || pushed || end.Add(domain.PushOldest).After(now) {
+		if _, end, ok := domain.PeriodBounds(c.PeriodKey); !ok || pushed || end.Add(push.Oldest).After(now) {
 			recent = append(recent, c)
 		}
 		return nil
@@ -194,26 +195,26 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 }
 
 // NeverSent implements billing.PushTx.
-func (t pushTx) NeverSent(tenant uuid.UUID) ([]domain.Push, error) {
+func (t pushTx) NeverSent(tenant uuid.UUID) ([]push.Push, error) {
 	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND state = 'PENDING' AND attempts = 0 ORDER BY stored_at, id FOR UPDATE`, tenant)
 }
 
-func collectPushes(rows pgx.Rows, more ...any) ([]domain.Push, error) {
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (domain.Push, error) {
+func collectPushes(rows pgx.Rows, more ...any) ([]push.Push, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (push.Push, error) {
 		p, err := scanPush(row, more...)
 		if err != nil {
-			return domain.Push{}, err
+			return push.Push{}, err
 		}
 		return *p, nil
 	})
 }
 
 // PushesOf implements billing.PushTx.
-func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]domain.Push, error) {
+func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]push.Push, error) {
 	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND feature = $2 AND period_key = $3 ORDER BY stored_at, snapshot, n`, tenant, feature, periodKey)
 }
 
-func (t pushTx) list(sql string, args ...any) ([]domain.Push, error) {
+func (t pushTx) list(sql string, args ...any) ([]push.Push, error) {
 	rows, err := t.DB().Query(t.Context(), sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("reading pushes: %w", err)
@@ -243,7 +244,7 @@ func (t pushTx) Today() (day string, err error) {
 }
 
 // SaveComparison implements billing.PushTx.
-func (t pushTx) SaveComparison(w domain.PushWindow, total, delivered *big.Int) error {
+func (t pushTx) SaveComparison(w push.Window, total, delivered *big.Int) error {
 	return t.Exec("comparison", `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ($1, $2, $3, $4, $5::numeric, $6::numeric, clock_timestamp())
  ON CONFLICT (provider, customer, event, month) DO UPDATE SET total = excluded.total, delivered = excluded.delivered, compared_at = excluded.compared_at`,
 		w.Provider, w.Customer, w.Event, w.Month, total.String(), delivered.String())
@@ -256,12 +257,12 @@ const pushWindowsSQL = `SELECT w.provider, w.customer, w.event, w.month, w.tenan
  LEFT JOIN push_comparisons c USING (provider, customer, event, month) WHERE c.compared_at IS NULL OR c.compared_at < $1 ORDER BY 2, 3, 4`
 
 // PushWindows implements billing.PushStore.
-func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]domain.PushWindow, error) {
-	rows, err := s.Store.Pool().Query(ctx, pushWindowsSQL, since, domain.PushOldest)
+func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]push.Window, error) {
+	rows, err := s.Store.Pool().Query(ctx, pushWindowsSQL, since, push.Oldest)
 	if err != nil {
 		return nil, store.Unavailable(err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w domain.PushWindow, err error) {
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w push.Window, err error) {
 		return w, row.Scan(&w.Provider, &w.Customer, &w.Event, &w.Month, &w.TenantID, &w.Feature)
 	})
 	return list, store.Unavailable(err)
@@ -275,10 +276,10 @@ const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at I
   AND (state IN ('DELIVERED', 'FAILED') AND unknown_since IS NOT NULL OR state = 'UNKNOWN') ORDER BY id`
 
 // PushSums implements billing.PushStore.
-func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.Duration) (domain.PushSums, error) {
-	sums := domain.PushSums{Delivered: new(big.Int), Unknown: new(big.Int)}
+func (s *Pushes) PushSums(ctx context.Context, w push.Window, settle time.Duration) (push.Sums, error) {
+	sums := push.Sums{Delivered: new(big.Int), Unknown: new(big.Int)}
 	from, to, _ := domain.PeriodBounds(w.Month)
-	rows, err := s.Store.Pool().Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle, domain.PushUnknownFor)
+	rows, err := s.Store.Pool().Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle, push.UnknownFor)
 	if err != nil {
 		return sums, store.Unavailable(err)
 	}
@@ -292,7 +293,7 @@ func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.
 		switch {
 		case moving != nil && *moving:
 			sums.OnTheWay++
-		case p.State == domain.PushStateDelivered:
+		case p.State == push.StateDelivered:
 			sums.Delivered.Add(sums.Delivered, p.Amount)
 		default:
 			sums.Unknown.Add(sums.Unknown, p.Amount)
@@ -303,7 +304,7 @@ func (s *Pushes) PushSums(ctx context.Context, w domain.PushWindow, settle time.
 }
 
 // Push returns a push, or nil.
-func (r Reader) Push(ctx context.Context, id uuid.UUID) (*domain.Push, error) {
+func (r Reader) Push(ctx context.Context, id uuid.UUID) (*push.Push, error) {
 	return store.Get(ctx, r.Catalogue, store.Scanned(scanPushRow), `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
 }
 
@@ -312,7 +313,7 @@ const pushesSQL = `SELECT ` + pushColumns + ` FROM pushes WHERE ($1 = '' OR stat
  AND ($4::uuid IS NULL OR id < $4) ORDER BY id DESC LIMIT $5`
 
 // Pushes lists pushes, the newest first.
-func (r Reader) Pushes(ctx context.Context, q billing.PushQuery) ([]domain.Push, error) {
+func (r Reader) Pushes(ctx context.Context, q billing.PushQuery) ([]push.Push, error) {
 	var before *uuid.UUID
 	if q.After != "" {
 		id := store.AfterID(q.Page)

@@ -1,4 +1,4 @@
-package domain
+package intake
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -159,7 +160,7 @@ func TestDecodeCloudEventRefusesOtherObjects(t *testing.T) {
 				return DecodeCloudEventRecord(cloudRecord("ce_"+name, ""), []byte(`{"amount":5}`))
 			},
 		} {
-			var fault *Error
+			var fault *domain.Error
 			if items, err := decode(); !errors.As(err, &fault) || fault.Code != "member_missing" || items != nil {
 				t.Errorf("%s without %s: %v with %d items", mode, name, err, len(items))
 			}
@@ -238,7 +239,7 @@ func TestCloudEventBodies(t *testing.T) {
 		{DecodeCloudEventBatch, `[` + cloudEvent() + `,]`, "malformed_json"},
 	} {
 		items, err := c.decode([]byte(c.body))
-		var fault *Error
+		var fault *domain.Error
 		if c.code == "" && err == nil && len(items) == 1000 {
 			continue
 		}
@@ -303,7 +304,7 @@ func TestDecodeCloudEventBinary(t *testing.T) {
 		checkCloudItem(t, fmt.Sprint("case ", i), onlyItem(DecodeCloudEventBinary(c.header, []byte(c.body))), c.code, c.pointer, c.payload)
 	}
 	for _, body := range []string{`{`, `{"amount":5}{}`, `{"amount":5,"amount":5}`, "\xff"} {
-		if items, err := DecodeCloudEventBinary(cloudHeader(), []byte(body)); err == nil || err.(*Error).Code != "malformed_json" {
+		if items, err := DecodeCloudEventBinary(cloudHeader(), []byte(body)); err == nil || err.(*domain.Error).Code != "malformed_json" {
 			t.Errorf("%s: %+v, %v", body, items, err)
 		}
 	}

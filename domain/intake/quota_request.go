@@ -1,9 +1,10 @@
-package domain
+package intake
 
 import (
 	"slices"
 	"strconv"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
@@ -21,7 +22,7 @@ type requestDraft struct {
 }
 
 // decodeRequest reads a body that is one quota request about a feature, of which it may have the members named.
-func decodeRequest[T any](body []byte, feature, form string, members []string, settle func(*decoder, *requestDraft) (T, *Error)) (T, error) {
+func decodeRequest[T any](body []byte, feature, form string, members []string, settle func(*decoder, *requestDraft) (T, *domain.Error)) (T, error) {
 	var none T
 	d, fault := newDecoder(body)
 	if fault != nil {
@@ -41,13 +42,13 @@ func decodeRequest[T any](body []byte, feature, form string, members []string, s
 
 // decodeRequests reads {"items": […]}: 1 to MaxTogether quota requests, no two of which have the same id. clash returns the fault of two
 // that have, whose message it begins.
-func decodeRequests[T any](body []byte, form string, members []string, settle func(*decoder, *requestDraft) (T, *Error), clash func(it, other *T) *Error) ([]T, error) {
+func decodeRequests[T any](body []byte, form string, members []string, settle func(*decoder, *requestDraft) (T, *domain.Error), clash func(it, other *T) *domain.Error) ([]T, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {
 		return nil, fault
 	}
 	var list []T
-	var first *Error
+	var first *domain.Error
 	n, fault := d.readItems(func(i int) {
 		start := d.in.Pos()
 		in := d.readRequest(form, members)
@@ -56,7 +57,7 @@ func decodeRequests[T any](body []byte, form string, members []string, settle fu
 		}
 		item, fault := settle(d, &in)
 		if fault == nil && d.in.CrowdedSince(start) {
-			fault = &Error{Code: "items_invalid", Message: "the item has " + strictjson.TooManyMembers}
+			fault = &domain.Error{Code: "items_invalid", Message: "the item has " + strictjson.TooManyMembers}
 		}
 		for k := range list {
 			if fault != nil {
@@ -77,7 +78,7 @@ func decodeRequests[T any](body []byte, form string, members []string, settle fu
 	case fault != nil:
 		return nil, fault
 	case n == 0 || n > MaxTogether:
-		return nil, &Error{Code: "items_invalid", Pointer: "/items", Message: "items must have 1 to " + strconv.Itoa(MaxTogether) + " items; it has " + strconv.Itoa(n)}
+		return nil, &domain.Error{Code: "items_invalid", Pointer: "/items", Message: "items must have 1 to " + strconv.Itoa(MaxTogether) + " items; it has " + strconv.Itoa(n)}
 	case first != nil:
 		return nil, first
 	}
@@ -85,8 +86,8 @@ func decodeRequests[T any](body []byte, form string, members []string, settle fu
 }
 
 // readItems reads {"items":[…]}, each element with read, and returns the number of elements.
-func (d *decoder) readItems(read func(i int)) (n int, fault *Error) {
-	fault = d.readList("items", &Error{Code: "items_invalid", Pointer: "/items", Message: "items must be an array"}, func() {
+func (d *decoder) readItems(read func(i int)) (n int, fault *domain.Error) {
+	fault = d.readList("items", &domain.Error{Code: "items_invalid", Pointer: "/items", Message: "items must be an array"}, func() {
 		if _, ok := d.in.Enter(); !ok {
 			return
 		}
@@ -133,15 +134,15 @@ func (d *decoder) readRequest(form string, members []string) (in requestDraft) {
 	return in
 }
 
-func (in *requestDraft) checkUnknown() *Error {
+func (in *requestDraft) checkUnknown() *domain.Error {
 	if !in.unknown.sent {
 		return nil
 	}
-	return &Error{Code: "unknown_member", Pointer: pointerTo(in.unknown.chars),
+	return &domain.Error{Code: "unknown_member", Pointer: pointerTo(in.unknown.chars),
 		Message: "the member " + strictjson.Quote(in.unknown.chars) + " is not known here; names are case-sensitive"}
 }
 
-func (in *requestDraft) checkReservationID() *Error {
+func (in *requestDraft) checkReservationID() *domain.Error {
 	id := in.reservationID
 	switch {
 	case !id.sent:

@@ -1,10 +1,13 @@
-package domain
+package intake
 
-import "github.com/meterplex/meterplex/domain/strictjson"
+import (
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
+)
 
 // readList reads a body of one member, an array, which read reads. invalid is the fault of another value. Of several faults it
 // returns the first in this order: malformed_json, unknown_member, member_missing, invalid.
-func (d *decoder) readList(member string, invalid *Error, read func()) *Error {
+func (d *decoder) readList(member string, invalid *domain.Error, read func()) *domain.Error {
 	in := &d.in
 	if in.Peek() != '{' {
 		in.Fail(`the body must be an object: {"` + member + `":[…]}`)
@@ -35,10 +38,10 @@ func (d *decoder) readList(member string, invalid *Error, read func()) *Error {
 	case in.Fault != nil:
 		return refused(in.Fault)
 	case unknown.sent:
-		return &Error{Code: "unknown_member", Pointer: pointerTo(unknown.chars),
+		return &domain.Error{Code: "unknown_member", Pointer: pointerTo(unknown.chars),
 			Message: "the member " + strictjson.Quote(unknown.chars) + ` is not known here; the body has only "` + member + `"`}
 	case !found:
-		return &Error{Code: "member_missing", Pointer: "/" + member, Message: member + " is missing; it is required"}
+		return &domain.Error{Code: "member_missing", Pointer: "/" + member, Message: member + " is missing; it is required"}
 	case !isArray:
 		return invalid
 	}

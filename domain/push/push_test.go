@@ -1,4 +1,4 @@
-package domain
+package push
 
 import (
 	"math/big"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -18,12 +19,12 @@ var (
 	pushTo     = &events.Billing{Provider: events.ProviderStripe, Customer: "cus_1"}
 )
 
-func due(frozen, billable, pushed int64, last int) *PushDue {
-	return &PushDue{Feature: "calls", Frozen: big.NewInt(frozen), Billable: big.NewInt(billable), Pushed: big.NewInt(pushed), Last: last}
+func due(frozen, billable, pushed int64, last int) *Due {
+	return &Due{Feature: "calls", Frozen: big.NewInt(frozen), Billable: big.NewInt(billable), Pushed: big.NewInt(pushed), Last: last}
 }
 
-func october(snapshot int) Closing {
-	return Closing{TenantID: pushTenant, PeriodKey: "2026-10", Snapshot: snapshot}
+func october(snapshot int) domain.Closing {
+	return domain.Closing{TenantID: pushTenant, PeriodKey: "2026-10", Snapshot: snapshot}
 }
 
 // newPush returns the first push of October.
@@ -32,8 +33,8 @@ func newPush() *Push {
 }
 
 // plan returns the only push of what is due; nil: nothing is due.
-func plan(of Closing, d *PushDue, now time.Time) *Push {
-	for _, p := range PlanPushes(func() uuid.UUID { return uuid.UUID{1} }, of, d, nil, pushTo, now) {
+func plan(of domain.Closing, d *Due, now time.Time) *Push {
+	for _, p := range Plan(func() uuid.UUID { return uuid.UUID{1} }, of, d, nil, pushTo, now) {
 		return &p
 	}
 	return nil
@@ -41,7 +42,7 @@ func plan(of Closing, d *PushDue, now time.Time) *Push {
 
 func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 	for name, c := range map[string]struct {
-		due    *PushDue
+		due    *Due
 		amount int64
 		key    string // "": nothing is pushed
 	}{
@@ -65,7 +66,7 @@ func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 			continue
 		}
 		key := pushTenant.String() + ":calls:2026-10" + c.key
-		if p.Amount.Int64() != c.amount || p.Key != key || p.Identifier != PushIdentifier(key) || p.Event != "calls" || p.State != PushStatePending {
+		if p.Amount.Int64() != c.amount || p.Key != key || p.Identifier != Identifier(key) || p.Event != "calls" || p.State != StatePending {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
@@ -79,7 +80,7 @@ func TestP8_AnApprovalMovesNoFigureToALaterPeriod(t *testing.T) {
 	}
 	much := pushNoon.Add(100 * 24 * time.Hour)
 	p = plan(october(1), due(1000, 1001, 0, -1), much)
-	if p.Begin(much) || !p.Stop(much) || p.State != PushStateFailed || p.Code != PushTooOld {
+	if p.Begin(much) || !p.Stop(much) || p.State != StateFailed || p.Code != TooOld {
 		t.Errorf("%+v", p)
 	}
 }
@@ -89,10 +90,10 @@ func TestP8_KeysOfPushesDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, tenant := range []uuid.UUID{{1}, {2}} {
 		for _, feature := range []string{"a", "a.b"} {
-			for _, period := range []string{"2026-10", "2026", PeriodLifetime} {
+			for _, period := range []string{"2026-10", "2026", domain.PeriodLifetime} {
 				for snapshot := 1; snapshot < 12; snapshot++ {
 					for n := range 12 {
-						id := PushIdentifier(PushKey(tenant, feature, period, snapshot, n))
+						id := Identifier(Key(tenant, feature, period, snapshot, n))
 						if seen[id] || len(id) != 43 || !strings.HasPrefix(id, "mp_") {
 							t.Fatalf("%s of %s %s %s %d %d", id, tenant, feature, period, snapshot, n)
 						}
@@ -102,7 +103,7 @@ func TestP8_KeysOfPushesDiffer(t *testing.T) {
 			}
 		}
 	}
-	if got := PushIdentifier("k"); got != "mp_8254c329a92850f6d539dd376f4816ee2764517d" {
+	if got := Identifier("k"); got != "mp_8254c329a92850f6d539dd376f4816ee2764517d" {
 		t.Errorf("the identifier of k is %s", got)
 	}
 }
@@ -122,10 +123,10 @@ func TestPushesCountInThePastAndInTheirPeriod(t *testing.T) {
 		{"2025", 0, "2025-12-31T23:59:59Z"},
 		{"2026-11", 0, "2026-11-02T12:00:00Z"}, // closed early
 		{"2026", 0, "2026-11-02T12:00:00Z"},
-		{PeriodLifetime, 0, "2026-11-02T12:00:00Z"},
+		{domain.PeriodLifetime, 0, "2026-11-02T12:00:00Z"},
 		{"2026-10", 1, "2026-11-02T12:00:00Z"},
 	} {
-		if got := PushTimestamp(c.period, c.n, pushNoon); !got.Equal(at(c.want)) {
+		if got := Timestamp(c.period, c.n, pushNoon); !got.Equal(at(c.want)) {
 			t.Errorf("%s %d: %s instead of %s", c.period, c.n, got, c.want)
 		}
 	}
@@ -133,7 +134,7 @@ func TestPushesCountInThePastAndInTheirPeriod(t *testing.T) {
 		"2026-10-31T23:59:58.9Z": "2026-10-31T23:59:58Z", "2026-10-31T23:59:59.9Z": "2026-10-31T23:59:59Z",
 		"2026-11-01T00:00:00Z": "2026-10-31T23:59:59Z", "2026-11-01T00:00:00.9Z": "2026-10-31T23:59:59Z", "2026-11-01T00:00:01Z": "2026-10-31T23:59:59Z",
 	} {
-		if got := PushTimestamp("2026-10", 0, at(stored)); !got.Equal(at(want)) {
+		if got := Timestamp("2026-10", 0, at(stored)); !got.Equal(at(want)) {
 			t.Errorf("stored at %s: %s instead of %s", stored, got, want)
 		}
 	}
@@ -150,13 +151,13 @@ func (p *Push) begun(t *testing.T, now time.Time) *Push {
 // From its beginning an attempt may have been counted: a push whose answer is lost is unknown.
 func TestP8_AnAttemptIsUnknownUntilItsAnswer(t *testing.T) {
 	p := newPush().begun(t, pushNoon)
-	if p.State != PushStateUnknown || p.Attempts != 1 || !p.UnknownSince.Equal(pushNoon) || !p.FirstAttemptAt.Equal(pushNoon) {
+	if p.State != StateUnknown || p.Attempts != 1 || !p.UnknownSince.Equal(pushNoon) || !p.FirstAttemptAt.Equal(pushNoon) {
 		t.Errorf("%+v", p)
 	}
-	if p.Begin(pushNoon.Add(PushAttempt - 1)) {
+	if p.Begin(pushNoon.Add(Attempt - 1)) {
 		t.Error("a second attempt began while the first may run")
 	}
-	p.begun(t, pushNoon.Add(PushAttempt))
+	p.begun(t, pushNoon.Add(Attempt))
 	if !p.UnknownSince.Equal(pushNoon) {
 		t.Errorf("unknown since %s", p.UnknownSince)
 	}
@@ -165,17 +166,17 @@ func TestP8_AnAttemptIsUnknownUntilItsAnswer(t *testing.T) {
 func TestP8_ResultsOfAttempts(t *testing.T) {
 	later := pushNoon.Add(time.Second)
 	for _, c := range []struct {
-		result  PushResult
+		result  Result
 		state   string
 		unknown bool
 		next    time.Duration // 0: none
 	}{
-		{PushResult{Outcome: PushDelivered}, PushStateDelivered, true, 0},
-		{PushResult{Outcome: PushRefused, Code: "no_meter", Reason: "No such meter"}, PushStateFailed, false, 0},
-		{PushResult{Outcome: PushLater}, PushStatePending, false, 5 * time.Second},
-		{PushResult{Outcome: PushLater, RetryAfter: time.Minute}, PushStatePending, false, time.Minute},
-		{PushResult{Outcome: PushLater, RetryAfter: 100 * time.Hour}, PushStatePending, false, 6 * time.Hour},
-		{PushResult{Outcome: PushUnknown, Reason: "timeout"}, PushStateUnknown, true, 5 * time.Second},
+		{Result{Outcome: Delivered}, StateDelivered, true, 0},
+		{Result{Outcome: Refused, Code: "no_meter", Reason: "No such meter"}, StateFailed, false, 0},
+		{Result{Outcome: Later}, StatePending, false, 5 * time.Second},
+		{Result{Outcome: Later, RetryAfter: time.Minute}, StatePending, false, time.Minute},
+		{Result{Outcome: Later, RetryAfter: 100 * time.Hour}, StatePending, false, 6 * time.Hour},
+		{Result{Outcome: Unknown, Reason: "timeout"}, StateUnknown, true, 5 * time.Second},
 	} {
 		p := newPush().begun(t, pushNoon)
 		if !p.Answered(c.result, 1, later) || p.State != c.state || (p.UnknownSince != nil) != c.unknown || p.LastError != c.result.Reason {
@@ -184,7 +185,7 @@ func TestP8_ResultsOfAttempts(t *testing.T) {
 		if (p.NextAt == nil) != (c.next == 0) || p.NextAt != nil && !p.NextAt.Equal(later.Add(c.next)) {
 			t.Errorf("%+v: next at %v", c.result, p.NextAt)
 		}
-		if failed := p.Failures == 1; failed != (c.state == PushStateFailed) {
+		if failed := p.Failures == 1; failed != (c.state == StateFailed) {
 			t.Errorf("%+v: %d failures", c.result, p.Failures)
 		}
 	}
@@ -192,15 +193,15 @@ func TestP8_ResultsOfAttempts(t *testing.T) {
 
 // The doubt about an attempt outlives the refusal of a later one.
 func TestP8_ALostAnswerIsNotForgotten(t *testing.T) {
-	for _, outcome := range []PushOutcome{PushLater, PushRefused} {
+	for _, outcome := range []Outcome{Later, Refused} {
 		p := newPush().begun(t, pushNoon)
-		p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+		p.Answered(Result{Outcome: Unknown}, 1, pushNoon)
 		p.begun(t, pushNoon.Add(time.Hour))
-		p.Answered(PushResult{Outcome: outcome}, 2, pushNoon.Add(time.Hour))
-		if p.UnknownSince == nil || !p.UnknownSince.Equal(pushNoon) || p.State == PushStatePending {
+		p.Answered(Result{Outcome: outcome}, 2, pushNoon.Add(time.Hour))
+		if p.UnknownSince == nil || !p.UnknownSince.Equal(pushNoon) || p.State == StatePending {
 			t.Errorf("%s: %+v", outcome, p)
 		}
-		refusal := p.Retry("r", "a", pushNoon.Add(PushUnknownFor))
+		refusal := p.Retry("r", "a", pushNoon.Add(UnknownFor))
 		if refusal == nil || refusal.Code != "push_unknown" {
 			t.Errorf("%s: a retry after 23 h: %v", outcome, refusal)
 		}
@@ -209,35 +210,35 @@ func TestP8_ALostAnswerIsNotForgotten(t *testing.T) {
 
 // A delivery counts whenever it is known; another result only of the last attempt.
 func TestP8_ResultsOfEarlierAttempts(t *testing.T) {
-	p := newPush().begun(t, pushNoon).begun(t, pushNoon.Add(PushAttempt))
-	if p.Answered(PushResult{Outcome: PushRefused}, 1, pushNoon) || p.Answered(PushResult{Outcome: PushLater}, 1, pushNoon) || p.State != PushStateUnknown {
+	p := newPush().begun(t, pushNoon).begun(t, pushNoon.Add(Attempt))
+	if p.Answered(Result{Outcome: Refused}, 1, pushNoon) || p.Answered(Result{Outcome: Later}, 1, pushNoon) || p.State != StateUnknown {
 		t.Errorf("%+v", p)
 	}
-	if !p.Answered(PushResult{Outcome: PushDelivered}, 1, pushNoon) || p.State != PushStateDelivered {
+	if !p.Answered(Result{Outcome: Delivered}, 1, pushNoon) || p.State != StateDelivered {
 		t.Errorf("%+v", p)
 	}
-	if p.Answered(PushResult{Outcome: PushRefused}, 2, pushNoon) || p.Answered(PushResult{Outcome: PushDelivered}, 2, pushNoon) || p.State != PushStateDelivered {
+	if p.Answered(Result{Outcome: Refused}, 2, pushNoon) || p.Answered(Result{Outcome: Delivered}, 2, pushNoon) || p.State != StateDelivered {
 		t.Errorf("%+v", p)
 	}
 }
 
 // Providers forget identifiers after 24 hours: a push whose answer is unknown is not sent later than 23 hours.
 func TestP8_AnUnknownPushIsNotSentAfter23Hours(t *testing.T) {
-	end := pushNoon.Add(PushUnknownFor)
+	end := pushNoon.Add(UnknownFor)
 	p := newPush().begun(t, pushNoon)
-	p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+	p.Answered(Result{Outcome: Unknown}, 1, pushNoon)
 	p.NextAt = &pushNoon
 	for at, begins := range map[time.Time]bool{end.Add(-1): true, end: false, end.Add(2 * time.Hour): false} {
 		q := *p
 		if got := q.Begin(at); got != begins {
 			t.Errorf("begins %s after the first attempt: %v", at.Sub(pushNoon), got)
 		}
-		if code, _ := p.Give(at); (code == PushUndecided) == begins {
+		if code, _ := p.Give(at); (code == Undecided) == begins {
 			t.Errorf("gives %q at %s", code, at)
 		}
 	}
 	p.Stop(end)
-	if p.State != PushStateUnknown || p.NextAt != nil || p.Failures != 1 || !p.Undecided(end) {
+	if p.State != StateUnknown || p.NextAt != nil || p.Failures != 1 || !p.Undecided(end) {
 		t.Errorf("%+v", p)
 	}
 	pending := newPush() // was never sent
@@ -249,12 +250,12 @@ func TestP8_AnUnknownPushIsNotSentAfter23Hours(t *testing.T) {
 
 func TestAPushOlderThan35DaysFails(t *testing.T) {
 	p := newPush()
-	p.Timestamp = pushNoon.Add(-PushOldest)
+	p.Timestamp = pushNoon.Add(-Oldest)
 	if p.Begin(pushNoon) {
 		t.Error("an old push was sent")
 	}
 	p.Stop(pushNoon)
-	if p.State != PushStateFailed || p.Code != PushTooOld || p.Failures != 1 || p.NextAt != nil {
+	if p.State != StateFailed || p.Code != TooOld || p.Failures != 1 || p.NextAt != nil {
 		t.Errorf("%+v", p)
 	}
 }
@@ -262,42 +263,42 @@ func TestAPushOlderThan35DaysFails(t *testing.T) {
 func TestOperatorsRetryAndResolvePushes(t *testing.T) {
 	unknown := func() *Push {
 		p := newPush().begun(t, pushNoon)
-		p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+		p.Answered(Result{Outcome: Unknown}, 1, pushNoon)
 		return p
 	}
 	failed := func() *Push {
 		p := newPush().begun(t, pushNoon)
-		p.Answered(PushResult{Outcome: PushRefused}, 1, pushNoon)
+		p.Answered(Result{Outcome: Refused}, 1, pushNoon)
 		return p
 	}
 	delivered := func() *Push {
 		p := newPush().begun(t, pushNoon)
-		p.Answered(PushResult{Outcome: PushDelivered}, 1, pushNoon)
+		p.Answered(Result{Outcome: Delivered}, 1, pushNoon)
 		return p
 	}
 	now := pushNoon.Add(time.Hour)
-	retry := func(p *Push, at time.Time) *Error { return p.Retry("r", "a", at) }
-	yes := func(p *Push, at time.Time) *Error { return p.Resolve(true, "r", "a", at) }
-	no := func(p *Push, at time.Time) *Error { return p.Resolve(false, "r", "a", at) }
+	retry := func(p *Push, at time.Time) *domain.Error { return p.Retry("r", "a", at) }
+	yes := func(p *Push, at time.Time) *domain.Error { return p.Resolve(true, "r", "a", at) }
+	no := func(p *Push, at time.Time) *domain.Error { return p.Resolve(false, "r", "a", at) }
 	for name, c := range map[string]struct {
 		p     *Push
-		do    func(*Push, time.Time) *Error
+		do    func(*Push, time.Time) *domain.Error
 		at    time.Time
 		state string
 		code  string
 	}{
-		"retry failed":            {failed(), retry, now, PushStatePending, ""},
-		"retry unknown":           {unknown(), retry, now, PushStateUnknown, ""},
-		"retry unknown, later":    {unknown(), retry, now.Add(PushUnknownFor), PushStateUnknown, "push_unknown"},
-		"retry pending":           {newPush(), retry, now, PushStatePending, "push_pending"},
-		"retry delivered":         {delivered(), retry, now, PushStateDelivered, "push_delivered"},
-		"resolve unknown":         {unknown(), yes, now.Add(PushUnknownFor), PushStateDelivered, ""},
-		"resolve unknown, not":    {unknown(), no, now.Add(PushUnknownFor), PushStatePending, ""},
-		"resolve failed":          {failed(), yes, now, PushStateDelivered, ""},
-		"resolve failed, not":     {failed(), no, now, PushStatePending, ""},
-		"resolve pending":         {newPush(), yes, now, PushStatePending, "push_pending"},
-		"resolve delivered":       {delivered(), yes, now, PushStateDelivered, "push_delivered"},
-		"resolve delivered, not ": {delivered(), no, now, PushStateDelivered, "push_delivered"},
+		"retry failed":            {failed(), retry, now, StatePending, ""},
+		"retry unknown":           {unknown(), retry, now, StateUnknown, ""},
+		"retry unknown, later":    {unknown(), retry, now.Add(UnknownFor), StateUnknown, "push_unknown"},
+		"retry pending":           {newPush(), retry, now, StatePending, "push_pending"},
+		"retry delivered":         {delivered(), retry, now, StateDelivered, "push_delivered"},
+		"resolve unknown":         {unknown(), yes, now.Add(UnknownFor), StateDelivered, ""},
+		"resolve unknown, not":    {unknown(), no, now.Add(UnknownFor), StatePending, ""},
+		"resolve failed":          {failed(), yes, now, StateDelivered, ""},
+		"resolve failed, not":     {failed(), no, now, StatePending, ""},
+		"resolve pending":         {newPush(), yes, now, StatePending, "push_pending"},
+		"resolve delivered":       {delivered(), yes, now, StateDelivered, "push_delivered"},
+		"resolve delivered, not ": {delivered(), no, now, StateDelivered, "push_delivered"},
 	} {
 		refusal := c.do(c.p, c.at)
 		code := ""
@@ -307,11 +308,11 @@ func TestOperatorsRetryAndResolvePushes(t *testing.T) {
 		if code != c.code || c.p.State != c.state {
 			t.Errorf("%s: %q, %+v", name, code, c.p)
 		}
-		if refusal == nil && (c.p.LastReason != "r" || c.p.LastActor != "a" || c.p.State != PushStateDelivered && !c.p.NextAt.Equal(c.at)) {
+		if refusal == nil && (c.p.LastReason != "r" || c.p.LastActor != "a" || c.p.State != StateDelivered && !c.p.NextAt.Equal(c.at)) {
 			t.Errorf("%s: %+v", name, c.p)
 		}
 	}
-	for _, resolve := range []func(*Push, time.Time) *Error{yes, no} {
+	for _, resolve := range []func(*Push, time.Time) *domain.Error{yes, no} {
 		if refusal := resolve(newPush().begun(t, pushNoon), pushNoon.Add(time.Second)); refusal == nil || refusal.Code != "push_pending" {
 			t.Errorf("the result of a running attempt is known: %v", refusal)
 		}
@@ -325,10 +326,10 @@ func TestOperatorsRetryAndResolvePushes(t *testing.T) {
 // The instance that sent an attempt may be dead: from the end of the attempt's time on an operator may tell its result.
 func TestAnAttemptRunsForItsTimeOnly(t *testing.T) {
 	p := newPush().begun(t, pushNoon)
-	if refusal := p.Resolve(true, "r", "a", pushNoon.Add(PushAttempt-1)); refusal == nil {
+	if refusal := p.Resolve(true, "r", "a", pushNoon.Add(Attempt-1)); refusal == nil {
 		t.Error("the result of a running attempt is known")
 	}
-	if refusal := p.Resolve(true, "r", "a", pushNoon.Add(PushAttempt)); refusal != nil || p.State != PushStateDelivered {
+	if refusal := p.Resolve(true, "r", "a", pushNoon.Add(Attempt)); refusal != nil || p.State != StateDelivered {
 		t.Errorf("%v, %+v", refusal, p)
 	}
 }
@@ -336,15 +337,15 @@ func TestAnAttemptRunsForItsTimeOnly(t *testing.T) {
 // The provider may have counted a push in doubt: it stays as it was sent, and is sent again, whatever its age, as long as a repetition is detected.
 func TestP8_APushInDoubtStaysAsItWasSent(t *testing.T) {
 	p := newPush().begun(t, pushNoon)
-	p.Answered(PushResult{Outcome: PushUnknown}, 1, pushNoon)
+	p.Answered(Result{Outcome: Unknown}, 1, pushNoon)
 	again := pushNoon.Add(time.Hour)
-	p.begun(t, again).Answered(PushResult{Outcome: PushRefused}, 2, again)
-	if p.Readdress(&events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}, "other", nil); p.State != PushStateFailed || p.Customer != "cus_1" || p.Event != "calls" {
+	p.begun(t, again).Answered(Result{Outcome: Refused}, 2, again)
+	if p.Readdress(&events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}, "other", nil); p.State != StateFailed || p.Customer != "cus_1" || p.Event != "calls" {
 		t.Errorf("%+v", p)
 	}
 	p = newPush()
-	last := p.Timestamp.Add(PushOldest - time.Hour)
-	p.begun(t, last).Answered(PushResult{Outcome: PushUnknown}, 1, last)
+	last := p.Timestamp.Add(Oldest - time.Hour)
+	p.begun(t, last).Answered(Result{Outcome: Unknown}, 1, last)
 	if later := last.Add(2 * time.Hour); p.Stop(later) || !p.Begin(later) {
 		t.Errorf("%+v", p)
 	}
@@ -352,13 +353,13 @@ func TestP8_APushInDoubtStaysAsItWasSent(t *testing.T) {
 
 // A comparison is repeated if its pushes changed while the total was read.
 func TestP8_SumsOfPushesDifferInEachMember(t *testing.T) {
-	sums := func(delivered, unknown int64, undecided, onTheWay int) *PushSums {
-		return &PushSums{Delivered: big.NewInt(delivered), Unknown: big.NewInt(unknown), Undecided: make([]Push, undecided), OnTheWay: onTheWay}
+	sums := func(delivered, unknown int64, undecided, onTheWay int) *Sums {
+		return &Sums{Delivered: big.NewInt(delivered), Unknown: big.NewInt(unknown), Undecided: make([]Push, undecided), OnTheWay: onTheWay}
 	}
 	if !sums(7, 3, 1, 0).Equal(sums(7, 3, 1, 0)) {
 		t.Error("equal sums differ")
 	}
-	for _, other := range []*PushSums{sums(8, 3, 1, 0), sums(7, 4, 1, 0), sums(7, 3, 2, 0), sums(7, 3, 1, 1)} {
+	for _, other := range []*Sums{sums(8, 3, 1, 0), sums(7, 4, 1, 0), sums(7, 3, 2, 0), sums(7, 3, 1, 1)} {
 		if sums(7, 3, 1, 0).Equal(other) {
 			t.Errorf("%+v is equal", other)
 		}

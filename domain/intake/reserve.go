@@ -1,9 +1,10 @@
-package domain
+package intake
 
 import (
 	"strconv"
 	"time"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
@@ -33,16 +34,16 @@ func DecodeHold(body []byte, feature string) (Holding, error) {
 // DecodeHolds reads {"items": […]}: 1 to MaxTogether holdings, each with its feature and a reservationId of its own.
 // Pointers start at the body.
 func DecodeHolds(body []byte) ([]Holding, error) {
-	return decodeRequests(body, `an item must be an object: {"feature":…,"reservationId":…,"amount":…}`, holdMembers, (*decoder).holding, func(c, other *Holding) *Error {
+	return decodeRequests(body, `an item must be an object: {"feature":…,"reservationId":…,"amount":…}`, holdMembers, (*decoder).holding, func(c, other *Holding) *domain.Error {
 		if c.ReservationID != other.ReservationID {
 			return nil
 		}
-		return &Error{Code: "reservation_id_invalid", Pointer: "/reservationId", Message: "reservationId is that"}
+		return &domain.Error{Code: "reservation_id_invalid", Pointer: "/reservationId", Message: "reservationId is that"}
 	})
 }
 
-func (d *decoder) holding(in *requestDraft) (Holding, *Error) {
-	for _, check := range []func() *Error{in.checkUnknown, in.checkReservationID, in.checkFeature} {
+func (d *decoder) holding(in *requestDraft) (Holding, *domain.Error) {
+	for _, check := range []func() *domain.Error{in.checkUnknown, in.checkReservationID, in.checkFeature} {
 		if fault := check(); fault != nil {
 			return Holding{}, fault
 		}
@@ -60,7 +61,7 @@ func (d *decoder) holding(in *requestDraft) (Holding, *Error) {
 
 // DecodeExtend reads {"ttlSeconds"}: for how long from now an amount is held.
 func DecodeExtend(body []byte) (time.Duration, error) {
-	return decodeRequest(body, "", `the body must be an object: {"ttlSeconds":…}`, []string{"ttlSeconds"}, func(_ *decoder, in *requestDraft) (time.Duration, *Error) {
+	return decodeRequest(body, "", `the body must be an object: {"ttlSeconds":…}`, []string{"ttlSeconds"}, func(_ *decoder, in *requestDraft) (time.Duration, *domain.Error) {
 		if fault := in.checkUnknown(); fault != nil {
 			return 0, fault
 		}
@@ -93,8 +94,8 @@ func (c *Commitment) Sent() []byte {
 
 // DecodeCommit reads {"eventId", "amount", "overage"?} for a reservation of a feature.
 func DecodeCommit(body []byte, feature, reservation string) (Commitment, error) {
-	return decodeRequest(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, []string{"eventId", "amount", "overage"}, func(d *decoder, in *requestDraft) (Commitment, *Error) {
-		for _, check := range []func() *Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
+	return decodeRequest(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, []string{"eventId", "amount", "overage"}, func(d *decoder, in *requestDraft) (Commitment, *domain.Error) {
+		for _, check := range []func() *domain.Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
 			if fault := check(); fault != nil {
 				return Commitment{}, fault
 			}
@@ -118,11 +119,11 @@ const (
 )
 
 // readTTL returns the time for which an amount is held; 0 if absent.
-func (in *requestDraft) readTTL() (time.Duration, *Error) {
+func (in *requestDraft) readTTL() (time.Duration, *domain.Error) {
 	if in.ttlSeconds == nil {
 		return 0, nil
 	}
-	n := ReadDigits(in.ttlSeconds)
+	n := domain.ReadDigits(in.ttlSeconds)
 	if len(in.ttlSeconds) > len("86400") || n < 1 || n > MaxTTLSeconds {
 		return 0, in.refuse("ttlSeconds", "ttl_seconds_invalid", "must be an integer from 1 to 86400, written in digits only")
 	}

@@ -1,4 +1,5 @@
-package domain
+// Package webhook has the rules of webhooks: their events, addresses, deliveries and attempts. Like domain, it is pure.
+package webhook
 
 import (
 	"slices"
@@ -6,40 +7,41 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 )
 
 // Types of webhooks' events.
 const (
-	WebhookPeriodClosed       = "period.closed"
-	WebhookAdjustmentPending  = "adjustment.pending"
-	WebhookThresholdCrossed   = "threshold.crossed"
-	WebhookReservationExpired = "reservation.expired"
-	WebhookPushFailed         = "push.failed"
+	PeriodClosed       = "period.closed"
+	AdjustmentPending  = "adjustment.pending"
+	ThresholdCrossed   = "threshold.crossed"
+	ReservationExpired = "reservation.expired"
+	PushFailed         = "push.failed"
 	// WebhookUsageRefused is sent for a group of refused usage, at most once a minute.
-	WebhookUsageRefused = "usage.refused"
+	UsageRefused = "usage.refused"
 	// WebhookTest is sent by request only; each webhook gets it.
-	WebhookTest = "webhook.test"
+	Test = "webhook.test"
 )
 
 // WebhookEvents lists the types that a webhook can select.
-func WebhookEvents() []string {
-	return []string{WebhookPeriodClosed, WebhookAdjustmentPending, WebhookThresholdCrossed, WebhookReservationExpired, WebhookPushFailed, WebhookUsageRefused}
+func Events() []string {
+	return []string{PeriodClosed, AdjustmentPending, ThresholdCrossed, ReservationExpired, PushFailed, UsageRefused}
 }
 
 // WebhookSubject returns the subject whose events have a type. It is 0 for adjustment.pending, whose events are those of the table of adjustments:
 // verdicts on late usage, and proposals.
-func WebhookSubject(kind string) events.Subject {
+func Subject(kind string) events.Subject {
 	switch kind {
-	case WebhookPeriodClosed:
+	case PeriodClosed:
 		return events.PeriodClosed
-	case WebhookThresholdCrossed:
+	case ThresholdCrossed:
 		return events.ThresholdCrossed
-	case WebhookReservationExpired:
+	case ReservationExpired:
 		return events.ReservationExpired
-	case WebhookPushFailed:
+	case PushFailed:
 		return events.PushFailed
-	case WebhookUsageRefused:
+	case UsageRefused:
 		return events.RefusalsSeen
 	default:
 		return 0
@@ -55,9 +57,9 @@ const (
 	// MaxWebhookTests bounds the test deliveries of a webhook that wait.
 	MaxWebhookTests = 100
 	// WebhookAttemptsKept bounds the attempts of a delivery that are kept: the last ones.
-	WebhookAttemptsKept = 20
+	AttemptsKept = 20
 	// WebhookPatience is the time of failures without a success after which a webhook is disabled.
-	WebhookPatience = 5 * 24 * time.Hour
+	Patience = 5 * 24 * time.Hour
 	// DeliveriesKept is the time since the end of a delivery after which it is deleted. Its event remains.
 	DeliveriesKept = 90 * 24 * time.Hour
 	// maxWebhookError bounds the bytes of an attempt's error.
@@ -65,7 +67,7 @@ const (
 )
 
 // WebhookRetries returns the waits between the attempts of a delivery, as Standard Webhooks recommends.
-func WebhookRetries() []time.Duration {
+func Retries() []time.Duration {
 	return []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
 }
 
@@ -117,11 +119,11 @@ type Delivery struct {
 	NextAt    *time.Time // of the next attempt; nil: none
 	CreatedAt time.Time
 	EndedAt   *time.Time
-	Last      []WebhookAttempt // the last attempts, oldest first
+	Last      []Attempt // the last attempts, oldest first
 }
 
 // WebhookAttempt is an attempt of a delivery.
-type WebhookAttempt struct {
+type Attempt struct {
 	N          int // counts all attempts of the delivery
 	At         time.Time
 	Status     int // of HTTP; 0: no answer
@@ -130,7 +132,7 @@ type WebhookAttempt struct {
 }
 
 // WebhookMessage is a request to a webhook.
-type WebhookMessage struct {
+type Message struct {
 	URL       string
 	Operators bool // an operator set the URL
 	EventID   uuid.UUID
@@ -141,31 +143,31 @@ type WebhookMessage struct {
 }
 
 // WebhookResult is the outcome of a request.
-type WebhookResult struct {
+type Result struct {
 	Status   int // of HTTP; 0: no answer
 	Duration time.Duration
 	Error    string // why there was no answer; "" with one
 }
 
 // Delivered reports whether the endpoint accepted the event: only 2xx does.
-func (r *WebhookResult) Delivered() bool { return r.Status >= 200 && r.Status <= 299 }
+func (r *Result) Delivered() bool { return r.Status >= 200 && r.Status <= 299 }
 
 // Reasons for which the service disables a webhook.
 const (
-	WebhookGone    = "the endpoint answered 410 Gone"
-	WebhookFailing = "no request succeeded for 5 days"
+	Gone    = "the endpoint answered 410 Gone"
+	Failing = "no request succeeded for 5 days"
 	// WebhookArchived is the reason of the webhooks of an archived tenant.
-	WebhookArchived = "the tenant is archived"
+	Archived = "the tenant is archived"
 )
 
 const statusGone = 410
 
 // Settle applies the result of an attempt that ended now. It returns the reason for which the webhook must be disabled, "" if it must not. After the
 // last of retries the delivery is FAILED. A result of another URL than that of now says nothing about the webhook.
-func (w *Webhook) Settle(d *Delivery, url string, r WebhookResult, retries []time.Duration, now time.Time) (attempt WebhookAttempt, disable string) {
+func (w *Webhook) Settle(d *Delivery, url string, r Result, retries []time.Duration, now time.Time) (attempt Attempt, disable string) {
 	d.Attempts++
 	d.Sent++
-	attempt = WebhookAttempt{N: d.Sent, At: now.Add(-r.Duration), Status: r.Status, DurationMS: r.Duration.Milliseconds(), Error: r.Error}
+	attempt = Attempt{N: d.Sent, At: now.Add(-r.Duration), Status: r.Status, DurationMS: r.Duration.Milliseconds(), Error: r.Error}
 	if r.Delivered() {
 		attempt.Error = ""
 		d.State, d.NextAt, d.EndedAt = DeliveryDelivered, nil, &now
@@ -184,9 +186,9 @@ func (w *Webhook) Settle(d *Delivery, url string, r WebhookResult, retries []tim
 	switch {
 	case url != w.URL:
 	case r.Status == statusGone:
-		disable = WebhookGone
-	case now.Sub(*w.FailingSince) >= WebhookPatience:
-		disable = WebhookFailing
+		disable = Gone
+	case now.Sub(*w.FailingSince) >= Patience:
+		disable = Failing
 	}
 	if disable != "" || d.Attempts > len(retries) {
 		d.State, d.NextAt, d.EndedAt = DeliveryFailed, nil, &now
@@ -201,14 +203,14 @@ func (w *Webhook) Settle(d *Delivery, url string, r WebhookResult, retries []tim
 func (w *Webhook) Disable(reason string) { w.Status, w.Reason = events.WebhookDisabled, reason }
 
 // CheckWebhookEvents refuses a list of types that a webhook cannot have, and returns it sorted.
-func CheckWebhookEvents(list []string) ([]string, *Error) {
+func CheckEvents(list []string) ([]string, *domain.Error) {
 	sorted := slices.Sorted(slices.Values(list))
 	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
-		return nil, &Error{Code: "events_invalid", Message: "events must be different types, at least one", Pointer: "/events"}
+		return nil, &domain.Error{Code: "events_invalid", Message: "events must be different types, at least one", Pointer: "/events"}
 	}
 	for _, kind := range sorted {
-		if !slices.Contains(WebhookEvents(), kind) {
-			return nil, &Error{Code: "events_invalid", Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired, push.failed and usage.refused", Pointer: "/events"}
+		if !slices.Contains(Events(), kind) {
+			return nil, &domain.Error{Code: "events_invalid", Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired, push.failed and usage.refused", Pointer: "/events"}
 		}
 	}
 	return sorted, nil

@@ -1,4 +1,4 @@
-package domain
+package intake
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -270,7 +271,7 @@ func TestDecodeBatchBodies(t *testing.T) {
 			}
 			continue
 		}
-		var fault *Error
+		var fault *domain.Error
 		if !errors.As(err, &fault) || fault.Code != c.code || fault.Pointer != c.pointer || items != nil {
 			t.Errorf("%.80s: %+v with %d items, want %s at %q", c.body, err, len(items), c.code, c.pointer)
 		}
@@ -280,7 +281,7 @@ func TestDecodeBatchBodies(t *testing.T) {
 func TestDecodedEvent(t *testing.T) {
 	item := decodeOne(t, `{ "type":"usage", "timestamp":"2026-05-01T14:00:00.1234569+02:00", "amount":7,
 		"metadata":{"b":[1.0,"\u00e9"],"a":null}, "feature":"api.calls", "eventId":"a\"\\\u002fb" }`)
-	want := &UsageEvent{Type: events.TypeUsage,
+	want := &domain.UsageEvent{Type: events.TypeUsage,
 		EventID: `a"\/b`, Feature: "api.calls", Amount: 7,
 		Timestamp: time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC),
 		// Such an id is escaped in the payload, so the complete payload is stored.
@@ -315,7 +316,7 @@ func TestDecodeMixedBatch(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q", got)
 	}
-	for i, event := range []*UsageEvent{items[0].Event, items[5].Event} {
+	for i, event := range []*domain.UsageEvent{items[0].Event, items[5].Event} {
 		if cap(event.Body) != len(event.Body) || !json.Valid(event.Body) || !json.Valid(event.Payload()) {
 			t.Errorf("event %d: %s, cap %d", i, event.Body, cap(event.Body))
 		}
@@ -330,7 +331,7 @@ func TestErrorsAreShortAndPrintable(t *testing.T) {
 			[]byte(`{"` + junk + `":1}`), []byte(`{"` + junk + `":1,"` + junk + `":1}`), inBatch(element("metadata", `{"a":0.`+strings.Repeat("1", 1000)+`}`)),
 		} {
 			items, err := DecodeBatch(body)
-			fault, _ := err.(*Error)
+			fault, _ := err.(*domain.Error)
 			if err == nil {
 				fault = items[0].Err
 			}

@@ -1,4 +1,4 @@
-package domain
+package intake
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -45,7 +46,7 @@ func FuzzDecodeBatch(f *testing.F) {
 			t.Fatalf("%q: the decoded event shares the body's memory", body)
 		}
 		if err != nil {
-			checkWholeRefusal(t, body, err.(*Error))
+			checkWholeRefusal(t, body, err.(*domain.Error))
 			return
 		}
 		if strict, decided := isStrict(body); decided && !strict {
@@ -63,7 +64,7 @@ func FuzzDecodeBatch(f *testing.F) {
 
 // checkWholeRefusal compares a malformed_json with encoding/json: a body that is well
 // formed there, without duplicates and shallow, may be refused only for its shape.
-func checkWholeRefusal(t *testing.T, body []byte, fault *Error) {
+func checkWholeRefusal(t *testing.T, body []byte, fault *domain.Error) {
 	strict, decided := isStrict(body)
 	wrongTop := strings.Contains(fault.Message, "the body must be")
 	if fault.Code == "malformed_json" && decided && strict && !wrongTop {
@@ -104,7 +105,7 @@ func checkItem(t *testing.T, item BatchItem, raw []byte) {
 	checkMetadata(t, event, sent["metadata"])
 }
 
-func checkMetadata(t *testing.T, event *UsageEvent, sent any) {
+func checkMetadata(t *testing.T, event *domain.UsageEvent, sent any) {
 	var kept map[string]any
 	if err := json.Unmarshal(event.Payload(), &kept); err != nil {
 		t.Fatalf("%s: %v", event.Payload(), err)

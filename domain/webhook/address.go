@@ -1,4 +1,4 @@
-package domain
+package webhook
 
 import (
 	"net/netip"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
@@ -13,13 +14,13 @@ import (
 const maxWebhookURL = 2048
 
 // WebhookAddresses decides which addresses webhooks may be sent to.
-type WebhookAddresses struct {
+type Addresses struct {
 	// Allowed lists networks that the URLs of operators may lead to although they are private. Only they may be reached over http.
 	Allowed []netip.Prefix
 }
 
 // Of returns the addresses of the URLs that operators set, or of those that tenants set: a tenant reaches no private network.
-func (a WebhookAddresses) Of(operators bool) *WebhookAddresses {
+func (a Addresses) Of(operators bool) *Addresses {
 	if !operators {
 		a.Allowed = nil
 	}
@@ -46,7 +47,7 @@ var globalIPv6 = netip.MustParsePrefix("2000::/3")
 var privateRanges = privateNetworks()
 
 // Permits reports whether webhooks may be sent to an address; plain: over http.
-func (a *WebhookAddresses) Permits(addr netip.Addr, plain bool) bool {
+func (a *Addresses) Permits(addr netip.Addr, plain bool) bool {
 	addr = addr.Unmap().WithZone("")
 	for _, network := range a.Allowed {
 		if network.Contains(addr) {
@@ -65,8 +66,10 @@ func (a *WebhookAddresses) Permits(addr netip.Addr, plain bool) bool {
 }
 
 // CheckURL refuses a URL that no webhook can have. A name passes: the sender checks each address that it dials.
-func (a *WebhookAddresses) CheckURL(text string) *Error {
-	invalid := func(why string) *Error { return &Error{Code: "url_invalid", Message: why, Pointer: "/url"} }
+func (a *Addresses) CheckURL(text string) *domain.Error {
+	invalid := func(why string) *domain.Error {
+		return &domain.Error{Code: "url_invalid", Message: why, Pointer: "/url"}
+	}
 	if len(text) > maxWebhookURL {
 		return invalid("A URL has at most " + strconv.Itoa(maxWebhookURL) + " bytes")
 	}

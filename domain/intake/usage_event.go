@@ -1,10 +1,11 @@
-package domain
+package intake
 
 import (
 	"bytes"
 	"strconv"
 	"time"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -104,12 +105,12 @@ func (in *draft) parent() string {
 	return ""
 }
 
-func (in *draft) refuse(member, code, message string) *Error {
+func (in *draft) refuse(member, code, message string) *domain.Error {
 	name, pointer := in.place(member)
-	return &Error{Code: code, Message: name + " " + message, Pointer: pointer}
+	return &domain.Error{Code: code, Message: name + " " + message, Pointer: pointer}
 }
 
-func (in *draft) missing(member string) *Error {
+func (in *draft) missing(member string) *domain.Error {
 	return in.refuse(member, "member_missing", "is missing; it is required")
 }
 
@@ -125,7 +126,7 @@ func (d *decoder) settle(item *BatchItem, in *draft) {
 	}
 	switch {
 	case in.unknown.sent:
-		item.Err = &Error{Code: "unknown_member", Pointer: in.parent() + pointerTo(in.unknown.chars),
+		item.Err = &domain.Error{Code: "unknown_member", Pointer: in.parent() + pointerTo(in.unknown.chars),
 			Message: "the member " + strictjson.Quote(in.unknown.chars) + " is not known here; names are case-sensitive"}
 	case in.checkType() != nil:
 		item.Err = in.checkType()
@@ -146,7 +147,7 @@ func (item *BatchItem) describe(in *draft) {
 	}
 }
 
-func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
+func (d *decoder) event(in *draft, eventID string) (*domain.UsageEvent, *domain.Error) {
 	if fault := in.checkFeature(); fault != nil {
 		return nil, fault
 	}
@@ -162,7 +163,7 @@ func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
 		return nil, fault
 	}
 	event := d.newEvent()
-	*event = UsageEvent{
+	*event = domain.UsageEvent{
 		EventID: eventID, Feature: d.intern(in.feature.chars), Amount: amount, Type: in.eventType(), Timestamp: timestamp,
 		Source: in.source, TraceParent: in.traceParent,
 	}
@@ -182,7 +183,7 @@ func (d *decoder) event(in *draft, eventID string) (*UsageEvent, *Error) {
 	return event, nil
 }
 
-func (in *draft) checkType() *Error {
+func (in *draft) checkType() *domain.Error {
 	if !in.kind.sent || in.kind.valid && string(in.kind.chars) == in.eventType() {
 		return nil
 	}
@@ -193,7 +194,7 @@ func (in *draft) checkType() *Error {
 	return in.refuse(member, "type_invalid", `must be "usage", "correction" or "retraction", or be left out, which means "usage"`)
 }
 
-func (in *draft) checkEventID() *Error {
+func (in *draft) checkEventID() *domain.Error {
 	id := in.eventID
 	switch {
 	case !id.sent:
@@ -213,19 +214,19 @@ func isPrintable(chars []byte) bool {
 	return true
 }
 
-func (in *draft) checkFeature() *Error {
+func (in *draft) checkFeature() *domain.Error {
 	switch {
 	case !in.feature.sent:
 		return in.missing("feature")
-	case !in.feature.valid || !IsLookupKey(in.feature.chars):
-		return in.refuse("feature", "feature_invalid", "must be a string that matches "+LookupKeyForm)
+	case !in.feature.valid || !domain.IsLookupKey(in.feature.chars):
+		return in.refuse("feature", "feature_invalid", "must be a string that matches "+domain.LookupKeyForm)
 	}
 	return nil
 }
 
 // readAmount accepts only digits. A fraction or an exponent, even with an integer
 // value, shows that the producer computes in floating point. A correction may lower the amount to 0; a retraction has none.
-func (in *draft) readAmount() (int64, *Error) {
+func (in *draft) readAmount() (int64, *domain.Error) {
 	kind, least := in.eventType(), 1
 	switch {
 	case kind == events.TypeRetraction && in.amount != nil:
@@ -237,21 +238,21 @@ func (in *draft) readAmount() (int64, *Error) {
 	case kind == events.TypeCorrection:
 		least = 0
 	}
-	n := ReadDigits(in.amount)
-	if len(in.amount) > len("9007199254740991") || n < least || n > MaxAmount {
+	n := domain.ReadDigits(in.amount)
+	if len(in.amount) > len("9007199254740991") || n < least || n > domain.MaxAmount {
 		return 0, in.refuse("amount", "amount_invalid", "must be an integer from "+strconv.Itoa(least)+" to 9007199254740991, written in digits only")
 	}
 	return int64(n), nil
 }
 
-func (in *draft) readTimestamp() (time.Time, *Error) {
+func (in *draft) readTimestamp() (time.Time, *domain.Error) {
 	if !in.timestamp.sent {
 		return time.Time{}, in.missing("timestamp")
 	}
 	if !in.timestamp.valid {
 		return time.Time{}, in.refuse("timestamp", "timestamp_invalid", "must be a string, an RFC 3339 time such as 2026-05-01T12:00:00Z")
 	}
-	t, fault := ParseTime(in.timestamp.chars)
+	t, fault := domain.ParseTime(in.timestamp.chars)
 	if fault != nil {
 		_, fault.Pointer = in.place("timestamp")
 		return time.Time{}, fault
@@ -260,7 +261,7 @@ func (in *draft) readTimestamp() (time.Time, *Error) {
 }
 
 // readSource reads the source of a plain event: as that of a CloudEvent, but optional.
-func (in *draft) readSource() *Error {
+func (in *draft) readSource() *domain.Error {
 	if !in.from.sent {
 		return nil
 	}
@@ -278,7 +279,7 @@ func isSource(t text) bool {
 // seal writes Body, with the members in the order of RFC 8785. An eventId that JSON
 // escapes differs from the text in the dedupe key, so Body is then the complete
 // payload.
-func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
+func (d *decoder) seal(event *domain.UsageEvent, in *draft) *domain.Error {
 	out := d.room(min(len(in.metadata), MaxMetadata) + len(in.source))
 	start := len(out)
 	out = strconv.AppendInt(append(out, '['), event.Amount, 10)
@@ -305,7 +306,7 @@ func (d *decoder) seal(event *UsageEvent, in *draft) *Error {
 }
 
 // appendMetadata appends a comma and metadata, if there is any.
-func (d *decoder) appendMetadata(out []byte, in *draft) ([]byte, *Error) {
+func (d *decoder) appendMetadata(out []byte, in *draft) ([]byte, *domain.Error) {
 	if in.metadata == nil || in.metadata[0] == 'n' {
 		return out, nil
 	}

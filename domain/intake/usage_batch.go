@@ -1,9 +1,12 @@
-package domain
+// Package intake decodes what callers send: usage as JSON or as CloudEvents, consumption and reservations. The result has a valid shape; what
+// depends on a tenant's state is decided elsewhere. Like domain, it is pure.
+package intake
 
 import (
 	"strconv"
 	"strings"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
@@ -16,8 +19,8 @@ const MaxBatch = 1000
 type BatchItem struct {
 	Index   int
 	EventID string // "" if the element has no valid one
-	Event   *UsageEvent
-	Err     *Error
+	Event   *domain.UsageEvent
+	Err     *domain.Error
 	Sent    *SentItem // of an element with Err
 }
 
@@ -52,7 +55,7 @@ func DecodeBatch(body []byte) ([]BatchItem, error) {
 		return nil, fault
 	}
 	count := 0
-	fault = d.readList("events", &Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of 1 to 1000 events"},
+	fault = d.readList("events", &domain.Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of 1 to 1000 events"},
 		func() { count = d.readElements("/events/", (*decoder).readUsage) })
 	if fault == nil {
 		fault = countFault(count, "/events")
@@ -64,7 +67,7 @@ func DecodeBatch(body []byte) ([]BatchItem, error) {
 }
 
 // DecodePayload reads the stored form of a UsageEvent's Payload.
-func DecodePayload(payload []byte) (*UsageEvent, error) {
+func DecodePayload(payload []byte) (*domain.UsageEvent, error) {
 	d, fault := newDecoder(payload)
 	if fault != nil {
 		return nil, fault
@@ -84,9 +87,9 @@ func DecodePayload(payload []byte) (*UsageEvent, error) {
 // a batch is stored and released as a whole.
 type decoder struct {
 	in        strictjson.Scanner
-	foreign   *Error // the object read last is no CloudEvent
+	foreign   *domain.Error // the object read last is no CloudEvent
 	items     []BatchItem
-	free      []UsageEvent
+	free      []domain.UsageEvent
 	arena     []byte
 	canonical strictjson.Canonicalizer
 	feature   string
@@ -103,7 +106,7 @@ const (
 	guessedID   = 24
 )
 
-func newDecoder(body []byte) (*decoder, *Error) {
+func newDecoder(body []byte) (*decoder, *domain.Error) {
 	in, fault := strictjson.Open(body)
 	if fault != nil {
 		return nil, refused(fault)
@@ -116,9 +119,9 @@ func (d *decoder) guess() int {
 	return min(1+d.in.Left()/guessedEvent, MaxBatch)
 }
 
-func (d *decoder) newEvent() *UsageEvent {
+func (d *decoder) newEvent() *domain.UsageEvent {
 	if len(d.free) == 0 {
-		d.free = make([]UsageEvent, d.guess())
+		d.free = make([]domain.UsageEvent, d.guess())
 	}
 	event := &d.free[0]
 	d.free = d.free[1:]
@@ -153,12 +156,12 @@ func (d *decoder) intern(feature []byte) string {
 	return d.feature
 }
 
-func countFault(count int, pointer string) *Error {
+func countFault(count int, pointer string) *domain.Error {
 	switch {
 	case count == 0:
-		return &Error{Code: "batch_empty", Pointer: pointer, Message: "the batch has no events; send 1 to 1000"}
+		return &domain.Error{Code: "batch_empty", Pointer: pointer, Message: "the batch has no events; send 1 to 1000"}
 	case count > MaxBatch:
-		return &Error{Code: "batch_too_large", Pointer: pointer,
+		return &domain.Error{Code: "batch_too_large", Pointer: pointer,
 			Message: "the batch has " + strconv.Itoa(count) + " events; send at most 1000 at a time"}
 	}
 	return nil
@@ -198,7 +201,7 @@ func (d *decoder) readElements(pointer string, read func(*decoder, *BatchItem)) 
 // refuseCrowded refuses an element with so many members that the scanner has not compared their names.
 func (d *decoder) refuseCrowded(item *BatchItem, start int) {
 	if item.Err == nil && d.in.CrowdedSince(start) {
-		item.Event, item.Err = nil, &Error{Code: "event_invalid", Message: "the event has " + strictjson.TooManyMembers}
+		item.Event, item.Err = nil, &domain.Error{Code: "event_invalid", Message: "the event has " + strictjson.TooManyMembers}
 	}
 }
 
@@ -206,7 +209,7 @@ func (d *decoder) refuseCrowded(item *BatchItem, start int) {
 func (d *decoder) readUsage(item *BatchItem) {
 	if d.in.Peek() != '{' {
 		d.in.Value()
-		item.Err = &Error{Code: "event_invalid", Message: "an event must be an object"}
+		item.Err = &domain.Error{Code: "event_invalid", Message: "an event must be an object"}
 		return
 	}
 	var in draft

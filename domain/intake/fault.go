@@ -1,17 +1,18 @@
-package domain
+package intake
 
 import (
 	"strings"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 // refused makes a document's fault an error; nil stays nil.
-func refused(fault *strictjson.Fault) *Error {
+func refused(fault *strictjson.Fault) *domain.Error {
 	if fault == nil {
 		return nil
 	}
-	return &Error{Code: fault.Code, Message: fault.Message}
+	return &domain.Error{Code: fault.Code, Message: fault.Message}
 }
 
 // pointerTo returns "/name" with the escapes of RFC 6901. A name longer than 64 characters
@@ -27,7 +28,7 @@ func pointerTo(name []byte) string {
 }
 
 // asError converts e without making a non-nil interface from a nil *Error.
-func asError(e *Error) error {
+func asError(e *domain.Error) error {
 	if e == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package domain
+package intake
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf16"
 
+	"github.com/meterplex/meterplex/domain"
 	"pgregory.net/rapid"
 )
 
@@ -36,7 +37,7 @@ func drawTree(t *rapid.T, level int) tree {
 	case 1:
 		return rapid.Bool().Draw(t, "bool")
 	case 2:
-		return rapid.IntRange(-MaxAmount, MaxAmount).Draw(t, "int")
+		return rapid.IntRange(-domain.MaxAmount, domain.MaxAmount).Draw(t, "int")
 	case 3:
 		return drawText(t, "string")
 	case 4:
@@ -175,7 +176,7 @@ func drawModel(t *rapid.T) model {
 	return model{
 		id:       rapid.StringMatching(`[!-~]{1,40}`).Draw(t, "id"),
 		feature:  rapid.StringMatching(`[a-z][a-z0-9_.\-]{0,20}`).Draw(t, "feature"),
-		amount:   rapid.IntRange(1, MaxAmount).Draw(t, "amount"),
+		amount:   rapid.IntRange(1, domain.MaxAmount).Draw(t, "amount"),
 		micros:   rapid.Int64Range(-62135510400e6, 253402214399e6).Draw(t, "micros"),
 		metadata: drawObject(t, 1, 0),
 	}
@@ -235,7 +236,7 @@ func TestP4_OtherEventOtherPayload(t *testing.T) {
 		case 1:
 			changed.feature += "x"
 		case 2:
-			changed.amount = m.amount%MaxAmount + 1
+			changed.amount = m.amount%domain.MaxAmount + 1
 		case 3:
 			changed.micros++
 		case 4:

@@ -1,4 +1,4 @@
-package domain
+package webhook
 
 import (
 	"net/netip"
@@ -6,7 +6,7 @@ import (
 )
 
 func TestPrivateAddressesAreRefused(t *testing.T) {
-	var rules WebhookAddresses
+	var rules Addresses
 	for _, text := range []string{
 		"127.0.0.1", "127.255.255.254", "168.63.129.16", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.127.255.255", "0.0.0.0", "0.1.2.3",
 		"192.0.0.8", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.9", "224.0.0.1", "239.255.255.255", "240.0.0.1", "255.255.255.255",
@@ -25,7 +25,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	if rules.Permits(netip.Addr{}, false) {
 		t.Error("no address is permitted")
 	}
-	allowing := WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/48")}}
+	allowing := Addresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd00:1::/48")}}
 	for text, want := range map[string]bool{"10.1.2.3": true, "::ffff:10.1.2.3": true, "10.2.0.1": false, "fd00:1::9": true, "fd00:2::9": false, "fd00:1::9%eth0": true} {
 		if allowing.Permits(netip.MustParseAddr(text), true) != want || allowing.Permits(netip.MustParseAddr(text), false) != want {
 			t.Errorf("%s: permitted is not %v", text, want)
@@ -34,7 +34,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 }
 
 func TestURLsOfWebhooks(t *testing.T) {
-	var rules WebhookAddresses
+	var rules Addresses
 	for _, text := range []string{
 		"", "x", "example.com", "//example.com", "https:", "https://", "https:///x", "https:example.com", "ftp://example.com", "http://example.com", "javascript:alert(1)", "file:///etc/passwd",
 		"https://user@example.com", "https://user:password@example.com", "https://@example.com", "https://example.com#x", "https://example.com/#", "https://example.com:0", "https://example.com:",
@@ -51,7 +51,7 @@ func TestURLsOfWebhooks(t *testing.T) {
 			t.Errorf("%q: %v", text, refusal)
 		}
 	}
-	allowing := WebhookAddresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	allowing := Addresses{Allowed: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	for _, text := range []string{"http://10.1.2.3/x", "https://10.1.2.3", "http://internal.example"} {
 		if allowing.Of(false).CheckURL(text) == nil {
 			t.Errorf("%q of a tenant is permitted", text)

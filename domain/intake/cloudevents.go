@@ -1,10 +1,11 @@
-package domain
+package intake
 
 import (
 	"mime"
 	"strconv"
 	"strings"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
@@ -90,7 +91,7 @@ type envelope struct {
 	extended                               int    // bytes of extensions
 	data                                   []byte // raw JSON, nil if absent
 	base64                                 bool
-	fault                                  *Error // of an attribute
+	fault                                  *domain.Error // of an attribute
 }
 
 type attribute struct {
@@ -102,7 +103,7 @@ type attribute struct {
 func (d *decoder) readCloudEvent(item *BatchItem) {
 	if d.in.Peek() != '{' {
 		d.in.Value()
-		item.Err = &Error{Code: "event_invalid", Message: "an event must be an object: one CloudEvent"}
+		item.Err = &domain.Error{Code: "event_invalid", Message: "an event must be an object: one CloudEvent"}
 		return
 	}
 	e := envelope{form: formStructured}
@@ -225,7 +226,7 @@ func (e *envelope) refuse(name, why string) {
 	if e.fault != nil {
 		return
 	}
-	e.fault = &Error{Code: "cloudevent_invalid", Message: "the attribute " + strictjson.Quote([]byte(name)) + " " + why}
+	e.fault = &domain.Error{Code: "cloudevent_invalid", Message: "the attribute " + strictjson.Quote([]byte(name)) + " " + why}
 	if e.form == formStructured {
 		e.fault.Pointer = pointerTo([]byte(name))
 	}
@@ -266,7 +267,7 @@ func (e *envelope) draft() draft {
 }
 
 // checkRequired checks the attributes without which an object is no CloudEvent.
-func (e *envelope) checkRequired(in *draft) *Error {
+func (e *envelope) checkRequired(in *draft) *domain.Error {
 	for _, name := range [...]string{"specversion", "id", "source", "type"} {
 		if !e.known(name).sent {
 			fault := in.missing(name)
@@ -278,12 +279,12 @@ func (e *envelope) checkRequired(in *draft) *Error {
 }
 
 // check checks the parts of the envelope that are not usage.
-func (e *envelope) check(in *draft) *Error {
+func (e *envelope) check(in *draft) *domain.Error {
 	switch {
 	case e.fault != nil:
 		return e.fault
 	case e.base64:
-		return &Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not supported; send data as a JSON object"}
+		return &domain.Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not supported; send data as a JSON object"}
 	case string(e.specVersion.chars) != "1.0":
 		return in.refuse("specversion", "cloudevent_invalid", `must be "1.0"`)
 	case !isSource(e.source):
@@ -294,7 +295,7 @@ func (e *envelope) check(in *draft) *Error {
 	return e.checkOthers(in)
 }
 
-func (e *envelope) checkOthers(in *draft) *Error {
+func (e *envelope) checkOthers(in *draft) *domain.Error {
 	for _, name := range [...]string{"dataschema", "traceparent", "tracestate", "partitionkey"} {
 		if t := e.known(name); t.sent && !t.valid {
 			return in.refuse(name, "cloudevent_invalid", "must be a string")
@@ -316,12 +317,12 @@ func isJSONType(contentType string) bool {
 
 // open reads amount, metadata, type and correctionRef from data, and adds the extension attributes to
 // metadata.
-func (e *envelope) open(in *draft) *Error {
+func (e *envelope) open(in *draft) *domain.Error {
 	if e.data == nil {
-		return &Error{Code: "member_missing", Pointer: in.parent(), Message: "data is missing; it is required and holds amount"}
+		return &domain.Error{Code: "member_missing", Pointer: in.parent(), Message: "data is missing; it is required and holds amount"}
 	}
 	if e.data[0] != '{' {
-		return &Error{Code: "cloudevent_invalid", Pointer: in.parent(), Message: "data must be an object that holds amount"}
+		return &domain.Error{Code: "cloudevent_invalid", Pointer: in.parent(), Message: "data must be an object that holds amount"}
 	}
 	strictjson.EachMember(e.data, func(name, raw []byte) {
 		switch string(name) {
@@ -345,7 +346,7 @@ func (e *envelope) open(in *draft) *Error {
 // extendMetadata writes the extension attributes into metadata as its member ce.
 // A CloudEvent may not send that member itself, because additions of an intermediary
 // would be mistaken for data of the producer.
-func (e *envelope) extendMetadata(in *draft) *Error {
+func (e *envelope) extendMetadata(in *draft) *domain.Error {
 	rest := []byte("}")
 	if in.metadata != nil && in.metadata[0] == '{' {
 		taken, any := false, false

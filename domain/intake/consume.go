@@ -1,8 +1,9 @@
-package domain
+package intake
 
 import (
 	"strconv"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 )
@@ -34,18 +35,18 @@ func DecodeConsume(body []byte, feature string) (Consumption, error) {
 // DecodeConsumes reads {"items": […]}: 1 to MaxTogether consumptions, each with its feature and an eventId of its own.
 // Pointers start at the body.
 func DecodeConsumes(body []byte) ([]Consumption, error) {
-	return decodeRequests(body, `an item must be an object: {"feature":…,"eventId":…,"amount":…}`, consumeMembers, (*decoder).consumption, func(c, other *Consumption) *Error {
+	return decodeRequests(body, `an item must be an object: {"feature":…,"eventId":…,"amount":…}`, consumeMembers, (*decoder).consumption, func(c, other *Consumption) *domain.Error {
 		if c.EventID != other.EventID {
 			return nil
 		}
-		return &Error{Code: "event_id_invalid", Pointer: "/eventId", Message: "eventId is that"}
+		return &domain.Error{Code: "event_id_invalid", Pointer: "/eventId", Message: "eventId is that"}
 	})
 }
 
 var consumeMembers = []string{"feature", "eventId", "amount", "metadata"}
 
-func (d *decoder) consumption(in *requestDraft) (Consumption, *Error) {
-	for _, check := range []func() *Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
+func (d *decoder) consumption(in *requestDraft) (Consumption, *domain.Error) {
+	for _, check := range []func() *domain.Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
 		if fault := check(); fault != nil {
 			return Consumption{}, fault
 		}

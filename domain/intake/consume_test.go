@@ -1,4 +1,4 @@
-package domain
+package intake
 
 import (
 	"bytes"
@@ -12,12 +12,13 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 )
 
 func TestConsumptionsAreDecoded(t *testing.T) {
 	c, err := DecodeConsume([]byte(` {"amount": 9007199254740991, "metadata": {"b": 1.0, "a": "\u00e9"}, "eventId": "!~"} `), "calls")
-	want := Consumption{EventID: "!~", Feature: "calls", Amount: MaxAmount, Metadata: []byte(`{"a":"é","b":1}`)}
+	want := Consumption{EventID: "!~", Feature: "calls", Amount: domain.MaxAmount, Metadata: []byte(`{"a":"é","b":1}`)}
 	if err != nil || !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v %s, %v", c, c.Metadata, err)
 	}
@@ -118,7 +119,7 @@ func TestBadConsumptionsAreRefused(t *testing.T) {
 
 func refusedAt(t *testing.T, name string, err error, code, pointer string) {
 	t.Helper()
-	refusal, _ := err.(*Error)
+	refusal, _ := err.(*domain.Error)
 	if refusal == nil || refusal.Code != code || refusal.Pointer != pointer || refusal.Message == "" {
 		t.Errorf("%.120s: %#v instead of %s at %q", name, err, code, pointer)
 	}
@@ -157,7 +158,7 @@ func TestP2_TheSameConsumptionHasTheSameForm(t *testing.T) {
 		case 0:
 			other.id += "x"
 		case 1:
-			other.amount = m.amount%MaxAmount + 1
+			other.amount = m.amount%domain.MaxAmount + 1
 		case 2:
 			other.metadata = append([]pair{{"new", nil}}, m.metadata...)
 		case 3:
@@ -181,12 +182,12 @@ func FuzzDecodeConsume(f *testing.F) {
 		var list []Consumption
 		if c, err := DecodeConsume(body, "calls"); err == nil {
 			list = append(list, c)
-		} else if err.(*Error).Code == "" {
+		} else if err.(*domain.Error).Code == "" {
 			t.Fatalf("%q: %v", body, err)
 		}
 		again := bytes.Clone(body)
 		items, err := DecodeConsumes(again)
-		if err != nil && (err.(*Error).Code == "" || len(items) > 0) || err == nil && (len(items) == 0 || len(items) > MaxTogether) {
+		if err != nil && (err.(*domain.Error).Code == "" || len(items) > 0) || err == nil && (len(items) == 0 || len(items) > MaxTogether) {
 			t.Fatalf("%q: %v, %v", body, items, err)
 		}
 		clear(again)

@@ -1,8 +1,9 @@
-package domain
+package intake
 
 import (
 	"strconv"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -22,7 +23,7 @@ func (in *draft) eventType() string {
 }
 
 // checkRef checks correctionRef, which corrections and retractions must have, and usage must not.
-func (in *draft) checkRef(eventID string) *Error {
+func (in *draft) checkRef(eventID string) *domain.Error {
 	ref := in.ref
 	switch {
 	case in.eventType() == events.TypeUsage && ref.sent:
@@ -40,7 +41,7 @@ func (in *draft) checkRef(eventID string) *Error {
 }
 
 // sealCorrection writes Body as the whole payload of a correction or a retraction, in the order of RFC 8785.
-func (d *decoder) sealCorrection(event *UsageEvent, in *draft) *Error {
+func (d *decoder) sealCorrection(event *domain.UsageEvent, in *draft) *domain.Error {
 	out := make([]byte, 0, 256+min(len(in.metadata), MaxMetadata)+len(in.source)+len(in.ref.chars))
 	out = append(out, '{')
 	if event.Type == events.TypeCorrection {
