@@ -60,7 +60,10 @@ func TestConsole_BadAddressesArePages(t *testing.T) {
 			t.Errorf("HEAD %s gives %d, GET %d", path, got.status, whole.status)
 		}
 	}
-	b.pageRefused("no session, absent page", (&browser{testService: w}).open("/console/nothing"), 404, "not_found")
+	stranger := (&browser{testService: w}).open("/console/nothing")
+	b.pageRefused("no session, absent page", stranger, 404, "not_found")
+	w.holds("an absent page without a session", string(stranger.body), `<a href="/console/sign-in">Sign in</a>`)
+	w.holds("an absent page", string(b.open("/console/nothing").body), `<a href="/console">first page</a>`)
 	w.same("rows", w.everyRow(), before)
 }
 

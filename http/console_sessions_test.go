@@ -25,6 +25,7 @@ func (b *browser) signedOut(name string, got answer) {
 	b.Helper()
 	body := string(got.body)
 	if got.status != nethttp.StatusUnauthorized || !strings.Contains(body, `name="key"`) || strings.Contains(body, "Sign out") ||
+		!strings.Contains(body, "<h1>Sign in</h1>") ||
 		strings.Contains(body, "<nav") || got.header.Get("WWW-Authenticate") != "" {
 		b.Errorf("%s: %d:\n%s", name, got.status, body)
 	}
@@ -101,7 +102,7 @@ func TestConsole_ASessionHasABrowsersCookie(t *testing.T) {
 		t.Errorf("%v", got.header)
 	}
 	b.cookie, _, _ = strings.Cut(cookie, ";")
-	b.shows(b.open("/console/tenants"), "operator: admin", "Sign out")
+	b.shows(b.open("/console/tenants"), "Operator: admin", "Sign out")
 	second := b.post("/console/sign-in", url.Values{"key": {key}, "next": {"//evil.example/console"}})
 	w.same("signing in leads to", second.header.Get("Location"), "/console")
 	b.signedOut("the browser's last session", b.open("/console/tenants"))

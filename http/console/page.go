@@ -21,6 +21,7 @@ import (
 type Page struct {
 	Path     string // a pattern, below Prefix
 	Title    string
+	Group    string // one of groups, if it has a name in the navigation
 	Menu     string // its name in the navigation; "": a page that others lead to
 	Template string // a file of templates/; "": the form of its first action, below its text
 	Text     string
@@ -87,6 +88,9 @@ func (p *Page) check() error {
 	faults := []error{route.Check()}
 	if !IsPath(p.Path) || p.Title == "" || len(p.CLI) == 0 {
 		faults = append(faults, fmt.Errorf("the page %s lacks its title or cli, or is not below %s", p.Path, Prefix))
+	}
+	if (p.Menu != "") != slices.Contains(groups, p.Group) {
+		faults = append(faults, fmt.Errorf("the page %s is in no group of the navigation", p.Path))
 	}
 	for _, a := range p.Actions {
 		faults = append(faults, a.check(p))

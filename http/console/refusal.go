@@ -64,10 +64,10 @@ func (c *Console) refuse(w http.ResponseWriter, r *http.Request, p *Refusal) {
 		w.Header()[name] = values
 	}
 	w.Header().Del("WWW-Authenticate") // a browser would ask for a password
-	name, v := "signin.html", (*visitor)(nil)
+	name, title, v := "signin.html", "Sign in", (*visitor)(nil)
 	if !p.signIn {
-		name = "problem.html"
+		name, title = "problem.html", p.Title
 		v, _ = c.visitorOf(r) // without it, the page has no navigation
 	}
-	c.write(w, r, p.Status, name, &view{c: c, r: r, Visitor: v, Title: p.Title, Problem: p, Data: signInData(r)})
+	c.write(w, r, p.Status, name, &view{c: c, r: r, Visitor: v, Title: title, Problem: p, Data: signInData(r)})
 }

@@ -65,9 +65,11 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for _, entry := range (&view{c: c, Visitor: v}).Menu() {
-		http.Redirect(w, r, entry.Path, http.StatusSeeOther)
-		return nil
+	for _, p := range c.pages {
+		if p.Menu != "" && c.opens(v, p.Path) != nil {
+			http.Redirect(w, r, p.Path, http.StatusSeeOther)
+			return nil
+		}
 	}
 	return problem.New("forbidden", "The key opens no page of the console: none of its scopes reads one")
 }

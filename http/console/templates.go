@@ -194,17 +194,30 @@ func (d *view) Trace() string { return edge.ExchangeOf(d.r.Context()).TraceID() 
 // Version is the service's.
 func (d *view) Version() string { return d.c.Version }
 
-// Menu lists the pages that the visitor may open from everywhere.
-func (d *view) Menu() (entries []menuEntry) {
-	if d.Visitor == nil {
-		return nil
-	}
-	for _, p := range d.c.pages {
-		if p.Menu != "" && (d.Visitor.Tenant == nil || p.Who != "operator") && d.Visitor.allowed(routeOf(p)) == nil {
-			entries = append(entries, menuEntry{p.Menu, p.Path, d.Page != nil && strings.HasPrefix(d.Page.Path+"/", p.Path+"/")})
+// groups are those of the navigation, in its order.
+var groups = []string{"Customers", "Usage", "Billing", "Catalogue", "Operations"}
+
+// Menu lists the groups of the pages that the visitor may open from everywhere.
+func (d *view) Menu() (menu []menuGroup) {
+	for _, name := range groups {
+		group := menuGroup{Name: name}
+		for _, p := range d.c.pages {
+			if p.Menu != "" && p.Group == name && d.c.opens(d.Visitor, p.Path) != nil {
+				entry := menuEntry{p.Menu, p.Path, d.Page != nil && strings.HasPrefix(d.Page.Path+"/", p.Path+"/")}
+				group.Pages, group.Current = append(group.Pages, entry), group.Current || entry.Current
+			}
+		}
+		if group.Pages != nil {
+			menu = append(menu, group)
 		}
 	}
-	return entries
+	return menu
+}
+
+type menuGroup struct {
+	Name    string
+	Current bool
+	Pages   []menuEntry
 }
 
 // menuEntry is a link of the navigation.
@@ -213,12 +226,20 @@ type menuEntry struct {
 	Current    bool
 }
 
+// Account is the holder of the key in short.
+func (d *view) Account() string {
+	if d.Visitor.Tenant != nil {
+		return d.Visitor.Tenant.Name
+	}
+	return "Operator"
+}
+
 // Holder says whose key is signed in.
 func (d *view) Holder() string {
 	if d.Visitor.Tenant != nil {
-		return "tenant " + d.Visitor.Tenant.Name
+		return "Tenant " + d.Visitor.Tenant.Name
 	}
-	return "operator: " + strings.Join(d.Visitor.caller.Scopes, ", ")
+	return "Operator: " + strings.Join(d.Visitor.caller.Scopes, ", ")
 }
 
 // IsOperator reports whether an operator's key is signed in.

@@ -123,6 +123,15 @@
     later = setTimeout(() => charts(document), 100);
   });
 
+  // A menu closes by Escape, and by a click beside it.
+  const close = unless => each(document, ".drop[open]", menu => { if (!menu.contains(unless)) menu.open = false; });
+  addEventListener("click", event => close(event.target));
+  addEventListener("keydown", event => {
+    if (event.key !== "Escape") return;
+    document.activeElement.closest?.(".drop[open]")?.querySelector("summary").focus();
+    close(null);
+  });
+
   const enhance = root => { times(root); once(root); charts(root); each(root, "[data-live]", live); };
   document.addEventListener("DOMContentLoaded", () => enhance(document));
 })();

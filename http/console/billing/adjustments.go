@@ -16,7 +16,7 @@ func adjustmentsPage() *console.Page {
 	one := func(name, label, warn string) *console.Action {
 		return &console.Action{Name: name, Path: adjustmentsPath + "/{adjustmentId}/" + name, Label: label, Warn: warn, Does: "POST /api/v1/adjustments/{adjustmentId}/" + name}
 	}
-	return &console.Page{Path: adjustmentsPath, Title: "Adjustments", Menu: "Adjustments", Template: "adjustments.html", Needs: "GET /api/v1/adjustments",
+	return &console.Page{Path: adjustmentsPath, Title: "Adjustments", Group: "Billing", Menu: "Adjustments", Template: "adjustments.html", Needs: "GET /api/v1/adjustments",
 		Params: []string{"tenantId", "periodKey", "state", "kind", "feature", "cursor"},
 		CLI:    []string{"meterplex adjustments list[ --tenant {tenantId}][ --period {periodKey}][ --state {state}][ --kind {kind}][ --feature {feature}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {

@@ -12,7 +12,7 @@ const (
 )
 
 func pushesPage() *console.Page {
-	return &console.Page{Path: pushesPath, Title: "Pushes", Menu: "Pushes", Template: "pushes.html", Needs: "GET /api/v1/pushes",
+	return &console.Page{Path: pushesPath, Title: "Stripe deliveries", Group: "Billing", Menu: "Stripe deliveries", Template: "pushes.html", Needs: "GET /api/v1/pushes",
 		Params: []string{"tenantId", "state", "periodKey", "cursor"},
 		CLI:    []string{"meterplex pushes list[ --tenant {tenantId}][ --state {state}][ --period {periodKey}]", "meterplex sagas list --kind billing_compare"},
 		Load: func(v *console.Visit) (console.Doc, error) {

@@ -13,7 +13,7 @@ const cataloguePath = console.Prefix + "/catalogue"
 
 // cataloguePage shows the begin of three lists, or more of one that its address names.
 func cataloguePage() *console.Page {
-	return &console.Page{Path: cataloguePath, Title: "Catalogue", Menu: "Catalogue", Template: "catalogue.html", Needs: "GET /api/v1/features",
+	return &console.Page{Path: cataloguePath, Title: "Catalogue", Group: "Catalogue", Menu: "Catalogue", Template: "catalogue.html", Needs: "GET /api/v1/features",
 		Params: []string{"list", "cursor"}, CLI: []string{"meterplex features list", "meterplex plans list", "meterplex prices list"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			lists := []string{"features", "plans", "prices"}

@@ -16,7 +16,7 @@ const (
 func readers() []string { return []string{"billing", "audit"} }
 
 func entitlementsPage() *console.Page {
-	return &console.Page{Path: entitlementsPath, Title: "Entitlements", Menu: "Entitlements", Template: "entitlements.html", Needs: "GET /api/v1/quota/accounts", Who: console.Either,
+	return &console.Page{Path: entitlementsPath, Title: "Entitlements", Group: "Customers", Menu: "Entitlements", Template: "entitlements.html", Needs: "GET /api/v1/quota/accounts", Who: console.Either,
 		Scopes: append(readers(), "entitlements:read"), Params: []string{"tenantId", "feature", "periodKey", "cursor"},
 		CLI:       []string{"meterplex entitlements accounts --tenant-id {tenantId}[ --feature {feature}][ --period {periodKey}]"},
 		TenantCLI: []string{"meterplex entitlements list"},

@@ -18,7 +18,7 @@ const (
 
 func eventsPage() *console.Page {
 	filters := []string{"tenantId", "subject", "stream", "correlationId", "from", "to", "after"}
-	return &console.Page{Path: eventsPath, Title: "Events", Menu: "Events", Template: "events.html", Needs: "GET /api/v1/events", Who: console.Either,
+	return &console.Page{Path: eventsPath, Title: "Events", Group: "Usage", Menu: "Events", Template: "events.html", Needs: "GET /api/v1/events", Who: console.Either,
 		Params: append([]string{"cursor"}, filters...),
 		CLI: []string{
 			"meterplex events query[ --tenant-id {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}][ --to {to}][ --after {after}]",

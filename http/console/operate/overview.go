@@ -13,7 +13,7 @@ import (
 const overviewPath = console.Prefix + "/overview"
 
 func overviewPage() *console.Page {
-	return &console.Page{Path: overviewPath, Title: "Overview", Menu: "Overview", Template: "overview.html", Needs: "GET /api/v1/system/overview",
+	return &console.Page{Path: overviewPath, Title: "Overview", Group: "Operations", Menu: "Overview", Template: "overview.html", Needs: "GET /api/v1/system/overview",
 		Params: []string{"figure", "consumer"}, CLI: []string{"meterplex system overview", "meterplex system overview --watch"},
 		Load: loadOverview, Live: &console.Live{Template: "overview-now"}}
 }

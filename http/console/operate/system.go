@@ -17,7 +17,7 @@ const (
 const instancesShown = 50
 
 func systemPage() *console.Page {
-	return &console.Page{Path: systemPath, Title: "System", Menu: "System", Template: "system.html", Needs: "GET /api/v1/system", Params: []string{"cursor"},
+	return &console.Page{Path: systemPath, Title: "System", Group: "Operations", Menu: "System", Template: "system.html", Needs: "GET /api/v1/system", Params: []string{"cursor"},
 		CLI: []string{"meterplex system ready", "meterplex system instances", "meterplex system show", "meterplex system identity", "meterplex outbox show"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			data, err := v.All(map[string]console.Section{

@@ -23,7 +23,7 @@ const letterFlags = "[ --status {status}][ --stage {stage}][ --tenant-id {tenant
 	"[ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]"
 
 func lettersPage() *console.Page {
-	return &console.Page{Path: lettersPath, Title: "Dead letters", Menu: "Dead letters", Template: "dead_letters.html", Needs: "GET /api/v1/dead-letters/groups",
+	return &console.Page{Path: lettersPath, Title: "Dead letters", Group: "Operations", Menu: "Dead letters", Template: "dead_letters.html", Needs: "GET /api/v1/dead-letters/groups",
 		Params: append(letterFilters(), "groups", "cursor"), CLI: []string{"meterplex dead-letters groups" + letterFlags, "meterplex dead-letters list" + letterFlags},
 		Load: loadLetters}
 }

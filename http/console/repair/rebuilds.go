@@ -12,7 +12,7 @@ const (
 )
 
 func rebuildsPage() *console.Page {
-	return &console.Page{Path: rebuildsPath, Title: "Rebuilds", Menu: "Rebuilds", Template: "rebuilds.html", Needs: "GET /api/v1/rebuilds",
+	return &console.Page{Path: rebuildsPath, Title: "Rebuilds", Group: "Operations", Menu: "Rebuilds", Template: "rebuilds.html", Needs: "GET /api/v1/rebuilds",
 		Params: []string{"cursor"}, CLI: []string{"meterplex projections list", "meterplex projections rebuilds"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			of := v.Pick("cursor")

@@ -8,7 +8,7 @@ const (
 )
 
 func keysPage() *console.Page {
-	return &console.Page{Path: keysPath, Title: "Operator keys", Menu: "Operator keys", Template: "keys.html", Needs: "GET /api/v1/operator-keys",
+	return &console.Page{Path: keysPath, Title: "Operator keys", Group: "Operations", Menu: "Operator keys", Template: "keys.html", Needs: "GET /api/v1/operator-keys",
 		Params: []string{"cursor"}, Limit: 100, CLI: []string{"meterplex keys list --operator"},
 		Actions: []*console.Action{
 			{Name: "rotate-operator-key", Path: keysPath + "/{keyId}/rotate", Label: "Rotate", Does: "POST /api/v1/operator-keys/{keyId}/rotate", Secret: true, Fields: []console.Field{overlap}},

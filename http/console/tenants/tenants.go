@@ -16,7 +16,7 @@ const (
 )
 
 func tenantsPage() *console.Page {
-	return &console.Page{Path: tenantsPath, Title: "Tenants", Menu: "Tenants", Template: "tenants.html", Needs: "GET /api/v1/tenants",
+	return &console.Page{Path: tenantsPath, Title: "Tenants", Group: "Customers", Menu: "Tenants", Template: "tenants.html", Needs: "GET /api/v1/tenants",
 		Params: []string{"externalId", "cursor"}, CLI: []string{"meterplex tenants list[ --external-id {externalId}]"}}
 }
 

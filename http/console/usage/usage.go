@@ -28,7 +28,7 @@ const (
 )
 
 func usagePage() *console.Page {
-	return &console.Page{Path: usagePath, Title: "Usage", Menu: "Usage", Template: "usage.html", Needs: "GET /api/v1/usage", Who: console.Either,
+	return &console.Page{Path: usagePath, Title: "Usage", Group: "Usage", Menu: "Usage", Template: "usage.html", Needs: "GET /api/v1/usage", Who: console.Either,
 		Params: []string{"tenantId", "feature", "period", "from", "to", "granularity", "groupBy", "groupBy2", "asOf", "asOfPosition", "asOf2", "asOfPosition2", "cursor", "seriesCursor"},
 		CLI: []string{
 			"meterplex usage aggregates[ --tenant-id {tenantId}][ --feature {feature}][ --period {period}][ --as-of {asOf}][ --as-of-position {asOfPosition}]",
@@ -176,7 +176,7 @@ func conflictsPage() *console.Page {
 
 func refusalsPage() *console.Page {
 	names := []string{"tenantId", "code", "feature", "cursor"}
-	return &console.Page{Path: refusalsPath, Title: "Unbilled usage", Menu: "Unbilled usage", Template: "refusals.html", Needs: "GET /api/v1/usage/refusals", Who: console.Either,
+	return &console.Page{Path: refusalsPath, Title: "Unbilled usage", Group: "Usage", Menu: "Unbilled usage", Template: "refusals.html", Needs: "GET /api/v1/usage/refusals", Who: console.Either,
 		Params: names, CLI: []string{"meterplex usage refusals[ --code {code}][ --feature {feature}][ --tenant-id {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			q := v.Pick(names...)
