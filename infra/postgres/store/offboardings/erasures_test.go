@@ -44,7 +44,7 @@ func newErasure(t *testing.T) *erasure {
 		`INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at)
  SELECT '00000000-0000-0000-0000-000000000000'::uuid, n::text, '\x01'::bytea, 200, to_json('ann of ' || $1::uuid), now() - interval '1 day'
  FROM generate_series(1, 10100) n
- UNION ALL SELECT '00000000-0000-0000-0000-000000000000'::uuid, 'of others ' || n, '\x01'::bytea, 200, '{}'::json, now() - interval '1 day' FROM generate_series(1, 1000) n`,
+ UNION ALL SELECT '00000000-0000-0000-0000-000000000000'::uuid, 'of others ' || n, '\x01'::bytea, 200, '{}'::json, now() - interval '1 day' FROM generate_series(1, 5000) n`,
 		`INSERT INTO usage_series SELECT 1, 0, t, 'calls', timestamptz '2026-01-01Z' + n * interval '1 hour', '{"user":"ann"}', 1, 1
  FROM unnest(ARRAY[$1, gen_random_uuid()]) t, generate_series(1, 5000) n`,
 		`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature,
@@ -110,8 +110,8 @@ func TestP6_BatchesOfAnErasureAreBounded(t *testing.T) {
 		e.count(`SELECT count(*) FROM idempotency_answers WHERE key NOT LIKE 'of others %' AND (body IS NOT NULL OR length(request_hash) > 0)`); left > 0 {
 		t.Errorf("%d rows still have personal data", left)
 	}
-	if kept := e.count(`SELECT count(*) FROM idempotency_answers WHERE key LIKE 'of others %' AND body IS NOT NULL AND length(request_hash) > 0`); kept != 1000 {
-		t.Errorf("%d of 1,000 answers of others are kept", kept)
+	if kept := e.count(`SELECT count(*) FROM idempotency_answers WHERE key LIKE 'of others %' AND body IS NOT NULL AND length(request_hash) > 0`); kept != 5000 {
+		t.Errorf("%d of 5,000 answers of others are kept", kept)
 	}
 }
 
