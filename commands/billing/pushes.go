@@ -49,7 +49,7 @@ type PushStore interface {
 	PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error)
 	// NotePushes sets the last error of the pending pushes of a period.
 	NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error
-	// PushWindows lists the windows with a push in the last PushOldest that were not compared since a time.
+	// PushWindows lists the windows with a push in the last push.Oldest that were not compared since a time.
 	PushWindows(ctx context.Context, since time.Time) ([]push.Window, error)
 	// PushSums returns the pushes of a window. A push of the last settle is on its way.
 	PushSums(ctx context.Context, w push.Window, settle time.Duration) (push.Sums, error)
@@ -63,7 +63,7 @@ type PushTx interface {
 	commands.SagaStarter
 	Feature(lookupKey string) (*domain.Feature, error)
 	Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error)
-	// RecentlyClosed returns the closed periods of a tenant whose end is not older than PushOldest, or that were pushed before.
+	// RecentlyClosed returns the closed periods of a tenant whose end is not older than push.Oldest, or that were pushed before.
 	RecentlyClosed(tenant uuid.UUID) ([]domain.Closing, error)
 	// Due returns the features of a closed period of which an amount is due.
 	Due(c domain.Closing) ([]push.Due, error)

@@ -8,14 +8,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// PushAddress is the meter of a customer at a billing provider.
+// Address is the meter of a customer at a billing provider.
 type Address struct {
 	Provider string
 	Customer string // the provider's id
 	Event    string // name of the provider's meter event
 }
 
-// PushCharge is the sum of a feature's pushes in a period to an address. Charges that follow the tenant's customer are no part of it, see Push.Follows; credits are.
+// Charge is the sum of a feature's pushes in a period to an address. Charges that follow the tenant's customer are no part of it, see Push.Follows; credits are.
 type Charge struct {
 	Address
 	Amount *big.Int

@@ -25,20 +25,20 @@ const (
 	StateFailed    = "FAILED"    // the provider refused it
 )
 
-// PushStates lists the states.
+// States lists the states.
 func States() []string {
 	return []string{StatePending, StateUnknown, StateDelivered, StateFailed}
 }
 
 const (
-	// PushUnknownFor bounds how long a push whose result is unknown is sent again: providers forget identifiers after 24 hours, and would
+	// UnknownFor bounds how long a push whose result is unknown is sent again: providers forget identifiers after 24 hours, and would
 	// count it twice from then on.
 	UnknownFor = 23 * time.Hour
-	// PushOldest is the age of the oldest timestamp that providers accept.
+	// Oldest is the age of the oldest timestamp that providers accept.
 	Oldest = 35 * 24 * time.Hour
-	// PushDeadline is the time after which the saga of a push that is not delivered is partial.
+	// Deadline is the time after which the saga of a push that is not delivered is partial.
 	Deadline = 24 * time.Hour
-	// PushAttempt bounds an attempt. It is longer than the timeouts of a provider's client: no two attempts run at the same time.
+	// Attempt bounds an attempt. It is longer than the timeouts of a provider's client: no two attempts run at the same time.
 	Attempt = 2 * time.Minute
 
 	pushFirstBackoff   = 5 * time.Second
@@ -56,11 +56,11 @@ const (
 	Undecided = "push_unknown" // its result stays unknown
 )
 
-// PushOutcome is the outcome of an attempt.
+// Outcome is the outcome of an attempt.
 type Outcome string
 
-// PushDelivered and PushRefused are answers. PushLater means that the provider surely did not count the attempt; PushKeyRefused, that it refuses the secret
-// key, whatever the push is; PushUnknown, that the answer was lost or says nothing about it.
+// Delivered and Refused are answers. Later means that the provider surely did not count the attempt; KeyRefused, that it refuses the secret
+// key, whatever the push is; Unknown, that the answer was lost or says nothing about it.
 const (
 	Delivered  Outcome = "delivered"
 	Refused    Outcome = "refused"
@@ -69,12 +69,12 @@ const (
 	Unknown    Outcome = "unknown"
 )
 
-// PushOutcomes lists the outcomes.
+// Outcomes lists the outcomes.
 func Outcomes() []Outcome {
 	return []Outcome{Delivered, Refused, KeyRefused, Later, Unknown}
 }
 
-// PushResult is the outcome of an attempt. Code and Reason are the provider's.
+// Result is the outcome of an attempt. Code and Reason are the provider's.
 type Result struct {
 	Outcome      Outcome
 	Code, Reason string
@@ -118,7 +118,7 @@ func (p *Push) Closing() domain.Closing {
 	return domain.Closing{TenantID: p.TenantID, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot}
 }
 
-// PushKey is the idempotency key of a push. No part but the last contains a colon.
+// Key is the idempotency key of a push. No part but the last contains a colon.
 func Key(tenant uuid.UUID, feature, periodKey string, snapshot, n int) string {
 	key := tenant.String() + ":" + feature + ":" + periodKey + ":" + strconv.Itoa(snapshot)
 	if n > 0 {
@@ -136,13 +136,13 @@ func (p *Push) RequestKey() string {
 	return p.Key + ":r" + strconv.Itoa(p.Renewals)
 }
 
-// PushIdentifier is the identifier of a push at a provider, which bounds it to 100 characters.
+// Identifier is the identifier of a push at a provider, which bounds it to 100 characters.
 func Identifier(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "mp_" + hex.EncodeToString(sum[:20])
 }
 
-// PushTimestamp is the time at which the provider counts a push that is stored at a time: the last second of the period, but no time in the future. An
+// Timestamp is the time at which the provider counts a push that is stored at a time: the last second of the period, but no time in the future. An
 // adjustment, and a period without an end, count when they are stored.
 func Timestamp(periodKey string, n int, stored time.Time) time.Time {
 	stored = stored.UTC().Truncate(time.Second)
@@ -152,7 +152,7 @@ func Timestamp(periodKey string, n int, stored time.Time) time.Time {
 	return stored
 }
 
-// PushDue is what is due of a feature in a closed period.
+// Due is what is due of a feature in a closed period.
 type Due struct {
 	Feature  string
 	Event    string   // name of the provider's meter event
@@ -165,7 +165,7 @@ type Due struct {
 // Credit reports whether less is billable than was pushed.
 func (d *Due) Credit() bool { return d.Billable.Cmp(d.Pushed) < 0 }
 
-// PlanPushes returns the pushes of the amount that is due; nil if the amount is 0. They are the first ones of the snapshot if frozen figures are due, whatever started the saga:
+// Plan returns the pushes of the amount that is due; nil if the amount is 0. They are the first ones of the snapshot if frozen figures are due, whatever started the saga:
 // they count in their period, or fail because they are too old. They are adjustments if only approved amounts are due. A credit goes to the addresses that are charged, a
 // charge to the tenant's customer.
 func Plan(newID func() uuid.UUID, c domain.Closing, d *Due, charged []Charge, to *events.Billing, now time.Time) (planned []Push) {
@@ -209,7 +209,7 @@ func (p *Push) Give(now time.Time) (code, reason string) {
 }
 
 // Begin begins an attempt and reports whether it is allowed. From here on the provider may have counted the push. No other attempt begins before
-// the time PushAttempt.
+// Attempt is over.
 func (p *Push) Begin(now time.Time) bool {
 	if p.State != StatePending && p.State != StateUnknown || p.NextAt == nil || p.NextAt.After(now) {
 		return false
@@ -349,7 +349,7 @@ func pushDelivered(p *Push) *domain.Error {
 	return &domain.Error{Code: "push_delivered", Message: "The push " + p.ID.String() + " is DELIVERED"}
 }
 
-// PushBackoff is the wait after a number of attempts.
+// Backoff is the wait after a number of attempts.
 func Backoff(attempts int) time.Duration {
 	wait := pushFirstBackoff
 	for n := 1; n < attempts && wait < pushLongestBackoff; n++ {
@@ -373,7 +373,7 @@ func PushesOfTotal(total, delivered, unknown *big.Int) (counted, decided bool) {
 	return false, false
 }
 
-// PushWindow is an address in a month of UTC, which a comparison of totals reads.
+// Window is an address in a month of UTC, which a comparison of totals reads.
 type Window struct {
 	Address
 	Month    string // e.g. 2026-11, of the timestamps
@@ -381,7 +381,7 @@ type Window struct {
 	Feature  string
 }
 
-// PushSums are the pushes of a window.
+// Sums are the pushes of a window.
 type Sums struct {
 	Delivered *big.Int
 	Unknown   *big.Int // of Undecided

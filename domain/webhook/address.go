@@ -13,7 +13,7 @@ import (
 // maxWebhookURL bounds the bytes of a webhook's URL.
 const maxWebhookURL = 2048
 
-// WebhookAddresses decides which addresses webhooks may be sent to.
+// Addresses decides which addresses webhooks may be sent to.
 type Addresses struct {
 	// Allowed lists networks that the URLs of operators may lead to although they are private. Only they may be reached over http.
 	Allowed []netip.Prefix

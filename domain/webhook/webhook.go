@@ -18,18 +18,18 @@ const (
 	ThresholdCrossed   = "threshold.crossed"
 	ReservationExpired = "reservation.expired"
 	PushFailed         = "push.failed"
-	// WebhookUsageRefused is sent for a group of refused usage, at most once a minute.
+	// UsageRefused is sent for a group of refused usage, at most once a minute.
 	UsageRefused = "usage.refused"
-	// WebhookTest is sent by request only; each webhook gets it.
+	// Test is sent by request only; each webhook gets it.
 	Test = "webhook.test"
 )
 
-// WebhookEvents lists the types that a webhook can select.
+// Events lists the types that a webhook can select.
 func Events() []string {
 	return []string{PeriodClosed, AdjustmentPending, ThresholdCrossed, ReservationExpired, PushFailed, UsageRefused}
 }
 
-// WebhookSubject returns the subject whose events have a type. It is 0 for adjustment.pending, whose events are those of the table of adjustments:
+// Subject returns the subject whose events have a type. It is 0 for adjustment.pending, whose events are those of the table of adjustments:
 // verdicts on late usage, and proposals.
 func Subject(kind string) events.Subject {
 	switch kind {
@@ -56,9 +56,9 @@ const (
 	MaxWebhookSecrets = 5
 	// MaxWebhookTests bounds the test deliveries of a webhook that wait.
 	MaxWebhookTests = 100
-	// WebhookAttemptsKept bounds the attempts of a delivery that are kept: the last ones.
+	// AttemptsKept bounds the attempts of a delivery that are kept: the last ones.
 	AttemptsKept = 20
-	// WebhookPatience is the time of failures without a success after which a webhook is disabled.
+	// Patience is the time of failures without a success after which a webhook is disabled.
 	Patience = 5 * 24 * time.Hour
 	// DeliveriesKept is the time since the end of a delivery after which it is deleted. Its event remains.
 	DeliveriesKept = 90 * 24 * time.Hour
@@ -66,7 +66,7 @@ const (
 	maxWebhookError = 200
 )
 
-// WebhookRetries returns the waits between the attempts of a delivery, as Standard Webhooks recommends.
+// Retries returns the waits between the attempts of a delivery, as Standard Webhooks recommends.
 func Retries() []time.Duration {
 	return []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
 }
@@ -122,7 +122,7 @@ type Delivery struct {
 	Last      []Attempt // the last attempts, oldest first
 }
 
-// WebhookAttempt is an attempt of a delivery.
+// Attempt is an attempt of a delivery.
 type Attempt struct {
 	N          int // counts all attempts of the delivery
 	At         time.Time
@@ -131,7 +131,7 @@ type Attempt struct {
 	Error      string // "": success
 }
 
-// WebhookMessage is a request to a webhook.
+// Message is a request to a webhook.
 type Message struct {
 	URL       string
 	Operators bool // an operator set the URL
@@ -142,7 +142,7 @@ type Message struct {
 	At        time.Time
 }
 
-// WebhookResult is the outcome of a request.
+// Result is the outcome of a request.
 type Result struct {
 	Status   int // of HTTP; 0: no answer
 	Duration time.Duration
@@ -156,7 +156,7 @@ func (r *Result) Delivered() bool { return r.Status >= 200 && r.Status <= 299 }
 const (
 	Gone    = "the endpoint answered 410 Gone"
 	Failing = "no request succeeded for 5 days"
-	// WebhookArchived is the reason of the webhooks of an archived tenant.
+	// Archived is the reason of the webhooks of an archived tenant.
 	Archived = "the tenant is archived"
 )
 
@@ -202,7 +202,7 @@ func (w *Webhook) Settle(d *Delivery, url string, r Result, retries []time.Durat
 // Disable disables the webhook for a reason.
 func (w *Webhook) Disable(reason string) { w.Status, w.Reason = events.WebhookDisabled, reason }
 
-// CheckWebhookEvents refuses a list of types that a webhook cannot have, and returns it sorted.
+// CheckEvents refuses a list of types that a webhook cannot have, and returns it sorted.
 func CheckEvents(list []string) ([]string, *domain.Error) {
 	sorted := slices.Sorted(slices.Values(list))
 	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
