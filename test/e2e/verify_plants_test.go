@@ -308,8 +308,8 @@ func plantsInOffboarding(args string) []planted {
 		{check: check, args: args, sql: `UPDATE offboardings SET state = 'RUNNING', ended_at = NULL` + of},
 		{check: check, args: args, sql: `UPDATE offboardings SET manifest = manifest || ' '` + of},
 		{check: check, args: args, sql: `UPDATE offboardings SET drained_to = 1` + of},
-		{check: check, also: ofCatalogue, args: args, sql: `UPDATE tenants SET status = 'SUSPENDED' WHERE id = {ended}`},
-		{check: check, also: ofCatalogue, args: args, sql: `UPDATE api_keys SET revoked_at = NULL` + of},
+		{check: ofCatalogue, also: check, args: args, sql: `UPDATE tenants SET status = 'SUSPENDED' WHERE id = {ended}`},
+		{check: ofCatalogue, also: check, args: args, sql: `UPDATE api_keys SET revoked_at = NULL` + of},
 		{check: check, args: args, sql: `UPDATE event_log_rows SET body = replace(body::text, '"step":"drained"', '"step":"closed"')::json` + of +
 			` AND partition = {q} AND subject = 80 AND body ->> 'step' = 'drained'`}, // the other bytes stay
 	}
