@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
-func (s *service) accountOperations(t *site) {
+func (s *entitlementsHandlers) accountOperations(t *site) {
 	serve(t, operation{method: http.MethodGet, path: prefix + "/quota/accounts", who: auth.Operator, scopes: []string{commands.ScopeBilling, commands.ScopeAudit}, id: "listAccounts", tag: "Entitlements",
 		summary:     "List the accounts behind limits",
 		description: "What a tenant has used of its QUOTA features, by period, beside the limit of its present subscription. The accounts of a page and headPosition are of one snapshot.",
@@ -39,7 +39,7 @@ type reconcileAnswer struct {
 	Body repair.Reconciliation
 }
 
-func (s *service) reconcileAccounts(ctx context.Context, in *reconcileRequest) (*reconcileAnswer, error) {
+func (s *entitlementsHandlers) reconcileAccounts(ctx context.Context, in *reconcileRequest) (*reconcileAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ type accountsAnswer struct {
 	} `nameHint:"Accounts"`
 }
 
-func (s *service) accounts(ctx context.Context, in *accountsRequest) (*accountsAnswer, error) {
+func (s *entitlementsHandlers) accounts(ctx context.Context, in *accountsRequest) (*accountsAnswer, error) {
 	l := list{"accounts", in.TenantID, in.Feature, in.PeriodKey}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {

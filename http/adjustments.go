@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/projections/periods"
 )
 
-func (s *service) adjustmentOperations(t *site) {
+func (s *billingHandlers) adjustmentOperations(t *site) {
 	const path, one = prefix + "/adjustments", prefix + "/adjustments/{adjustmentId}"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
@@ -46,7 +46,7 @@ type adjustmentsRequest struct {
 	Paging
 }
 
-func (s *service) listAdjustments(ctx context.Context, in *adjustmentsRequest) (*listed[periods.Adjustment], error) {
+func (s *billingHandlers) listAdjustments(ctx context.Context, in *adjustmentsRequest) (*listed[periods.Adjustment], error) {
 	if in.PeriodKey != "" && !isPeriod(in.PeriodKey) {
 		return nil, periodInvalid("periodKey")
 	}
@@ -70,7 +70,7 @@ type periodAdjustmentsRequest struct {
 	Paging
 }
 
-func (s *service) listPeriodAdjustments(ctx context.Context, in *periodAdjustmentsRequest) (*listed[periods.Adjustment], error) {
+func (s *billingHandlers) listPeriodAdjustments(ctx context.Context, in *periodAdjustmentsRequest) (*listed[periods.Adjustment], error) {
 	tenant, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (s *service) listPeriodAdjustments(ctx context.Context, in *periodAdjustmen
 	return s.adjustments(ctx, &tenant, in.PeriodKey, in.AdjustmentFilters, in.Paging)
 }
 
-func (s *service) adjustments(ctx context.Context, tenant *uuid.UUID, periodKey string, f AdjustmentFilters, p Paging) (*listed[periods.Adjustment], error) {
+func (s *billingHandlers) adjustments(ctx context.Context, tenant *uuid.UUID, periodKey string, f AdjustmentFilters, p Paging) (*listed[periods.Adjustment], error) {
 	l := list{"adjustments", "", periodKey, f.State, f.Kind, f.Feature}
 	if tenant != nil {
 		l[1] = tenant.String()
@@ -102,15 +102,15 @@ type adjustmentRequest struct {
 
 type decidedAnswer struct{ Body billing.DecidedAdjustments }
 
-func (s *service) approveAdjustment(ctx context.Context, in *adjustmentRequest) (*decidedAnswer, error) {
+func (s *billingHandlers) approveAdjustment(ctx context.Context, in *adjustmentRequest) (*decidedAnswer, error) {
 	return s.decideOne(ctx, in, billing.DecisionApprove)
 }
 
-func (s *service) waiveAdjustment(ctx context.Context, in *adjustmentRequest) (*decidedAnswer, error) {
+func (s *billingHandlers) waiveAdjustment(ctx context.Context, in *adjustmentRequest) (*decidedAnswer, error) {
 	return s.decideOne(ctx, in, billing.DecisionWaive)
 }
 
-func (s *service) decideOne(ctx context.Context, in *adjustmentRequest, decision string) (*decidedAnswer, error) {
+func (s *billingHandlers) decideOne(ctx context.Context, in *adjustmentRequest, decision string) (*decidedAnswer, error) {
 	id, err := idOf(in.AdjustmentID, "adjustment_not_found")
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (s *service) decideOne(ctx context.Context, in *adjustmentRequest, decision
 	return s.decideAdjusting(ctx, billing.DecideAdjustments{IDs: []uuid.UUID{id}, Decision: decision, Reason: in.Body.Reason})
 }
 
-func (s *service) decideAdjusting(ctx context.Context, in billing.DecideAdjustments) (*decidedAnswer, error) {
+func (s *billingHandlers) decideAdjusting(ctx context.Context, in billing.DecideAdjustments) (*decidedAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ type decideRequest struct {
 	} `nameHint:"AdjustmentDecisions"`
 }
 
-func (s *service) decideAdjustments(ctx context.Context, in *decideRequest) (*decidedAnswer, error) {
+func (s *billingHandlers) decideAdjustments(ctx context.Context, in *decideRequest) (*decidedAnswer, error) {
 	b := &in.Body
 	decision := billing.DecideAdjustments{Decision: b.Decision, Reason: b.Reason, DryRun: b.DryRun}
 	for _, text := range b.IDs {

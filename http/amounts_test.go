@@ -17,7 +17,7 @@ import (
 // Every documented amount of an answer, and no other number, becomes a text: by the example of each operation and its schema.
 func TestP3_AmountsOfEveryAnswerAsTexts(t *testing.T) {
 	d, _ := describe(t)
-	site, err := (&Server{}).site((*site).operations)
+	site, err := build(&Dependencies{}, operations)
 	must.OK(t, err)
 	operations := map[string]*huma.Operation{}
 	for _, op := range operationsOf(site.api.OpenAPI()) {

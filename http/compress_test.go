@@ -18,7 +18,7 @@ import (
 // compressedBy serves a handler with compression, and returns an answer as it is sent.
 func compressedBy(t *testing.T, encoding string, next http.HandlerFunc) (*http.Response, string, error) {
 	t.Helper()
-	site, err := (&Server{}).site((*site).operations)
+	site, err := build(&Dependencies{}, operations)
 	must.OK(t, err)
 	server := httptest.NewServer(site.compressed(&huma.Operation{Path: "/x"}, &auth.Route{}, next))
 	t.Cleanup(server.Close)
@@ -69,7 +69,7 @@ func TestP8_ACompressedAnswerThatIsCutLooksIncomplete(t *testing.T) {
 
 // Secrets, streams of events, ingest and checks are never compressed.
 func TestWhichAnswersAreCompressed(t *testing.T) {
-	site, err := (&Server{}).site((*site).operations)
+	site, err := build(&Dependencies{}, operations)
 	must.OK(t, err)
 	got := map[string]bool{}
 	for _, op := range operationsOf(site.api.OpenAPI()) {

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
@@ -121,4 +123,13 @@ func preference(prefer, name string) string {
 		}
 	}
 	return ""
+}
+
+// awaitFigures waits until the live figures of a tenant are as recent as requested.
+func (s *service) awaitFigures(ctx context.Context, tenant uuid.UUID, f Freshness) error {
+	wait, err := f.wait()
+	if err != nil {
+		return err
+	}
+	return s.Reads.Periods.AwaitPassed(ctx, query.Viewer{Operator: true}, query.AggregatesSource(), tenant, wait)
 }

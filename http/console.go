@@ -13,14 +13,14 @@ import (
 	"github.com/meterplex/meterplex/http/console/pages"
 )
 
-// consoleOperations serves the console. It is registered last: its pages are those whose operations the API has.
-func (t *site) consoleOperations() {
+// consoleRoutes serves the console. It is registered last: its pages are those whose operations the API has.
+func consoleRoutes(t *site) {
 	if t.ConsoleSessions == nil {
 		return
 	}
 	t.faults = append(t.faults, describeMembers(t.api.OpenAPI())) // forms explain their fields
 	pages, err := console.New(console.Config{
-		API: t.inProcess(), Operation: t.operationNamed, Schemas: t.api.OpenAPI().Components.Schemas,
+		API: inProcess(t), Operation: func(name string) *console.Operation { return operationNamed(t, name) }, Schemas: t.api.OpenAPI().Components.Schemas,
 		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.log, Now: t.now, Version: domain.Version + ", " + t.Version,
 		Pages: pages.All(), NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails
@@ -39,7 +39,7 @@ func (t *site) consoleOperations() {
 }
 
 // operationNamed returns an operation of the API to the console; nil if there is none.
-func (t *site) operationNamed(name string) *console.Operation {
+func operationNamed(t *site, name string) *console.Operation {
 	route := t.declared[name]
 	if route == nil {
 		return nil
@@ -60,15 +60,15 @@ func (t *site) operationNamed(name string) *console.Operation {
 }
 
 // inProcess serves requests that are made within a request: chi would route them as a part of it.
-func (t *site) inProcess() http.Handler {
-	api := t.edge.Handle(t.router)
+func inProcess(t *site) http.Handler {
+	api := t.handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, nil)))
 	})
 }
 
 // start is where the address of the service leads a browser.
-func (t *site) start() string {
+func start(t *site) string {
 	if t.ConsoleSessions == nil {
 		return "/docs"
 	}

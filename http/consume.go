@@ -19,7 +19,7 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-func (s *service) consumeOperations(t *site) {
+func (s *entitlementsHandlers) consumeOperations(t *site) {
 	const path = prefix + "/entitlements"
 	reservers := []string{commands.ScopeEntitlementsReserve}
 	refusals := []int{http.StatusNotFound, http.StatusConflict}
@@ -34,7 +34,7 @@ func (s *service) consumeOperations(t *site) {
 		describeConsumeTogether, s.consumeTogether)
 }
 
-func (s *service) consumeOne(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) consumeOne(w http.ResponseWriter, r *http.Request) error {
 	feature, err := featureIn(r)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ type consumedTogether struct {
 	Data []metering.Consumed `json:"data" nullable:"false"`
 }
 
-func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) consumeTogether(w http.ResponseWriter, r *http.Request) error {
 	answers, err := s.consume(w, r, intake.DecodeConsumes, itemAt)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (s *service) consumeTogether(w http.ResponseWriter, r *http.Request) error 
 // itemAt returns the pointer of an item of a body.
 func itemAt(i int) string { return "/items/" + strconv.Itoa(i) }
 
-func (s *service) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Consumption, error), at func(int) string) (answers []metering.Consumed, err error) {
+func (s *entitlementsHandlers) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Consumption, error), at func(int) string) (answers []metering.Consumed, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), len(list), func(ctx context.Context, by commands.Caller) (known int, err error) {
@@ -84,7 +84,7 @@ type asking struct {
 }
 
 // decide serves a request against limits.
-func (s *service) decide(w http.ResponseWriter, r *http.Request, decode func(body []byte) (asking, error)) error {
+func (s *entitlementsHandlers) decide(w http.ResponseWriter, r *http.Request, decode func(body []byte) (asking, error)) error {
 	x, start := edge.ExchangeOf(r.Context()), time.Now()
 	if p := s.admitBacklog(); p != nil {
 		return p
@@ -111,8 +111,8 @@ func (s *service) decide(w http.ResponseWriter, r *http.Request, decode func(bod
 		return p
 	}
 	known, err := in.decide(r.Context(), x.Caller)
-	s.metrics.seconds.Observe(time.Since(start).Seconds())
-	s.metrics.verdicts.decided(x.Tenant.Class, in.usage, known, err)
+	s.counted.seconds.Observe(time.Since(start).Seconds())
+	s.counted.verdicts.decided(x.Tenant.Class, in.usage, known, err)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -136,4 +137,29 @@ func behind[T any](entries []T, after string, key func(*T) string) []T {
 		entries = entries[1:]
 	}
 	return entries
+}
+
+// listedFrom converts a page of the projections. The cursor of the API wraps that of the projection.
+func listedFrom[T any](l list, found query.Page[T]) page[T] {
+	p := page[T]{Data: found.Data}
+	if found.Data == nil {
+		p.Data = []T{}
+	}
+	if found.Next != "" {
+		p.NextCursor = l.next(0, found.Next)
+	}
+	return p
+}
+
+// listCatalogue reads one page of a catalogue list. key returns an entry's position.
+func listCatalogue[T any](l list, p Paging, read func(commands.Page) ([]T, error), key func(*T) string) (*listed[T], error) {
+	_, after, err := l.open(p.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := read(commands.Page{Limit: p.Limit + 1, After: after})
+	if err != nil {
+		return nil, err
+	}
+	return &listed[T]{cut(l, entries, p.Limit, key)}, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *service) deadLetterOperations(t *site) {
+func (s *repairHandlers) deadLetterOperations(t *site) {
 	const path, one = prefix + "/dead-letters", prefix + "/dead-letters/{deadLetterId}"
 	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
@@ -54,7 +54,7 @@ type deadLettersRequest struct {
 }
 
 // deadLetterQuery converts filters to a query of the projection.
-func (s *service) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (q deadletters.DeadLetterQuery, err error) {
+func (s *repairHandlers) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (q deadletters.DeadLetterQuery, err error) {
 	q.DeadLetterFilter = events.DeadLetterFilter{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
 	if q.TenantID, err = s.optionalTenant(ctx, in.TenantID); err != nil {
@@ -73,7 +73,7 @@ func (in *DeadLetterFilters) list(name string) list {
 }
 
 // opened returns the query of a page and the list that its cursors belong to.
-func (s *service) opened(ctx context.Context, in *deadLettersRequest, name string) (q deadletters.DeadLetterQuery, l list, err error) {
+func (s *repairHandlers) opened(ctx context.Context, in *deadLettersRequest, name string) (q deadletters.DeadLetterQuery, l list, err error) {
 	if q, err = s.deadLetterQuery(ctx, &in.DeadLetterFilters); err != nil {
 		return q, l, err
 	}
@@ -82,7 +82,7 @@ func (s *service) opened(ctx context.Context, in *deadLettersRequest, name strin
 	return q, l, err
 }
 
-func (s *service) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetter], error) {
+func (s *repairHandlers) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetter], error) {
 	q, l, err := s.opened(ctx, in, "dead letters")
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ type deadLetterRequest struct {
 	Freshness
 }
 
-func (s *service) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*deadLetterAnswer, error) {
+func (s *repairHandlers) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*deadLetterAnswer, error) {
 	wait, err := in.wait()
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (s *service) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*de
 	return &deadLetterAnswer{found}, err
 }
 
-func (s *service) deadLetter(ctx context.Context, text string, wait query.Wait) (deadletters.DeadLetter, error) {
+func (s *repairHandlers) deadLetter(ctx context.Context, text string, wait query.Wait) (deadletters.DeadLetter, error) {
 	id, err := idOf(text, "not_found")
 	if err != nil {
 		return deadletters.DeadLetter{}, err
@@ -135,7 +135,7 @@ type retryAnswer struct {
 	} `nameHint:"RetryRequested"`
 }
 
-func (s *service) retryDeadLetter(ctx context.Context, in *retryRequest) (*retryAnswer, error) {
+func (s *repairHandlers) retryDeadLetter(ctx context.Context, in *retryRequest) (*retryAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ type discardRequest struct {
 
 type discardAnswer struct{ Body repair.Discarded }
 
-func (s *service) discardDeadLetter(ctx context.Context, in *discardRequest) (*discardAnswer, error) {
+func (s *repairHandlers) discardDeadLetter(ctx context.Context, in *discardRequest) (*discardAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
 
-func (s *service) bulkDeadLetterOperations(t *site) {
+func (s *repairHandlers) bulkDeadLetterOperations(t *site) {
 	const path = prefix + "/dead-letters"
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	serve(t, operation{method: http.MethodGet, path: path + "/groups", who: auth.Operator, scopes: readers, id: "listDeadLetterGroups", tag: "Dead letters", summary: "Group dead letters by their cause",
@@ -29,7 +29,7 @@ func (s *service) bulkDeadLetterOperations(t *site) {
 		problems: []int{http.StatusNotFound}}, s.bulkDeadLetters)
 }
 
-func (s *service) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {
+func (s *repairHandlers) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*listed[deadletters.DeadLetterGroup], error) {
 	request, l, err := s.opened(ctx, in, "dead letter groups")
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ type bulkAnswer struct {
 	} `nameHint:"DeadLetterBulkResult"`
 }
 
-func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAnswer, error) {
+func (s *repairHandlers) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (s *service) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAn
 }
 
 // bulkFilter reads a filter. The order of the checks decides which fault is reported.
-func (s *service) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLetterFilter, error) {
+func (s *repairHandlers) bulkFilter(ctx context.Context, in *bulkFilter) (events.DeadLetterFilter, error) {
 	filter := events.DeadLetterFilter{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
 	var err error

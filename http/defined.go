@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 )
@@ -44,7 +42,7 @@ func (d defined[T]) define(ctx context.Context, value T) (*definedAnswer[T], err
 }
 
 // read answers the value with a key, or refuses: there is none.
-func (d defined[T]) read(ctx context.Context, s *service, key string, none *domain.Error) (*definedAnswer[T], error) {
+func (d defined[T]) read(ctx context.Context, s *catalogueHandlers, key string, none *domain.Error) (*definedAnswer[T], error) {
 	tag, err := s.tagOf(ctx, d.ref(key))
 	if err != nil {
 		return nil, err
@@ -71,20 +69,4 @@ func as[T any](body any) (noun T, err error) {
 		err = json.Unmarshal(text, &noun)
 	}
 	return noun, err
-}
-
-// lookupKey is the key of a feature.
-type lookupKey string
-
-// Schema implements huma.SchemaProvider.
-func (lookupKey) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: domain.LookupKeyForm}
-}
-
-// catalogueKey is the key of a plan or a price.
-type catalogueKey string
-
-// Schema implements huma.SchemaProvider.
-func (catalogueKey) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Pattern: domain.KeyForm}
 }

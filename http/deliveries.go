@@ -43,7 +43,7 @@ func deliveryOf(d *webhook.Delivery) deliveryBody {
 	for i, a := range d.Last {
 		b.Last[i] = attemptBody{N: a.N, At: a.At.UTC(), DurationMS: a.DurationMS, Error: textOrNull(a.Error)}
 		if a.Status != 0 {
-			b.Last[i].Status = ptr(a.Status)
+			b.Last[i].Status = new(a.Status)
 		}
 	}
 	return b
@@ -55,7 +55,7 @@ type deliveriesRequest struct {
 	Paging
 }
 
-func (s *service) listDeliveries(ctx context.Context, in *deliveriesRequest) (*listed[deliveryBody], error) {
+func (s *tenantsHandlers) listDeliveries(ctx context.Context, in *deliveriesRequest) (*listed[deliveryBody], error) {
 	l := list{"deliveries", in.TenantID, in.WebhookID, in.State}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -82,7 +82,7 @@ type testWebhookRequest struct {
 	Idempotent
 }
 
-func (s *service) testWebhook(ctx context.Context, in *testWebhookRequest) (*deliveryAccepted, error) {
+func (s *tenantsHandlers) testWebhook(ctx context.Context, in *testWebhookRequest) (*deliveryAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ type replayDeliveryRequest struct {
 	Idempotent
 }
 
-func (s *service) replayDelivery(ctx context.Context, in *replayDeliveryRequest) (*deliveryAccepted, error) {
+func (s *tenantsHandlers) replayDelivery(ctx context.Context, in *replayDeliveryRequest) (*deliveryAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *service) entitlementOperations(t *site) {
+func (s *entitlementsHandlers) entitlementOperations(t *site) {
 	const path = prefix + "/entitlements"
 	granted := []string{commands.ScopeEntitlementsRead}
 	t.serveRaw(operation{method: http.MethodGet, path: path + "/{feature}/check", who: auth.Tenant, scopes: granted, objective: auth.ObjectiveCheck, id: "checkEntitlement", tag: "Entitlements",
@@ -32,7 +32,7 @@ func (s *service) entitlementOperations(t *site) {
 }
 
 // check is a hot path: it parses parameters and encodes the answer by hand.
-func (s *service) check(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) check(w http.ResponseWriter, r *http.Request) error {
 	feature := pathValue(r, "feature")
 	if refusal := domain.CheckFeatureKey(feature, ""); refusal != nil {
 		return refusal
@@ -73,22 +73,6 @@ func (s *service) check(w http.ResponseWriter, r *http.Request) error {
 	w.WriteHeader(http.StatusOK)
 	_, _ = w.Write(body)
 	return nil
-}
-
-// entitlementCheck documents projections.Check, the answer about one feature. A BOOLEAN
-// feature has no figures; a feature that is not granted has only a reason.
-type entitlementCheck struct {
-	Allowed       bool            `json:"allowed"`
-	Feature       string          `json:"feature"`
-	Type          string          `json:"type,omitempty" enum:"BOOLEAN,QUOTA,METERED"`
-	Reason        string          `json:"reason,omitempty" doc:"The reason of a refusal." enum:"no_active_subscription,feature_not_found,not_entitled,quota_exceeded"`
-	Limit         *int64          `json:"limit,omitempty" nullable:"true" doc:"null: no limit."`
-	Used          *json.Number    `json:"used,omitempty" nullable:"true"`
-	Held          *json.Number    `json:"held,omitempty" nullable:"true"`
-	Remaining     *json.Number    `json:"remaining,omitempty" nullable:"true" doc:"null: no limit."`
-	LimitBehavior string          `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
-	ResetAt       *time.Time      `json:"resetAt,omitempty" nullable:"true" doc:"null if the period never resets."`
-	AsOf          events.Position `json:"asOfPosition" doc:"Every event recorded up to here is in the answer."`
 }
 
 // appendCheck writes the same JSON as Check.MarshalJSON, without the position.
@@ -140,14 +124,14 @@ func describeCheck(op *huma.Operation, types schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 	op.Parameters = []*huma.Param{
 		{Name: "feature", In: "path", Required: true, Schema: text()},
-		{Name: "amount", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0), Maximum: ptr(float64(domain.MaxAmount)), Default: 1}},
+		{Name: "amount", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(domain.MaxAmount)), Default: 1}},
 		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of an answer that is known."},
 	}
 	op.Parameters = append(op.Parameters, freshnessParams()...)
 	op.Responses["200"] = &huma.Response{
 		Description: "What may be used.",
 		Headers:     map[string]*huma.Param{"ETag": {Schema: text()}, "Preference-Applied": {Schema: text()}},
-		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(entitlementCheck{})}},
+		Content:     map[string]*huma.MediaType{mediaJSON: {Schema: types.of(entitlements.Check{})}},
 	}
 	op.Responses["304"] = &huma.Response{Description: "The content that If-None-Match names is unchanged."}
 }
@@ -166,7 +150,7 @@ type entitlementsRequest struct {
 	Paging
 }
 
-func (s *service) entitlements(ctx context.Context, in *entitlementsRequest) (*entitlementsAnswer, error) {
+func (s *entitlementsHandlers) entitlements(ctx context.Context, in *entitlementsRequest) (*entitlementsAnswer, error) {
 	wait, err := in.wait()
 	if err != nil {
 		return nil, err
@@ -207,7 +191,7 @@ type checksAnswer struct {
 	} `nameHint:"CheckedEntitlements"`
 }
 
-func (s *service) checks(ctx context.Context, in *checksRequest) (*checksAnswer, error) {
+func (s *entitlementsHandlers) checks(ctx context.Context, in *checksRequest) (*checksAnswer, error) {
 	wait, err := in.wait()
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) erasureOperations(t *site) {
+func (s *tenantsHandlers) erasureOperations(t *site) {
 	const path = prefix + "/tenants/{tenantId}/erase"
 	gone := []int{http.StatusNotFound}
 	readers := []string{commands.ScopeAdmin, commands.ScopeAudit}
@@ -59,7 +59,7 @@ type eraseRequest struct {
 	} `nameHint:"Erase"`
 }
 
-func (s *service) eraseTenant(ctx context.Context, in *eraseRequest) (*erasureAccepted, error) {
+func (s *tenantsHandlers) eraseTenant(ctx context.Context, in *eraseRequest) (*erasureAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (s *service) eraseTenant(ctx context.Context, in *eraseRequest) (*erasureAc
 	return &erasureAccepted{prefix + "/sagas/" + e.SagaID.String(), erasureOf(&e)}, nil
 }
 
-func (s *service) getErasure(ctx context.Context, in *struct{ TenantPath }) (*erasureAnswer, error) {
+func (s *tenantsHandlers) getErasure(ctx context.Context, in *struct{ TenantPath }) (*erasureAnswer, error) {
 	tenant, err := s.knownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (s *service) getErasure(ctx context.Context, in *struct{ TenantPath }) (*er
 	return &erasureAnswer{erasureOf(e)}, nil
 }
 
-func (s *service) listErasures(ctx context.Context, in *struct{ Paging }) (*listed[erasureBody], error) {
+func (s *tenantsHandlers) listErasures(ctx context.Context, in *struct{ Paging }) (*listed[erasureBody], error) {
 	read := func(p commands.Page) (bodies []erasureBody, err error) {
 		list, err := s.ErasureReader.Erasures(ctx, p)
 		for i := range list {

@@ -23,7 +23,7 @@ import (
 
 const eventTag = "Event log"
 
-func (s *service) eventOperations(t *site) {
+func (s *eventsHandlers) eventOperations(t *site) {
 	const path, one = prefix + "/events", prefix + "/events/{event}"
 	gone := []int{http.StatusNotFound}
 	readers := []string{commands.ScopeEventsRead, commands.ScopeAudit}
@@ -34,7 +34,7 @@ func (s *service) eventOperations(t *site) {
 		description: "By its eventId or its position.", problems: gone}, s.getEvent)
 	serve(t, operation{method: http.MethodGet, path: one + "/lineage", who: auth.Either, scopes: readers, id: "getLineage", tag: eventTag, summary: "Read the causes and effects of an event",
 		description: "A graph by causationId, and from corrected or retracted usage to the event that changes it: causes up to the first, effects down to the last.", problems: gone}, s.lineage)
-	streams := &logStreams{service: s}
+	streams := &logStreams{s}
 	t.serveRaw(operation{method: http.MethodGet, path: path + "/export", who: auth.Either, scopes: readers, id: "exportEvents", tag: eventTag, summary: "Export events",
 		description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export that broke off, send the position of the last whole line as after.",
 		problems:    gone}, describeExport, streams.export)
@@ -55,7 +55,7 @@ type EventsWanted struct {
 }
 
 // wanted parses the filters and finds the viewer.
-func (s *service) wanted(ctx context.Context, in *EventsWanted) (v query.Viewer, f audit.EventFilter, after audit.Frontier, err error) {
+func (s *eventsHandlers) wanted(ctx context.Context, in *EventsWanted) (v query.Viewer, f audit.EventFilter, after audit.Frontier, err error) {
 	if v, f.TenantID, err = s.logOf(ctx, in.TenantID); err != nil {
 		return v, f, after, err
 	}
@@ -95,13 +95,13 @@ func placeIn(text string, tenant *uuid.UUID) (audit.Frontier, error) {
 }
 
 // logOf finds the tenant whose log is read, nil for all tenants, and the viewer.
-func (s *service) logOf(ctx context.Context, named string) (query.Viewer, *uuid.UUID, error) {
+func (s *eventsHandlers) logOf(ctx context.Context, named string) (query.Viewer, *uuid.UUID, error) {
 	isOperator := edge.ExchangeOf(ctx).Tenant == nil
 	if isOperator && named == "" {
 		return query.Viewer{Operator: true}, nil, nil
 	}
 	if isOperator && named == codec.TenantText(events.Platform) {
-		return query.Viewer{Operator: true}, ptr(events.Platform), nil
+		return query.Viewer{Operator: true}, new(events.Platform), nil
 	}
 	viewer, tenant, err := s.subject(ctx, named)
 	return viewer, &tenant, err
@@ -113,7 +113,7 @@ type eventsRequest struct {
 	Paging
 }
 
-func (s *service) listEvents(ctx context.Context, in *eventsRequest) (*listed[loggedEvent], error) {
+func (s *eventsHandlers) listEvents(ctx context.Context, in *eventsRequest) (*listed[loggedEvent], error) {
 	viewer, filter, after, err := s.wanted(ctx, &in.EventsWanted)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ type eventRequest struct {
 	Freshness
 }
 
-func (s *service) eventOf(ctx context.Context, in *eventRequest) (v query.Viewer, ref audit.EventRef, tenant *uuid.UUID, err error) {
+func (s *eventsHandlers) eventOf(ctx context.Context, in *eventRequest) (v query.Viewer, ref audit.EventRef, tenant *uuid.UUID, err error) {
 	if v, tenant, err = s.logOf(ctx, in.TenantID); err != nil {
 		return v, ref, tenant, err
 	}
@@ -182,7 +182,7 @@ func (s *service) eventOf(ctx context.Context, in *eventRequest) (v query.Viewer
 
 type eventAnswer struct{ Body loggedEvent }
 
-func (s *service) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer, error) {
+func (s *eventsHandlers) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer, error) {
 	viewer, ref, tenant, err := s.eventOf(ctx, in)
 	if err != nil {
 		return nil, err
@@ -193,7 +193,7 @@ func (s *service) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer,
 
 type lineageAnswer struct{ Body audit.Lineage }
 
-func (s *service) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer, error) {
+func (s *eventsHandlers) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer, error) {
 	viewer, ref, tenant, err := s.eventOf(ctx, in)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ const mediaNDJSON = "application/x-ndjson"
 
 // logStreams are the long-lived answers with the log. Each reads page by page, and between two pages holds only its connection.
 type logStreams struct {
-	*service
+	*eventsHandlers
 }
 
 // begin returns the stream and a function that ends it, or a problem if too many streams
@@ -37,7 +37,7 @@ func (s *logStreams) begin(w http.ResponseWriter, r *http.Request, page int64) (
 }
 
 // appendLine appends the envelope as one line.
-func (l *stream) appendLine(e *events.Envelope) error {
+func appendLine(l *stream, e *events.Envelope) error {
 	line, err := appendLogged(l.buffer, e, l.x.Tenant != nil)
 	if err != nil {
 		return err
@@ -80,14 +80,14 @@ func (s *logStreams) export(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	for !walk.Done() {
-		if !l.alive() || l.exportPage(walk) != nil {
+		if !l.alive() || exportPage(l, walk) != nil {
 			panic(http.ErrAbortHandler) // the client sees that the answer is incomplete
 		}
 	}
 	return nil
 }
 
-func (l *stream) exportPage(walk *audit.EventWalk) error {
+func exportPage(l *stream, walk *audit.EventWalk) error {
 	list, err := walk.Next(l.ctx)
 	if errors.Is(err, query.ErrOverloaded) {
 		l.pause()
@@ -95,7 +95,7 @@ func (l *stream) exportPage(walk *audit.EventWalk) error {
 	}
 	for i := range list {
 		if err == nil {
-			err = l.appendLine(&list[i])
+			err = appendLine(l, &list[i])
 		}
 	}
 	if err == nil {
@@ -140,13 +140,13 @@ func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
 	defer end()
 	l.start(mediaEvents)
 	if r.Method != http.MethodHead {
-		l.follow(tail, !start.Once)
+		follow(l, tail, !start.Once)
 	}
 	return nil
 }
 
 // follow sends the existing events, then new ones if on is set.
-func (l *stream) follow(tail *audit.EventTail, on bool) {
+func follow(l *stream, tail *audit.EventTail, on bool) {
 	l.buffer = append(l.buffer, "retry: 1000\n\n"...)
 	if l.flush() != nil {
 		return
@@ -154,7 +154,7 @@ func (l *stream) follow(tail *audit.EventTail, on bool) {
 	for l.alive() {
 		list, atEnd, err := tail.Next(l.ctx)
 		refused := errors.Is(err, query.ErrOverloaded)
-		if err != nil && !refused || l.sendPage(tail, list) != nil {
+		if err != nil && !refused || sendPage(l, tail, list) != nil {
 			return // a client that reconnects continues from its last id
 		}
 		if atEnd && !on {
@@ -170,10 +170,10 @@ func (l *stream) follow(tail *audit.EventTail, on bool) {
 
 // sendPage sends events. After a quiet interval, also one of pages without events, it sends a heartbeat, which moves
 // the client's place past events that the filter excludes.
-func (l *stream) sendPage(tail *audit.EventTail, list []events.Envelope) error {
+func sendPage(l *stream, tail *audit.EventTail, list []events.Envelope) error {
 	for i := range list {
 		l.buffer = append(l.buffer, "id: "+tail.Pass(&list[i])+"\ndata: "...)
-		if err := l.appendLine(&list[i]); err != nil {
+		if err := appendLine(l, &list[i]); err != nil {
 			return err
 		}
 		l.buffer = append(l.buffer, '\n')
@@ -204,7 +204,7 @@ func describeExport(op *huma.Operation, types schemas) {
 
 func describeEventStream(op *huma.Operation, types schemas) {
 	op.Parameters = append(wantedParams(false),
-		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0), Maximum: ptr(1000.0)}, Description: "Begin with so many of the newest."},
+		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0)}, Description: "Begin with so many of the newest."},
 		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends at the start of the answer, whatever is recorded meanwhile, with the id of that place in a comment."},
 		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "The id of the last event that came; begin after it."})
 	op.Responses["200"] = &huma.Response{Description: "Each event's data is an envelope.",

@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-func (s *service) featureOperations(t *site) {
+func (s *catalogueHandlers) featureOperations(t *site) {
 	const path, one = prefix + "/features", prefix + "/features/{lookupKey}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putFeature", reasoned: true, tag: "Features and plans", summary: "Define a feature or change it",
@@ -23,7 +23,7 @@ type FeaturePath struct {
 	LookupKey lookupKey `path:"lookupKey"`
 }
 
-func (s *service) features() defined[domain.Feature] {
+func (s *catalogueHandlers) features() defined[domain.Feature] {
 	key := func(f *domain.Feature) string { return f.LookupKey }
 	return defined[domain.Feature]{commands.EntityFeature, key, s.Catalogue.PutFeature, s.Reader.Feature, s.Reader.Features}
 }
@@ -44,7 +44,7 @@ type putFeatureRequest struct {
 	} `nameHint:"NewFeature"`
 }
 
-func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*definedAnswer[domain.Feature], error) {
+func (s *catalogueHandlers) putFeature(ctx context.Context, in *putFeatureRequest) (*definedAnswer[domain.Feature], error) {
 	feature, err := as[domain.Feature](in.Body)
 	if err != nil {
 		return nil, err
@@ -57,10 +57,10 @@ func (s *service) putFeature(ctx context.Context, in *putFeatureRequest) (*defin
 	return answer, err
 }
 
-func (s *service) listFeatures(ctx context.Context, in *struct{ Paging }) (*listed[domain.Feature], error) {
+func (s *catalogueHandlers) listFeatures(ctx context.Context, in *struct{ Paging }) (*listed[domain.Feature], error) {
 	return s.features().page(ctx, in.Paging)
 }
 
-func (s *service) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*definedAnswer[domain.Feature], error) {
+func (s *catalogueHandlers) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*definedAnswer[domain.Feature], error) {
 	return s.features().read(ctx, s, string(in.LookupKey), absent("feature_not_found"))
 }

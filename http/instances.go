@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-func (s *service) instanceOperations(t *site) {
+func (s *operateHandlers) instanceOperations(t *site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodGet, path: prefix + "/system/instances", who: auth.Operator, scopes: operators, id: "listInstances", tag: "System", summary: "List the instances",
 		description: "All instances of the last day, by id. Each reports every 5 s: one that did not report for 30 s is LOST, and one that was stopped is ENDED."}, s.listInstances)
@@ -30,7 +30,7 @@ func listedInstanceOf(i *commands.Instance) ListedInstance {
 	return ListedInstance{i.ID, i.Version, append([]string{}, i.Roles...), i.State, i.StartedAt.UTC(), i.SeenAt.UTC(), utc(i.EndedAt)}
 }
 
-func (s *service) listInstances(ctx context.Context, in *struct{ Paging }) (*listed[ListedInstance], error) {
+func (s *operateHandlers) listInstances(ctx context.Context, in *struct{ Paging }) (*listed[ListedInstance], error) {
 	return listCatalogue(list{"instances"}, in.Paging, func(p commands.Page) ([]ListedInstance, error) {
 		found, err := s.Reader.Instances(ctx, p)
 		return bodiesOf(found, listedInstanceOf), err

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) keyOperations(t *site) {
+func (s *tenantsHandlers) keyOperations(t *site) {
 	const tenants, operators = prefix + "/tenants/{tenantId}/api-keys", prefix + "/operator-keys"
 	const shown = "The secret is in this answer and nowhere else. A repeat under the same Idempotency-Key is answered 200 without it."
 	gone := []int{http.StatusNotFound}
@@ -55,13 +55,6 @@ func apiKeyOf(k *domain.APIKey) apiKey {
 	return out
 }
 
-func utc(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	return ptr(t.UTC())
-}
-
 // keyAnswer has status 201 with the secret, or 200 without it.
 type keyAnswer struct {
 	Status int
@@ -93,7 +86,7 @@ type newOperatorKey struct {
 }
 
 // createKey issues a tenant key or an operator key.
-func (s *service) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*keyAnswer, error) {
+func (s *tenantsHandlers) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*keyAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -115,7 +108,7 @@ type createTenantKeyRequest struct {
 	Body newKey
 }
 
-func (s *service) createTenantKey(ctx context.Context, in *createTenantKeyRequest) (*keyAnswer, error) {
+func (s *tenantsHandlers) createTenantKey(ctx context.Context, in *createTenantKeyRequest) (*keyAnswer, error) {
 	tenant, err := idOf(in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
@@ -128,11 +121,11 @@ type createOperatorKeyRequest struct {
 	Body newOperatorKey
 }
 
-func (s *service) createOperatorKey(ctx context.Context, in *createOperatorKeyRequest) (*keyAnswer, error) {
+func (s *tenantsHandlers) createOperatorKey(ctx context.Context, in *createOperatorKeyRequest) (*keyAnswer, error) {
 	return s.createKey(ctx, events.Platform, newKey{Name: in.Body.Name, Scopes: in.Body.Scopes, ExpiresAt: in.Body.ExpiresAt})
 }
 
-func (s *service) listKeys(ctx context.Context, tenant uuid.UUID, p Paging) (*listed[apiKey], error) {
+func (s *tenantsHandlers) listKeys(ctx context.Context, tenant uuid.UUID, p Paging) (*listed[apiKey], error) {
 	return listCatalogue(list{"keys", tenant.String()}, p, func(p commands.Page) ([]apiKey, error) {
 		keys, err := s.Reader.Keys(ctx, tenant, p)
 		return bodiesOf(keys, apiKeyOf), err
@@ -144,7 +137,7 @@ type tenantListRequest struct {
 	Paging
 }
 
-func (s *service) listTenantKeys(ctx context.Context, in *tenantListRequest) (*listed[apiKey], error) {
+func (s *tenantsHandlers) listTenantKeys(ctx context.Context, in *tenantListRequest) (*listed[apiKey], error) {
 	tenant, err := s.knownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -152,7 +145,7 @@ func (s *service) listTenantKeys(ctx context.Context, in *tenantListRequest) (*l
 	return s.listKeys(ctx, tenant.ID, in.Paging)
 }
 
-func (s *service) listOperatorKeys(ctx context.Context, in *struct{ Paging }) (*listed[apiKey], error) {
+func (s *tenantsHandlers) listOperatorKeys(ctx context.Context, in *struct{ Paging }) (*listed[apiKey], error) {
 	return s.listKeys(ctx, events.Platform, in.Paging)
 }
 
@@ -160,7 +153,7 @@ type overlap struct {
 	OverlapSeconds int64 `json:"overlapSeconds" minimum:"0" maximum:"2592000" doc:"How long the old key goes on; 0 ends it at once."`
 }
 
-func (s *service) rotateKey(ctx context.Context, tenant uuid.UUID, keyID string, o overlap) (*keyAnswer, error) {
+func (s *tenantsHandlers) rotateKey(ctx context.Context, tenant uuid.UUID, keyID string, o overlap) (*keyAnswer, error) {
 	key, err := idOf(keyID, "key_not_found")
 	if err != nil {
 		return nil, err
@@ -179,7 +172,7 @@ type rotateTenantKeyRequest struct {
 	Body overlap
 }
 
-func (s *service) rotateTenantKey(ctx context.Context, in *rotateTenantKeyRequest) (*keyAnswer, error) {
+func (s *tenantsHandlers) rotateTenantKey(ctx context.Context, in *rotateTenantKeyRequest) (*keyAnswer, error) {
 	tenant, err := idOf(in.TenantID, "key_not_found")
 	if err != nil {
 		return nil, err
@@ -193,11 +186,11 @@ type rotateOperatorKeyRequest struct {
 	Body overlap
 }
 
-func (s *service) rotateOperatorKey(ctx context.Context, in *rotateOperatorKeyRequest) (*keyAnswer, error) {
+func (s *tenantsHandlers) rotateOperatorKey(ctx context.Context, in *rotateOperatorKeyRequest) (*keyAnswer, error) {
 	return s.rotateKey(ctx, events.Platform, in.KeyID, in.Body)
 }
 
-func (s *service) revokeKey(ctx context.Context, tenant uuid.UUID, keyID string) (*struct{}, error) {
+func (s *tenantsHandlers) revokeKey(ctx context.Context, tenant uuid.UUID, keyID string) (*struct{}, error) {
 	key, err := idOf(keyID, "key_not_found")
 	if err != nil {
 		return nil, err
@@ -215,7 +208,7 @@ type tenantKeyRequest struct {
 	Idempotent
 }
 
-func (s *service) revokeTenantKey(ctx context.Context, in *tenantKeyRequest) (*struct{}, error) {
+func (s *tenantsHandlers) revokeTenantKey(ctx context.Context, in *tenantKeyRequest) (*struct{}, error) {
 	tenant, err := idOf(in.TenantID, "key_not_found")
 	if err != nil {
 		return nil, err
@@ -228,6 +221,6 @@ type operatorKeyRequest struct {
 	Idempotent
 }
 
-func (s *service) revokeOperatorKey(ctx context.Context, in *operatorKeyRequest) (*struct{}, error) {
+func (s *tenantsHandlers) revokeOperatorKey(ctx context.Context, in *operatorKeyRequest) (*struct{}, error) {
 	return s.revokeKey(ctx, events.Platform, in.KeyID)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) offboardingOperations(t *site) {
+func (s *tenantsHandlers) offboardingOperations(t *site) {
 	const path = prefix + "/tenants/{tenantId}/offboard"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
@@ -79,11 +79,11 @@ func acceptedOffboarding(o *domain.Offboarding) *offboardingAccepted {
 	return &offboardingAccepted{prefix + "/sagas/" + o.SagaID.String(), offboardingOf(o)}
 }
 
-func (s *service) offboardTenant(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
+func (s *tenantsHandlers) offboardTenant(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
 	return in.request(ctx, s.Offboarding.Start)
 }
 
-func (s *service) cancelOffboarding(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
+func (s *tenantsHandlers) cancelOffboarding(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
 	return in.request(ctx, s.Offboarding.Cancel)
 }
 
@@ -103,7 +103,7 @@ func (in *offboardRequest) request(ctx context.Context, decide func(context.Cont
 	return acceptedOffboarding(&o), nil
 }
 
-func (s *service) getOffboarding(ctx context.Context, in *struct{ TenantPath }) (*offboardingAnswer, error) {
+func (s *tenantsHandlers) getOffboarding(ctx context.Context, in *struct{ TenantPath }) (*offboardingAnswer, error) {
 	tenant, err := s.knownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err

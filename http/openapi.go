@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
@@ -313,4 +314,20 @@ func markRead(registry huma.Registry, s *huma.Schema, read map[string]bool) {
 	for _, property := range s.Properties {
 		markRead(registry, property, read)
 	}
+}
+
+// entitlementCheck documents projections.Check, the answer about one feature. A BOOLEAN
+// feature has no figures; a feature that is not granted has only a reason.
+type entitlementCheck struct {
+	Allowed       bool            `json:"allowed"`
+	Feature       string          `json:"feature"`
+	Type          string          `json:"type,omitempty" enum:"BOOLEAN,QUOTA,METERED"`
+	Reason        string          `json:"reason,omitempty" doc:"The reason of a refusal." enum:"no_active_subscription,feature_not_found,not_entitled,quota_exceeded"`
+	Limit         *int64          `json:"limit,omitempty" nullable:"true" doc:"null: no limit."`
+	Used          *json.Number    `json:"used,omitempty" nullable:"true"`
+	Held          *json.Number    `json:"held,omitempty" nullable:"true"`
+	Remaining     *json.Number    `json:"remaining,omitempty" nullable:"true" doc:"null: no limit."`
+	LimitBehavior string          `json:"limitBehavior,omitempty" enum:"HARD,SOFT"`
+	ResetAt       *time.Time      `json:"resetAt,omitempty" nullable:"true" doc:"null if the period never resets."`
+	AsOf          events.Position `json:"asOfPosition" doc:"Every event recorded up to here is in the answer."`
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/meterplex/meterplex/projections/state"
 )
 
-func (s *service) outboxOperations(t *site) {
+func (s *repairHandlers) outboxOperations(t *site) {
 	const path = prefix + "/outbox"
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: operators, id: "getOutbox", tag: "Outbox",
@@ -25,7 +25,7 @@ func (s *service) outboxOperations(t *site) {
 
 type outboxAnswer struct{ Body state.Outbox }
 
-func (s *service) outbox(ctx context.Context, _ *struct{}) (*outboxAnswer, error) {
+func (s *repairHandlers) outbox(ctx context.Context, _ *struct{}) (*outboxAnswer, error) {
 	found, err := s.Reads.State.Outbox(ctx)
 	return &outboxAnswer{found}, err
 }
@@ -36,7 +36,7 @@ type withheldRequest struct {
 	Paging
 }
 
-func (s *service) listWithheld(ctx context.Context, in *withheldRequest) (*listed[audit.WithheldRecord], error) {
+func (s *repairHandlers) listWithheld(ctx context.Context, in *withheldRequest) (*listed[audit.WithheldRecord], error) {
 	q := audit.WithheldQuery{Limit: in.Limit}
 	q.Topic, _ = events.TopicOf(in.Topic)
 	var err error

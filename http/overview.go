@@ -3,7 +3,6 @@ package http
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -14,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/overview"
 )
 
-func (s *service) overviewOperations(t *site) {
+func (s *operateHandlers) overviewOperations(t *site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
 	t.serveRaw(operation{method: http.MethodGet, path: prefix + "/system/overview", who: auth.Operator, scopes: operators, id: "getOverview", tag: "System",
 		summary: "Show the state of the installation and of this instance",
@@ -37,7 +36,7 @@ func describeOverview(op *huma.Operation, types schemas) {
 }
 
 // overview answers with the last sample, or streams the samples.
-func (s *service) overview(w http.ResponseWriter, r *http.Request) error {
+func (s *operateHandlers) overview(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Vary", "Accept")
 	if accepts(r.Header["Accept"], mediaEvents) {
 		return s.streamOverview(w, r)
@@ -58,21 +57,8 @@ func (s *service) overview(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// accepts reports whether Accept names a media type.
-func accepts(accept []string, media string) bool {
-	for _, value := range accept {
-		for one := range strings.SplitSeq(value, ",") {
-			one, _, _ = strings.Cut(one, ";")
-			if strings.EqualFold(strings.TrimSpace(one), media) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // streamOverview sends the frame of each second until the client, the key or the instance ends.
-func (s *service) streamOverview(w http.ResponseWriter, r *http.Request) error {
+func (s *operateHandlers) streamOverview(w http.ResponseWriter, r *http.Request) error {
 	viewer, err := s.Live.Watch()
 	if err != nil {
 		return err

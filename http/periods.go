@@ -12,10 +12,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/projections/periods"
-	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *service) periodOperations(t *site) {
+func (s *billingHandlers) periodOperations(t *site) {
 	const path, one = prefix + "/tenants/{tenantId}/periods", prefix + "/tenants/{tenantId}/periods/{periodKey}"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
@@ -48,7 +47,7 @@ type PeriodPath struct {
 }
 
 // find returns the tenant of the path, and refuses a text that is no period key.
-func (p *PeriodPath) find(ctx context.Context, s *service) (uuid.UUID, error) {
+func (p *PeriodPath) find(ctx context.Context, s *billingHandlers) (uuid.UUID, error) {
 	tenant, err := s.knownTenant(ctx, p.TenantID)
 	if err != nil {
 		return uuid.Nil, err
@@ -69,21 +68,12 @@ type PeriodRead struct {
 }
 
 // find returns the tenant of the path, as PeriodPath.find does, once the live figures are as recent as requested.
-func (p *PeriodRead) find(ctx context.Context, s *service) (uuid.UUID, error) {
+func (p *PeriodRead) find(ctx context.Context, s *billingHandlers) (uuid.UUID, error) {
 	tenant, err := p.PeriodPath.find(ctx, s)
 	if err == nil {
 		err = s.awaitFigures(ctx, tenant, p.Freshness)
 	}
 	return tenant, err
-}
-
-// awaitFigures waits until the live figures of a tenant are as recent as requested.
-func (s *service) awaitFigures(ctx context.Context, tenant uuid.UUID, f Freshness) error {
-	wait, err := f.wait()
-	if err != nil {
-		return err
-	}
-	return s.Reads.Periods.AwaitPassed(ctx, query.Viewer{Operator: true}, query.AggregatesSource(), tenant, wait)
 }
 
 type periodsRequest struct {
@@ -92,7 +82,7 @@ type periodsRequest struct {
 	Paging
 }
 
-func (s *service) listPeriods(ctx context.Context, in *periodsRequest) (*listed[periods.Period], error) {
+func (s *billingHandlers) listPeriods(ctx context.Context, in *periodsRequest) (*listed[periods.Period], error) {
 	l := list{"periods", in.TenantID}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -131,7 +121,7 @@ type closeAnswer struct {
 	Body     billing.RequestedClose
 }
 
-func (s *service) closePeriod(ctx context.Context, in *closeRequest) (*closeAnswer, error) {
+func (s *billingHandlers) closePeriod(ctx context.Context, in *closeRequest) (*closeAnswer, error) {
 	tenant, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
@@ -171,7 +161,7 @@ type periodAnswer struct {
 	Body PeriodBody
 }
 
-func (s *service) getPeriod(ctx context.Context, in *periodRequest) (*periodAnswer, error) {
+func (s *billingHandlers) getPeriod(ctx context.Context, in *periodRequest) (*periodAnswer, error) {
 	l := list{"lines of a period", in.TenantID, in.PeriodKey}
 	snapshot, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -216,7 +206,7 @@ type reopenRequest struct {
 
 type reopenAnswer struct{ Body billing.ReopenedPeriod }
 
-func (s *service) reopenPeriod(ctx context.Context, in *reopenRequest) (*reopenAnswer, error) {
+func (s *billingHandlers) reopenPeriod(ctx context.Context, in *reopenRequest) (*reopenAnswer, error) {
 	tenant, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err

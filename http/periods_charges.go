@@ -20,7 +20,7 @@ type chargesBody struct {
 
 type chargesAnswer struct{ Body chargesBody }
 
-func (s *service) chargePeriod(ctx context.Context, in *periodRequest) (*chargesAnswer, error) {
+func (s *billingHandlers) chargePeriod(ctx context.Context, in *periodRequest) (*chargesAnswer, error) {
 	l := list{"charges of a period", in.TenantID, in.PeriodKey}
 	snapshot, after, err := l.open(in.Cursor)
 	if err != nil {

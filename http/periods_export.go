@@ -26,7 +26,7 @@ func describePeriodExport(op *huma.Operation, types schemas) {
 	op.Parameters = []*huma.Param{
 		{Name: "tenantId", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
 		{Name: "periodKey", In: "path", Required: true, Schema: text(), Description: "A month such as 2026-05, a year such as 2026, or lifetime."},
-		{Name: "snapshot", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0), Maximum: ptr(2147483647.0)},
+		{Name: "snapshot", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(2147483647.0)},
 			Description: "An earlier snapshot; 0, the default: that of the last close."},
 		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}, Description: "The default follows Accept."},
 	}
@@ -38,7 +38,7 @@ func describePeriodExport(op *huma.Operation, types schemas) {
 }
 
 // exportPeriod streams an export.
-func (s *service) exportPeriod(w http.ResponseWriter, r *http.Request) error {
+func (s *billingHandlers) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	asked := r.URL.Query() // the guard has validated it
 	path := PeriodRead{PeriodPath{TenantPath{pathValue(r, "tenantId")}, pathValue(r, "periodKey")}, Freshness{asked.Get("minPosition"), r.Header.Get("Prefer")}}
 	tenant, err := path.find(r.Context(), s)
@@ -81,7 +81,7 @@ func (f *exportJSON) Begin(of periods.Exported) error {
 	if err != nil {
 		return err
 	}
-	f.begin(mediaJSON)
+	f.beginAs(mediaJSON)
 	members = append(members[:len(members)-1], `,"asOfPosition":`...)
 	_, err = f.Write(append(members, asOf...))
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-func (s *service) planOperations(t *site) {
+func (s *catalogueHandlers) planOperations(t *site) {
 	const path, one = prefix + "/plans", prefix + "/plans/{key}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPlan", reasoned: true, tag: "Features and plans", summary: "Define a plan or change it",
@@ -25,7 +25,7 @@ type PlanPath struct {
 	Key catalogueKey `path:"key"`
 }
 
-func (s *service) plans() defined[domain.Plan] {
+func (s *catalogueHandlers) plans() defined[domain.Plan] {
 	key := func(p *domain.Plan) string { return p.Key }
 	return defined[domain.Plan]{commands.EntityPlan, key, s.Catalogue.PutPlan, s.Reader.Plan, s.Reader.Plans}
 }
@@ -51,7 +51,7 @@ type putPlanRequest struct {
 	} `nameHint:"NewPlan"`
 }
 
-func (s *service) putPlan(ctx context.Context, in *putPlanRequest) (*definedAnswer[domain.Plan], error) {
+func (s *catalogueHandlers) putPlan(ctx context.Context, in *putPlanRequest) (*definedAnswer[domain.Plan], error) {
 	plan, err := as[domain.Plan](in.Body)
 	if err != nil {
 		return nil, err
@@ -60,11 +60,11 @@ func (s *service) putPlan(ctx context.Context, in *putPlanRequest) (*definedAnsw
 	return s.plans().define(ctx, plan)
 }
 
-func (s *service) listPlans(ctx context.Context, in *struct{ Paging }) (*listed[domain.Plan], error) {
+func (s *catalogueHandlers) listPlans(ctx context.Context, in *struct{ Paging }) (*listed[domain.Plan], error) {
 	return s.plans().page(ctx, in.Paging)
 }
 
-func (s *service) getPlan(ctx context.Context, in *struct{ PlanPath }) (*definedAnswer[domain.Plan], error) {
+func (s *catalogueHandlers) getPlan(ctx context.Context, in *struct{ PlanPath }) (*definedAnswer[domain.Plan], error) {
 	return s.plans().read(ctx, s, string(in.Key), absent("plan_not_found"))
 }
 
@@ -74,7 +74,7 @@ type planSubscriptionsRequest struct {
 	Paging
 }
 
-func (s *service) listPlanSubscriptions(ctx context.Context, in *planSubscriptionsRequest) (*listed[domain.Subscription], error) {
+func (s *catalogueHandlers) listPlanSubscriptions(ctx context.Context, in *planSubscriptionsRequest) (*listed[domain.Subscription], error) {
 	key := string(in.Key)
 	if _, err := present(s.Reader.Plan(ctx, key))("plan_not_found"); err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-func (s *service) priceOperations(t *site) {
+func (s *catalogueHandlers) priceOperations(t *site) {
 	const path, one = prefix + "/prices", prefix + "/prices/{priceKey}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPut, path: one, who: auth.Operator, scopes: admins, also: http.StatusCreated, id: "putPrice", reasoned: true, tag: "Features and plans", summary: "Define a price or change it",
@@ -30,7 +30,7 @@ type PricePath struct {
 	PriceKey catalogueKey `path:"priceKey" doc:"The key of the price."`
 }
 
-func (s *service) prices() defined[domain.Price] {
+func (s *catalogueHandlers) prices() defined[domain.Price] {
 	key := func(p *domain.Price) string { return p.Key }
 	return defined[domain.Price]{commands.EntityPrice, key, s.Catalogue.PutPrice, s.Reader.Price, s.Reader.Prices}
 }
@@ -56,7 +56,7 @@ type putPriceRequest struct {
 	} `nameHint:"NewPrice"`
 }
 
-func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*definedAnswer[domain.Price], error) {
+func (s *catalogueHandlers) putPrice(ctx context.Context, in *putPriceRequest) (*definedAnswer[domain.Price], error) {
 	price, err := as[domain.Price](in.Body)
 	if err != nil {
 		return nil, err
@@ -65,11 +65,11 @@ func (s *service) putPrice(ctx context.Context, in *putPriceRequest) (*definedAn
 	return s.prices().define(ctx, price)
 }
 
-func (s *service) listPrices(ctx context.Context, in *struct{ Paging }) (*listed[domain.Price], error) {
+func (s *catalogueHandlers) listPrices(ctx context.Context, in *struct{ Paging }) (*listed[domain.Price], error) {
 	return s.prices().page(ctx, in.Paging)
 }
 
-func (s *service) listPriceVersions(ctx context.Context, in *struct {
+func (s *catalogueHandlers) listPriceVersions(ctx context.Context, in *struct {
 	PricePath
 	Paging
 }) (*listed[domain.Price], error) {
@@ -98,6 +98,6 @@ func versionOf(after string) (int64, error) {
 	return n, nil
 }
 
-func (s *service) getPrice(ctx context.Context, in *struct{ PricePath }) (*definedAnswer[domain.Price], error) {
+func (s *catalogueHandlers) getPrice(ctx context.Context, in *struct{ PricePath }) (*definedAnswer[domain.Price], error) {
 	return s.prices().read(ctx, s, string(in.PriceKey), absent("price_not_found"))
 }

@@ -43,7 +43,7 @@ type evaluateAnswer struct {
 	}
 }
 
-func (s *service) evaluatePrice(ctx context.Context, in *evaluateRequest) (*evaluateAnswer, error) {
+func (s *catalogueHandlers) evaluatePrice(ctx context.Context, in *evaluateRequest) (*evaluateAnswer, error) {
 	e, err := s.evaluation(ctx, in)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *service) evaluatePrice(ctx context.Context, in *evaluateRequest) (*eval
 }
 
 // evaluation checks a request. A position names events of one tenant.
-func (s *service) evaluation(ctx context.Context, in *evaluateRequest) (e periods.Evaluation, err error) {
+func (s *catalogueHandlers) evaluation(ctx context.Context, in *evaluateRequest) (e periods.Evaluation, err error) {
 	b := &in.Body
 	e = periods.Evaluation{PeriodKey: b.PeriodKey, Feature: string(b.Feature), Limit: in.Limit, Version: domain.PriceVersion{Key: string(b.PriceKey)}}
 	if refusal := domain.CheckUsagePeriod(b.PeriodKey); refusal != nil {
@@ -110,7 +110,7 @@ func (s *service) evaluation(ctx context.Context, in *evaluateRequest) (e period
 }
 
 // priceOf sets the price of an evaluation.
-func (s *service) priceOf(ctx context.Context, in *evaluateRequest, e *periods.Evaluation) error {
+func (s *catalogueHandlers) priceOf(ctx context.Context, in *evaluateRequest, e *periods.Evaluation) error {
 	if p := in.Body.Price; p != nil {
 		inline, err := as[domain.Price](p)
 		if err != nil {

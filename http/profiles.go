@@ -11,7 +11,7 @@ import (
 
 // profileOperations serves the profiles of the process in the format of go tool pprof. The command
 // line is not served: its flags may hold keys.
-func (s *service) profileOperations(t *site) {
+func (s *operateHandlers) profileOperations(t *site) {
 	const path = "/debug/pprof/"
 	for name, handler := range map[string]http.HandlerFunc{"": pprof.Index, "{profile}": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace} {
 		t.servePlain(operation{method: http.MethodGet, path: path + name, who: auth.Public}, handler, profileParams()...)
@@ -21,7 +21,7 @@ func (s *service) profileOperations(t *site) {
 // profileParams are the parameters of net/http/pprof.
 func profileParams() []*huma.Param {
 	param := func(name string) *huma.Param {
-		return &huma.Param{Name: name, In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(0.0)}}
+		return &huma.Param{Name: name, In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0)}}
 	}
 	return []*huma.Param{param("seconds"), param("debug"), param("gc")}
 }

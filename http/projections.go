@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/projections/state"
 )
 
-func (s *service) projectionOperations(t *site) {
+func (s *repairHandlers) projectionOperations(t *site) {
 	const path, one = prefix + "/projections", prefix + "/projections/{name}"
 	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
@@ -34,7 +34,7 @@ func (s *service) projectionOperations(t *site) {
 		problems: []int{gone}}, s.verifyProjection)
 }
 
-func (s *service) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[state.ProjectionStatus], error) {
+func (s *repairHandlers) listProjections(ctx context.Context, in *struct{ Paging }) (*listed[state.ProjectionStatus], error) {
 	l := list{"projections"}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -83,7 +83,7 @@ type rebuildAccepted struct {
 
 func rebuildLocation(id uuid.UUID) string { return prefix + "/rebuilds/" + id.String() }
 
-func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*rebuildAccepted, error) {
+func (s *repairHandlers) startRebuild(ctx context.Context, in *startRebuildRequest) (*rebuildAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *service) startRebuild(ctx context.Context, in *startRebuildRequest) (*r
 }
 
 // accepted answers with the current state of a rebuild.
-func (s *service) accepted(ctx context.Context, id uuid.UUID) (*rebuildAccepted, error) {
+func (s *repairHandlers) accepted(ctx context.Context, id uuid.UUID) (*rebuildAccepted, error) {
 	found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
 	return &rebuildAccepted{rebuildLocation(id), found}, err
 }
@@ -133,7 +133,7 @@ type verifyAnswer struct {
 // verifyReason is the default reason of a verify without repair.
 const verifyReason = "verify"
 
-func (s *service) verifyProjection(ctx context.Context, in *verifyRequest) (*verifyAnswer, error) {
+func (s *repairHandlers) verifyProjection(ctx context.Context, in *verifyRequest) (*verifyAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func verified(r *rebuild.RebuildStatus) bool {
 // outcomePoll is the poll interval while a request waits for a verify to finish.
 const outcomePoll = 50 * time.Millisecond
 
-func (s *service) outcome(ctx context.Context, id uuid.UUID, wait time.Duration) (rebuild.RebuildStatus, error) {
+func (s *repairHandlers) outcome(ctx context.Context, id uuid.UUID, wait time.Duration) (rebuild.RebuildStatus, error) {
 	for end := time.Now().Add(wait); ; {
 		found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
 		left := time.Until(end)

@@ -11,20 +11,14 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/domain/push"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) pushOperations(t *site) {
-	const path, one, billing = prefix + "/pushes", prefix + "/pushes/{pushId}", prefix + "/tenants/{tenantId}/billing"
+func (s *billingHandlers) pushOperations(t *site) {
+	const path, one = prefix + "/pushes", prefix + "/pushes/{pushId}"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	serve(t, operation{method: http.MethodPut, path: billing, who: auth.Operator, scopes: deciders, id: "putBilling", reasoned: true, tag: "Pushes", summary: "Set the customer of a tenant at the billing provider",
-		description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and ended at most 35 days ago are pushed, too, as far as no push of them exists. Pushes that were never sent go to the new customer; a credit goes to the customer that was charged.",
-		problems:    gone}, s.putBilling)
-	serve(t, operation{method: http.MethodDelete, path: billing, who: auth.Operator, scopes: deciders, id: "deleteBilling", reasoned: true, tag: "Pushes", summary: "Remove the customer of a tenant",
-		description: "Nothing more is pushed. Pushes that are stored are still sent.", problems: gone}, s.deleteBilling)
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.Operator, scopes: readers, id: "listPushes", tag: "Pushes", summary: "List pushes",
 		description: "Amounts that the billing provider counts. Newest first, delivered ones too.", problems: gone}, s.listPushes)
 	serve(t, operation{method: http.MethodGet, path: one, who: auth.Operator, scopes: readers, id: "getPush", tag: "Pushes", summary: "Read a push",
@@ -74,43 +68,6 @@ func pushOf(p *push.Push) pushBody {
 		LastCode: textOrNull(p.Code), LastError: textOrNull(p.LastError), LastReason: textOrNull(p.LastReason), LastActor: textOrNull(p.LastActor)}
 }
 
-type putBillingRequest struct {
-	TenantPath
-	Idempotent
-	Conditional
-	Body struct {
-		Provider string `json:"provider" enum:"stripe" doc:"The billing provider."`
-		Customer string `json:"customer" minLength:"1" maxLength:"255" doc:"The provider's id of the customer." example:"cus_NffrFeUfNV2Hib"`
-	} `nameHint:"Billing"`
-}
-
-func (s *service) putBilling(ctx context.Context, in *putBillingRequest) (*tenantAnswer, error) {
-	return s.setBilling(ctx, in.TenantID, &events.Billing{Provider: in.Body.Provider, Customer: in.Body.Customer})
-}
-
-type deleteBillingRequest struct {
-	TenantPath
-	Idempotent
-	Conditional
-}
-
-func (s *service) deleteBilling(ctx context.Context, in *deleteBillingRequest) (*tenantAnswer, error) {
-	return s.setBilling(ctx, in.TenantID, nil)
-}
-
-func (s *service) setBilling(ctx context.Context, tenant string, to *events.Billing) (*tenantAnswer, error) {
-	id, err := idOf(tenant, "tenant_not_found")
-	if err != nil {
-		return nil, err
-	}
-	req, err := changeOf(ctx, tenantRef(id))
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.Pushes.SetBilling(ctx, req, id, to)
-	return &tenantAnswer{Body: t}, err
-}
-
 type pushesRequest struct {
 	OfTenant
 	State     string `query:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"Pushes in this state."`
@@ -118,7 +75,7 @@ type pushesRequest struct {
 	Paging
 }
 
-func (s *service) listPushes(ctx context.Context, in *pushesRequest) (*listed[pushBody], error) {
+func (s *billingHandlers) listPushes(ctx context.Context, in *pushesRequest) (*listed[pushBody], error) {
 	if in.PeriodKey != "" && !isPeriod(in.PeriodKey) {
 		return nil, periodInvalid("periodKey")
 	}
@@ -147,7 +104,7 @@ func (p *PushPath) id() (uuid.UUID, error) { return idOf(p.PushID, "push_not_fou
 
 type pushAnswer struct{ Body pushBody }
 
-func (s *service) getPush(ctx context.Context, in *struct{ PushPath }) (*pushAnswer, error) {
+func (s *billingHandlers) getPush(ctx context.Context, in *struct{ PushPath }) (*pushAnswer, error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
@@ -167,7 +124,7 @@ type retryPushRequest struct {
 	} `nameHint:"PushRetry"`
 }
 
-func (s *service) retryPush(ctx context.Context, in *retryPushRequest) (*pushAnswer, error) {
+func (s *billingHandlers) retryPush(ctx context.Context, in *retryPushRequest) (*pushAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -192,7 +149,7 @@ type resolvePushRequest struct {
 	} `nameHint:"PushResolution"`
 }
 
-func (s *service) resolvePush(ctx context.Context, in *resolvePushRequest) (*pushAnswer, error) {
+func (s *billingHandlers) resolvePush(ctx context.Context, in *resolvePushRequest) (*pushAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -208,7 +165,7 @@ func (s *service) resolvePush(ctx context.Context, in *resolvePushRequest) (*pus
 	return &pushAnswer{pushOf(&p)}, nil
 }
 
-func (s *service) reconcilePushes(ctx context.Context, _ *struct{ Idempotent }) (*sagaAccepted, error) {
+func (s *billingHandlers) reconcilePushes(ctx context.Context, _ *struct{ Idempotent }) (*sagaAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err

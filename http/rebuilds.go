@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
-func (s *service) rebuildOperations(t *site) {
+func (s *repairHandlers) rebuildOperations(t *site) {
 	const path, one = prefix + "/rebuilds", prefix + "/rebuilds/{rebuildId}"
 	gone, busy := http.StatusNotFound, http.StatusConflict
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
@@ -55,7 +55,7 @@ type RebuildPath struct {
 
 func (p *RebuildPath) id() (uuid.UUID, error) { return idOf(p.RebuildID, "rebuild_not_found") }
 
-func (s *service) listRebuilds(ctx context.Context, in *struct{ Paging }) (*listed[rebuild.RebuildStatus], error) {
+func (s *repairHandlers) listRebuilds(ctx context.Context, in *struct{ Paging }) (*listed[rebuild.RebuildStatus], error) {
 	l := list{"rebuilds"}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -74,7 +74,7 @@ func rebuildRef(id uuid.UUID) commands.Ref {
 	return commands.Ref{Of: commands.EntityRebuild, ID: id.String()}
 }
 
-func (s *service) getRebuild(ctx context.Context, in *struct{ RebuildPath }) (*rebuildAnswer, error) {
+func (s *repairHandlers) getRebuild(ctx context.Context, in *struct{ RebuildPath }) (*rebuildAnswer, error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ type promoteRequest struct {
 	} `nameHint:"RebuildDecision"`
 }
 
-func (s *service) promoteRebuild(ctx context.Context, in *promoteRequest) (*rebuildAccepted, error) {
+func (s *repairHandlers) promoteRebuild(ctx context.Context, in *promoteRequest) (*rebuildAccepted, error) {
 	shown, err := entityTags(edge.ExchangeOf(ctx).From.Header["If-Match"])
 	if err != nil {
 		return nil, err
@@ -119,11 +119,11 @@ func (s *service) promoteRebuild(ctx context.Context, in *promoteRequest) (*rebu
 	})
 }
 
-func (s *service) abandonRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
+func (s *repairHandlers) abandonRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
 	return s.decided(ctx, in, changeOf, s.Rebuilds.Abandon)
 }
 
-func (s *service) rollBackRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
+func (s *repairHandlers) rollBackRebuild(ctx context.Context, in *decisionRequest) (*rebuildAccepted, error) {
 	return s.decided(ctx, in, changeOf, s.Rebuilds.RollBack)
 }
 
@@ -136,7 +136,7 @@ func onceOf(ctx context.Context, _ commands.Ref) (commands.Request, error) {
 	return x.Request(once), err
 }
 
-func (s *service) decided(ctx context.Context, in *decisionRequest, of func(context.Context, commands.Ref) (commands.Request, error), decide decision) (*rebuildAccepted, error) {
+func (s *repairHandlers) decided(ctx context.Context, in *decisionRequest, of func(context.Context, commands.Ref) (commands.Request, error), decide decision) (*rebuildAccepted, error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err

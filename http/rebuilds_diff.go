@@ -49,7 +49,7 @@ func describeDiff(op *huma.Operation, types schemas) {
 		{Name: "feature", In: "query", Schema: text()},
 		{Name: "periodKey", In: "query", Schema: text()},
 		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}},
-		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0), Maximum: ptr(1000.0), Default: defaultPage}},
+		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0), Default: defaultPage}},
 		{Name: "cursor", In: "query", Schema: text(), Description: "nextCursor of the previous page; opaque."},
 	}
 	op.Responses["200"] = &huma.Response{
@@ -84,7 +84,7 @@ func diffAsked(r *http.Request) (q rebuild.DiffQuery, l list, query url.Values, 
 	return q, l, query, err
 }
 
-func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
+func (s *repairHandlers) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 	q, l, query, err := diffAsked(r)
 	if err != nil {
 		return err
@@ -116,7 +116,7 @@ func (s *service) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 }
 
 // diffCSV streams all rows of a difference.
-func (s *service) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.DiffQuery) error {
+func (s *repairHandlers) diffCSV(w http.ResponseWriter, r *http.Request, q rebuild.DiffQuery) error {
 	x := edge.ExchangeOf(r.Context())
 	found, err := s.Reads.Rebuilds.Rebuild(r.Context(), q.RebuildID)
 	if err != nil {
@@ -255,7 +255,7 @@ type diffEventsAnswer struct {
 // driftNote is the note of a difference that no event explains.
 const driftNote = "The rows have drifted from their own fold of the log: see liveDrift and rebuiltDrift. meterplex projections verify shows the extent."
 
-func (s *service) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffEventsAnswer, error) {
+func (s *repairHandlers) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffEventsAnswer, error) {
 	q, err := in.query()
 	if err != nil {
 		return nil, err

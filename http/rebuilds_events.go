@@ -31,7 +31,7 @@ func rebuildParam() *huma.Param {
 
 // watchRebuild polls the rebuild twice a second. Each poll is its own transaction; no transaction
 // is open in between.
-func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
+func (s *repairHandlers) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 	id, err := idOf(pathValue(r, "rebuildId"), "rebuild_not_found")
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (s *service) watchRebuild(w http.ResponseWriter, r *http.Request) error {
 
 // refresh reads a rebuild again. After an error, the next poll tries again half a second
 // later.
-func (s *service) refresh(ctx context.Context, r rebuild.RebuildStatus) (rebuild.RebuildStatus, error) {
+func (s *repairHandlers) refresh(ctx context.Context, r rebuild.RebuildStatus) (rebuild.RebuildStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, edge.RequestTime)
 	defer cancel()
 	return s.Reads.Rebuilds.Rebuild(ctx, r.ID)

@@ -61,8 +61,8 @@ func hashOf(element string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// document serves the OpenAPI document, which is encoded once, at the first request.
-func (t *site) document(media string, write func() ([]byte, error)) http.Handler {
+// serveDocument serves the OpenAPI document, which is encoded once, at the first request.
+func serveDocument(t *site, media string, write func() ([]byte, error)) http.Handler {
 	once := sync.OnceValues(write)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := once()

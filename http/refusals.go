@@ -19,7 +19,7 @@ type refusalsRequest struct {
 	Feature string `query:"feature" doc:"Groups of this feature; * is all features without a group of their own: a tenant has at most 1,000 groups."`
 }
 
-func (s *service) listRefusals(ctx context.Context, in *refusalsRequest) (*listed[refusals.Refusal], error) {
+func (s *usageHandlers) listRefusals(ctx context.Context, in *refusalsRequest) (*listed[refusals.Refusal], error) {
 	viewer, tenant, err := s.subjectOrAll(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *service) listRefusals(ctx context.Context, in *refusalsRequest) (*liste
 }
 
 // subjectOrAll is subject, where an operator's key that names no tenant reads all: then the tenant is nil.
-func (s *service) subjectOrAll(ctx context.Context, named string) (query.Viewer, *uuid.UUID, error) {
+func (s *usageHandlers) subjectOrAll(ctx context.Context, named string) (query.Viewer, *uuid.UUID, error) {
 	if named == "" && edge.ExchangeOf(ctx).Tenant == nil {
 		return query.Viewer{Operator: true}, nil, nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) replayOperations(t *site) {
+func (s *repairHandlers) replayOperations(t *site) {
 	const path, one = prefix + "/replays", prefix + "/replays/{replayId}"
 	gone := http.StatusNotFound
 	admins := []string{commands.ScopeAdmin}
@@ -83,7 +83,7 @@ func replayOf(r *repair.Replay, now time.Time) replayBody {
 		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(), EndedAt: r.EndedAt,
 	}
 	if r.EndedAt != nil {
-		b.EndedAt = ptr(r.EndedAt.UTC())
+		b.EndedAt = new(r.EndedAt.UTC())
 	}
 	for i := range r.Units {
 		u := &r.Units[i]
@@ -125,7 +125,7 @@ type rangeRequest struct {
 	} `nameHint:"ReplayRange"`
 }
 
-func (s *service) replayRange(ctx context.Context, in *rangeRequest) (*replayAccepted, error) {
+func (s *repairHandlers) replayRange(ctx context.Context, in *rangeRequest) (*replayAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ type rewindRequest struct {
 	} `nameHint:"Rewind"`
 }
 
-func (s *service) rewind(ctx context.Context, in *rewindRequest) (*replayAccepted, error) {
+func (s *repairHandlers) rewind(ctx context.Context, in *rewindRequest) (*replayAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -202,7 +202,7 @@ func (s *service) rewind(ctx context.Context, in *rewindRequest) (*replayAccepte
 	return accepted(s.Replays.Rewind(ctx, edge.ExchangeOf(ctx).Request(once), request))
 }
 
-func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*listed[replayBody], error) {
+func (s *repairHandlers) listReplays(ctx context.Context, in *struct{ Paging }) (*listed[replayBody], error) {
 	l := list{"replays"}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -217,7 +217,7 @@ func (s *service) listReplays(ctx context.Context, in *struct{ Paging }) (*liste
 	return &listed[replayBody]{cut(l, bodies, in.Limit, func(b *replayBody) string { return b.ID.String() })}, nil
 }
 
-func (s *service) getReplay(ctx context.Context, in *struct {
+func (s *repairHandlers) getReplay(ctx context.Context, in *struct {
 	ReplayID string `path:"replayId" format:"uuid"`
 }) (*replayAnswer, error) {
 	id, err := idOf(in.ReplayID, "replay_not_found")

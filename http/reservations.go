@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
-func (s *service) reservationOperations(t *site) {
+func (s *entitlementsHandlers) reservationOperations(t *site) {
 	const path = prefix + "/entitlements"
 	const list, one = path + "/{feature}/reservations", path + "/{feature}/reservations/{reservationId}"
 	reservers := []string{commands.ScopeEntitlementsReserve}
@@ -44,7 +44,7 @@ func (s *service) reservationOperations(t *site) {
 		description: "Its state, and the event of its usage if it is committed. Ended ones are kept for 7 days.", problems: []int{http.StatusNotFound}}, s.getReservation)
 }
 
-func (s *service) holdOne(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) holdOne(w http.ResponseWriter, r *http.Request) error {
 	feature, err := featureIn(r)
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ type heldTogether struct {
 	Data []metering.Reserved `json:"data" nullable:"false"`
 }
 
-func (s *service) holdTogether(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) holdTogether(w http.ResponseWriter, r *http.Request) error {
 	answers, known, err := s.hold(w, r, intake.DecodeHolds, itemAt)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func statusOfHold(known, all int) int {
 	return http.StatusCreated
 }
 
-func (s *service) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Holding, error), at func(int) string) (answers []metering.Reserved, known int, err error) {
+func (s *entitlementsHandlers) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Holding, error), at func(int) string) (answers []metering.Reserved, known int, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
@@ -91,7 +91,7 @@ func (s *service) hold(w http.ResponseWriter, r *http.Request, decode func([]byt
 	return answers, known, err
 }
 
-func (s *service) commit(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) commit(w http.ResponseWriter, r *http.Request) error {
 	feature, id, err := reservationIn(r)
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (s *service) commit(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, &answer)
 }
 
-func (s *service) extend(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) extend(w http.ResponseWriter, r *http.Request) error {
 	feature, id, err := reservationIn(r)
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *service) extend(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, &answer)
 }
 
-func (s *service) release(w http.ResponseWriter, r *http.Request) error {
+func (s *entitlementsHandlers) release(w http.ResponseWriter, r *http.Request) error {
 	feature, id, err := reservationIn(r)
 	if err != nil {
 		return err
@@ -178,7 +178,7 @@ type reservationsRequest struct {
 	Paging
 }
 
-func (s *service) listReservations(ctx context.Context, in *reservationsRequest) (*listed[entitlements.Reservation], error) {
+func (s *entitlementsHandlers) listReservations(ctx context.Context, in *reservationsRequest) (*listed[entitlements.Reservation], error) {
 	v, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ type reservationRequest struct {
 
 type reservationAnswer struct{ Body entitlements.Reservation }
 
-func (s *service) getReservation(ctx context.Context, in *reservationRequest) (*reservationAnswer, error) {
+func (s *entitlementsHandlers) getReservation(ctx context.Context, in *reservationRequest) (*reservationAnswer, error) {
 	v, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err

@@ -5,31 +5,18 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/console"
 	"github.com/meterplex/meterplex/http/edge"
 )
 
 // prefix is the path of the API. Routes outside it need no key.
 const prefix = "/api/v1"
 
-// Routes is the table of the routes of the API and of the process, as the operations declare them.
-func Routes() []auth.Route { return routesOf(func(path string) bool { return !console.IsPath(path) }) }
-
-// ConsoleRoutes is the table of the routes of the console, as its pages declare them.
-func ConsoleRoutes() []auth.Route { return routesOf(console.IsPath) }
-
-func routesOf(belongs func(path string) bool) (all []auth.Route) {
-	sessions := struct{ commands.ConsoleSessions }{} // no route is called
-	t := newSite(&service{Server: &Server{ConsoleSessions: sessions}, edge: new(edge.Edge), log: slog.New(slog.DiscardHandler), now: time.Now})
-	t.operations()
-	for _, r := range t.routes {
-		if belongs(r.Path) {
-			all = append(all, *r)
-		}
-	}
-	return all
+// declared returns the route table of operations, none of which is served.
+func declared(s *Dependencies, operations func(*site)) []*auth.Route {
+	t := newSite(&service{Dependencies: s, edge: new(edge.Edge), log: slog.New(slog.DiscardHandler), now: time.Now})
+	operations(t)
+	return t.routes
 }
 
 // declare adds the route of an operation to the table.

@@ -24,7 +24,7 @@ func handlerWithoutDependencies(t *testing.T, s *Server) http.Handler {
 }
 
 func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
-	site, err := (&Server{}).site((*site).operations)
+	site, err := build(&Dependencies{}, operations)
 	must.OK(t, err)
 	served := map[string]bool{}
 	err = chi.Walk(site.router, func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
@@ -80,7 +80,7 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 			},
 			"plain": func(t *site) { t.servePlain(o, http.NotFoundHandler()) },
 		} {
-			_, err := (&Server{}).handler(func(t *site) { t.operations(); register(t) })
+			_, err := (&Server{}).with(func(t *site) { operations(t); register(t) })
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %q: started: %v", kind, want, err)
 			}
@@ -94,7 +94,7 @@ func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 			huma.Register(t.api, huma.Operation{OperationID: "surprise", Method: "GET", Path: "/surprise"}, nobody)
 		},
 	} {
-		_, err := (&Server{}).handler(func(t *site) { t.operations(); register(t) })
+		_, err := (&Server{}).with(func(t *site) { operations(t); register(t) })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: started: %v", want, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) sagaOperations(t *site) {
+func (s *operateHandlers) sagaOperations(t *site) {
 	const path, one = prefix + "/sagas", prefix + "/sagas/{sagaId}"
 	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
@@ -61,14 +61,6 @@ func sagaOf(v *domain.Saga) sagaBody {
 	return b
 }
 
-// textOrNull returns nil for an empty text.
-func textOrNull(text string) *string {
-	if text == "" {
-		return nil
-	}
-	return &text
-}
-
 type sagasRequest struct {
 	OfTenant
 	Kind  string `query:"kind" maxLength:"40" doc:"Sagas of this kind." example:"period_close"`
@@ -76,7 +68,7 @@ type sagasRequest struct {
 	Paging
 }
 
-func (s *service) listSagas(ctx context.Context, in *sagasRequest) (*listed[sagaBody], error) {
+func (s *operateHandlers) listSagas(ctx context.Context, in *sagasRequest) (*listed[sagaBody], error) {
 	l := list{"sagas", in.TenantID, in.Kind, in.State}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -102,7 +94,7 @@ func (p *SagaPath) id() (uuid.UUID, error) { return idOf(p.SagaID, "saga_not_fou
 
 type sagaAnswer struct{ Body sagaBody }
 
-func (s *service) getSaga(ctx context.Context, in *struct{ SagaPath }) (*sagaAnswer, error) {
+func (s *operateHandlers) getSaga(ctx context.Context, in *struct{ SagaPath }) (*sagaAnswer, error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
@@ -128,7 +120,7 @@ type sagaAccepted struct {
 	Body     sagaBody
 }
 
-func (s *service) retrySaga(ctx context.Context, in *retrySagaRequest) (*sagaAccepted, error) {
+func (s *operateHandlers) retrySaga(ctx context.Context, in *retrySagaRequest) (*sagaAccepted, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err

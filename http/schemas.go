@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-func (s *service) schemaOperations(t *site) {
+func (s *eventsHandlers) schemaOperations(t *site) {
 	const path = prefix + "/schemas"
 	serve(t, operation{method: http.MethodGet, path: path, who: auth.AnyKey, id: "listSchemas", tag: "Schemas", summary: "List the schemas of events",
 		description: "Each version of each subject, with its topic and its schemaUri. Any valid key may read them."}, s.listSchemas)
@@ -40,7 +40,7 @@ type schemaEntry struct {
 	Earlier   []string `json:"earlier" nullable:"false" doc:"SHA-256 of the earlier documents of the version."`
 }
 
-func (s *service) listSchemas(_ context.Context, in *struct{ Paging }) (*listed[schemaEntry], error) {
+func (s *eventsHandlers) listSchemas(_ context.Context, in *struct{ Paging }) (*listed[schemaEntry], error) {
 	l := list{"schemas"}
 	_, after, err := l.open(in.Cursor)
 	if err != nil {
@@ -65,7 +65,7 @@ const (
 )
 
 // schema needs no database: consumers of the topics also read it while the database is away.
-func (s *service) schema(w http.ResponseWriter, r *http.Request) error {
+func (s *eventsHandlers) schema(w http.ResponseWriter, r *http.Request) error {
 	version, err := findSchema(pathValue(r, "subject"), pathValue(r, "n"))
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func describeSchema(op *huma.Operation, _ schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 	op.Parameters = []*huma.Param{
 		{Name: "subject", In: "path", Required: true, Schema: text(), Description: "The eventType of an envelope.", Example: subject},
-		{Name: "n", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: ptr(1.0)}, Description: "The eventVersion of an envelope.", Example: 1},
+		{Name: "n", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0)}, Description: "The eventVersion of an envelope.", Example: 1},
 		{Name: "sha256", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9a-f]{64}$"}, Description: "The document with this hash, as the fragment of a schemaUri names it."},
 		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of a document that is known."},
 	}

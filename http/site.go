@@ -258,3 +258,6 @@ func pathValue(r *http.Request, name string) string {
 	}
 	return v
 }
+
+// handler serves the operations.
+func (t *site) handler() http.Handler { return t.edge.Handle(t.router) }

@@ -3,7 +3,6 @@ package http
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -14,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) subscriptionOperations(t *site) {
+func (s *tenantsHandlers) subscriptionOperations(t *site) {
 	const path = prefix + "/tenants/{tenantId}/subscriptions"
 	const one = path + "/{subscriptionId}"
 	gone := []int{http.StatusNotFound}
@@ -49,7 +48,7 @@ type createSubscriptionRequest struct {
 	} `nameHint:"NewSubscription"`
 }
 
-func (s *service) createSubscription(ctx context.Context, in *createSubscriptionRequest) (*subscriptionAnswer, error) {
+func (s *tenantsHandlers) createSubscription(ctx context.Context, in *createSubscriptionRequest) (*subscriptionAnswer, error) {
 	tenant, err := idOf(in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
@@ -70,14 +69,10 @@ func (s *service) createSubscription(ctx context.Context, in *createSubscription
 	return s.settled(ctx, made, err)
 }
 
-// settleTime is the maximum delay of the answer to a change of a subscription, until checks see
-// the change.
-const settleTime = time.Second
-
 // settled answers a change after checks see it: a client that reads this answer and then
 // checks an entitlement must not get the old state. The delay is bounded: the change is
 // already durable in the log.
-func (s *service) settled(ctx context.Context, changed domain.Subscription, err error) (*subscriptionAnswer, error) {
+func (s *tenantsHandlers) settled(ctx context.Context, changed domain.Subscription, err error) (*subscriptionAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -89,17 +84,7 @@ func (s *service) settled(ctx context.Context, changed domain.Subscription, err 
 	return &subscriptionAnswer{Body: changed}, nil
 }
 
-// confirm waits until checks on this instance see a change. The change is already
-// durable, and a check sees it soon.
-func (s *service) confirm(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, s.settle)
-	defer cancel()
-	if err := s.Reads.Entitlements.Confirm(ctx); err != nil {
-		s.log.DebugContext(ctx, "a change was answered before checks see it", "error", err)
-	}
-}
-
-func (s *service) listSubscriptions(ctx context.Context, in *tenantListRequest) (*listed[domain.Subscription], error) {
+func (s *tenantsHandlers) listSubscriptions(ctx context.Context, in *tenantListRequest) (*listed[domain.Subscription], error) {
 	tenant, err := s.knownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -121,7 +106,7 @@ func (p *SubscriptionPath) ids() (tenant, id uuid.UUID, err error) {
 	return tenant, id, err
 }
 
-func (s *service) getSubscription(ctx context.Context, in *struct{ SubscriptionPath }) (*subscriptionAnswer, error) {
+func (s *tenantsHandlers) getSubscription(ctx context.Context, in *struct{ SubscriptionPath }) (*subscriptionAnswer, error) {
 	tenant, id, err := in.ids()
 	if err != nil {
 		return nil, err
@@ -148,7 +133,7 @@ type changeSubscriptionRequest struct {
 	} `nameHint:"SubscriptionChange"`
 }
 
-func (s *service) changeSubscription(ctx context.Context, in *changeSubscriptionRequest) (*subscriptionAnswer, error) {
+func (s *tenantsHandlers) changeSubscription(ctx context.Context, in *changeSubscriptionRequest) (*subscriptionAnswer, error) {
 	tenant, id, err := in.ids()
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/projections/audit"
 )
 
-func (s *service) systemOperations(t *site) {
+func (s *operateHandlers) systemOperations(t *site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodGet, path: prefix + "/system/identity", who: auth.Operator, scopes: operators, id: "getIdentity", tag: "System",
 		summary: "Where every accepted event is", description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
@@ -27,16 +27,15 @@ func (s *service) systemOperations(t *site) {
 		summary: "Show the instance that answers, with its settings", description: "Each setting with its value and its origin, as `meterplex config print` shows them. Passwords and keys are masked."}, s.instance)
 	s.instanceOperations(t)
 	if !s.AdminElsewhere {
-		s.healthOperations(t, t.privately)
+		s.healthOperations(t, s.privately)
 	}
-	t.servePlain(operation{method: http.MethodGet, path: "/openapi.json", who: auth.Public}, t.document("application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
-	t.servePlain(operation{method: http.MethodGet, path: "/openapi.yaml", who: auth.Public}, t.document("application/yaml", t.api.OpenAPI().YAML))
+	t.servePlain(operation{method: http.MethodGet, path: "/openapi.json", who: auth.Public}, serveDocument(t, "application/json", func() ([]byte, error) { return json.Marshal(t.api.OpenAPI()) }))
+	t.servePlain(operation{method: http.MethodGet, path: "/openapi.yaml", who: auth.Public}, serveDocument(t, "application/yaml", t.api.OpenAPI().YAML))
 	t.servePlain(operation{method: http.MethodGet, path: "/docs", who: auth.Public}, newReference())
-	t.servePlain(operation{method: http.MethodGet, path: "/", who: auth.Public}, http.RedirectHandler(t.start(), http.StatusFound))
 }
 
 // healthOperations are those of liveness, readiness and metrics. guard decides on requests for metrics.
-func (s *service) healthOperations(t *site, guard func(metrics http.Handler) http.Handler) {
+func (s *operateHandlers) healthOperations(t *site, guard func(metrics http.Handler) http.Handler) {
 	serve(t, operation{method: http.MethodGet, path: "/livez", who: auth.Public, id: "live", tag: "System", summary: "Is the process alive?", description: "200 as long as the process answers; it checks no dependency."}, s.live)
 	serve(t, operation{method: http.MethodGet, path: "/readyz", who: auth.Public, id: "ready", tag: "System", summary: "Can the process serve?",
 		description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs latency only, so an instance of the API is ready without it."}, s.ready)
@@ -48,10 +47,10 @@ func (s *service) healthOperations(t *site, guard func(metrics http.Handler) htt
 }
 
 // privately refuses requests that arrived at an address of the internet: metrics need no key, and show how much is metered and how far the service is behind.
-func (t *site) privately(metrics http.Handler) http.Handler {
+func (s *operateHandlers) privately(metrics http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && isPublic(at.AddrPort().Addr()) {
-			t.edge.Refuse(w, r, problem.New("not_found", "Metrics are not served at the public address "+at.IP.String()+": scrape a private address of this instance, or set METERPLEX_ADMIN_ADDR"))
+			s.edge.Refuse(w, r, problem.New("not_found", "Metrics are not served at the public address "+at.IP.String()+": scrape a private address of this instance, or set METERPLEX_ADMIN_ADDR"))
 			return
 		}
 		metrics.ServeHTTP(w, r)
@@ -70,36 +69,21 @@ func isPublic(a netip.Addr) bool {
 
 type identityAnswer struct{ Body audit.Identity }
 
-func (s *service) identity(ctx context.Context, _ *struct{}) (*identityAnswer, error) {
+func (s *operateHandlers) identity(ctx context.Context, _ *struct{}) (*identityAnswer, error) {
 	found, err := s.Reads.Events.Identity(ctx)
 	return &identityAnswer{found}, err
 }
 
 type systemAnswer struct{ Body audit.System }
 
-func (s *service) system(ctx context.Context, _ *struct{}) (*systemAnswer, error) {
+func (s *operateHandlers) system(ctx context.Context, _ *struct{}) (*systemAnswer, error) {
 	found, err := s.Reads.Events.System(ctx)
 	return &systemAnswer{found}, err
 }
 
-// ServiceInstance is an instance of the service.
-type ServiceInstance struct {
-	ID       string    `json:"id" doc:"Its name in leases and logs." example:"host-4711-a1b2c3"`
-	Version  string    `json:"version" doc:"Its release."`
-	Roles    []string  `json:"roles" nullable:"false" doc:"Its roles."`
-	Settings []Setting `json:"settings" nullable:"false" doc:"All settings, in the order of config print."`
-}
-
-// Setting is a setting of an instance. Its value holds no secret.
-type Setting struct {
-	Name   string `json:"name" example:"METERPLEX_ROLES"`
-	Value  string `json:"value" doc:"Passwords and keys are masked." example:"all"`
-	Origin string `json:"origin" doc:"Where the value came from: a flag, the environment, a line of the settings file, or the default." example:"environment"`
-}
-
 type instanceAnswer struct{ Body ServiceInstance }
 
-func (s *service) instance(context.Context, *struct{}) (*instanceAnswer, error) {
+func (s *operateHandlers) instance(context.Context, *struct{}) (*instanceAnswer, error) {
 	i := s.Instance
 	i.Version = s.Version
 	if i.Roles == nil {
@@ -119,7 +103,7 @@ type health struct {
 	Dependencies map[string]string `json:"dependencies,omitempty" doc:"Each dependency by name: ok, or does not answer, with the reason if a connection is refused."`
 }
 
-func (s *service) live(context.Context, *struct{}) (*healthAnswer, error) {
+func (s *operateHandlers) live(context.Context, *struct{}) (*healthAnswer, error) {
 	return &healthAnswer{health{Status: "live", Version: s.Version}}, nil
 }
 
@@ -130,7 +114,7 @@ const (
 	spareTime = 500 * time.Millisecond
 )
 
-func (s *service) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error) {
+func (s *operateHandlers) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error) {
 	answer := health{Status: "ready", Version: s.Version, Dependencies: map[string]string{}}
 	missing := s.pingDependencies(ctx)
 	p := problem.New("not_ready", "")
@@ -164,7 +148,7 @@ func reasonOf(err error) string {
 }
 
 // reportDependency logs a dependency that no longer answers, and one that answers again: probes ask every few seconds.
-func (s *service) reportDependency(ctx context.Context, name string, err error) {
+func (s *operateHandlers) reportDependency(ctx context.Context, name string, err error) {
 	before, _ := s.missing.Swap(name, err != nil)
 	switch {
 	case err != nil && before != true:
@@ -175,7 +159,7 @@ func (s *service) reportDependency(ctx context.Context, name string, err error) 
 }
 
 // pingDependencies checks all dependencies concurrently and returns each result.
-func (s *service) pingDependencies(ctx context.Context) []error {
+func (s *operateHandlers) pingDependencies(ctx context.Context) []error {
 	answers := make([]error, len(s.Health))
 	var all sync.WaitGroup
 	for i, check := range s.Health {

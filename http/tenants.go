@@ -18,7 +18,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *service) tenantOperations(t *site) {
+func (s *tenantsHandlers) tenantOperations(t *site) {
 	const path, one = prefix + "/tenants", prefix + "/tenants/{tenantId}"
 	admins := []string{commands.ScopeAdmin}
 	serve(t, operation{method: http.MethodPost, path: path, who: auth.Operator, scopes: admins, id: "createTenant", reasoned: true, tag: "Tenants", status: http.StatusCreated,
@@ -28,35 +28,6 @@ func (s *service) tenantOperations(t *site) {
 		problems: []int{http.StatusNotFound}}, s.getTenant)
 	serve(t, operation{method: http.MethodPatch, path: one, who: auth.Operator, scopes: admins, id: "changeTenant", reasoned: true, tag: "Tenants", summary: "Change a tenant",
 		description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", problems: []int{http.StatusNotFound}}, s.changeTenant)
-}
-
-// TenantPath is the path parameter that names a tenant.
-type TenantPath struct {
-	TenantID string `path:"tenantId" format:"uuid"`
-}
-
-// idOf parses an id of a path. An invalid id is not found, like an unknown one.
-func idOf(text, code string) (uuid.UUID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil || len(text) != len(uuid.Nil.String()) || id == uuid.Nil {
-		return uuid.Nil, absent(code)
-	}
-	return id, nil
-}
-
-// absent is the answer for entities that do not exist or belong to another tenant.
-func absent(code string) *domain.Error {
-	return &domain.Error{Code: code, Message: "Not found"}
-}
-
-// present returns an entity that was read, or the answer for one that does not exist.
-func present[T any](found *T, err error) func(code string) (*T, error) {
-	return func(code string) (*T, error) {
-		if err == nil && found == nil {
-			err = absent(code)
-		}
-		return found, err
-	}
 }
 
 type tenantAnswer struct {
@@ -81,7 +52,7 @@ type createTenantRequest struct {
 	} `nameHint:"NewTenant"`
 }
 
-func (s *service) createTenant(ctx context.Context, in *createTenantRequest) (*tenantAnswer, error) {
+func (s *tenantsHandlers) createTenant(ctx context.Context, in *createTenantRequest) (*tenantAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -102,7 +73,7 @@ type listTenantsRequest struct {
 	ExternalID string `query:"externalId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only the tenant with this external id, or none." example:"crm-4711"`
 }
 
-func (s *service) listTenants(ctx context.Context, in *listTenantsRequest) (*listed[domain.Tenant], error) {
+func (s *tenantsHandlers) listTenants(ctx context.Context, in *listTenantsRequest) (*listed[domain.Tenant], error) {
 	l, read := list{"tenants"}, func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.Tenants(ctx, p) }
 	if in.ExternalID != "" && !catalogue.IsExternalID(in.ExternalID) {
 		return nil, problem.New("parameter_invalid", "externalId must be 1 to 255 printable ASCII characters without space")
@@ -128,20 +99,7 @@ func (s *service) listTenants(ctx context.Context, in *listTenantsRequest) (*lis
 		func(t *domain.Tenant) string { return t.ID.String() })
 }
 
-// listCatalogue reads one page of a catalogue list. key returns an entry's position.
-func listCatalogue[T any](l list, p Paging, read func(commands.Page) ([]T, error), key func(*T) string) (*listed[T], error) {
-	_, after, err := l.open(p.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := read(commands.Page{Limit: p.Limit + 1, After: after})
-	if err != nil {
-		return nil, err
-	}
-	return &listed[T]{cut(l, entries, p.Limit, key)}, nil
-}
-
-func (s *service) getTenant(ctx context.Context, in *struct{ TenantPath }) (*tenantAnswer, error) {
+func (s *tenantsHandlers) getTenant(ctx context.Context, in *struct{ TenantPath }) (*tenantAnswer, error) {
 	id, err := idOf(in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
@@ -155,31 +113,6 @@ func (s *service) getTenant(ctx context.Context, in *struct{ TenantPath }) (*ten
 		return nil, err
 	}
 	return &tenantAnswer{tag, *t}, nil
-}
-
-// knownTenant finds the tenant that a path or a parameter names.
-func (s *service) knownTenant(ctx context.Context, text string) (*domain.Tenant, error) {
-	id, err := idOf(text, "tenant_not_found")
-	if err != nil {
-		return nil, err
-	}
-	t, err := s.Reader.Tenant(ctx, id)
-	if err == nil && t == nil {
-		err = absent("tenant_not_found")
-	}
-	return t, err
-}
-
-// optionalTenant returns the id of the tenant that a filter names; nil for the empty text.
-func (s *service) optionalTenant(ctx context.Context, text string) (*uuid.UUID, error) {
-	if text == "" {
-		return nil, nil
-	}
-	t, err := s.knownTenant(ctx, text)
-	if err != nil {
-		return nil, err
-	}
-	return &t.ID, nil
 }
 
 type changeTenantRequest struct {
@@ -218,7 +151,7 @@ func (clearableHour) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeInteger, Minimum: &least, Maximum: &most, Nullable: true}
 }
 
-func (s *service) changeTenant(ctx context.Context, in *changeTenantRequest) (*tenantAnswer, error) {
+func (s *tenantsHandlers) changeTenant(ctx context.Context, in *changeTenantRequest) (*tenantAnswer, error) {
 	id, err := idOf(in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err

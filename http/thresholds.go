@@ -15,7 +15,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) thresholdOperations(t *site) {
+func (s *tenantsHandlers) thresholdOperations(t *site) {
 	const path, one = prefix + "/tenants/{tenantId}/thresholds", prefix + "/tenants/{tenantId}/thresholds/{thresholdId}"
 	gone := []int{http.StatusNotFound}
 	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling}, []string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
@@ -38,7 +38,7 @@ type ThresholdPath struct {
 	ThresholdID string `path:"thresholdId" format:"uuid"`
 }
 
-func (p *ThresholdPath) find(ctx context.Context, s *service) (tenant, id uuid.UUID, err error) {
+func (p *ThresholdPath) find(ctx context.Context, s *tenantsHandlers) (tenant, id uuid.UUID, err error) {
 	return s.ownObject(ctx, p.TenantID, p.ThresholdID, "threshold_not_found")
 }
 
@@ -75,7 +75,7 @@ type createThresholdRequest struct {
 	} `nameHint:"NewThreshold"`
 }
 
-func (s *service) createThreshold(ctx context.Context, in *createThresholdRequest) (*shownThreshold, error) {
+func (s *tenantsHandlers) createThreshold(ctx context.Context, in *createThresholdRequest) (*shownThreshold, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *service) createThreshold(ctx context.Context, in *createThresholdReques
 	return &shownThreshold{thresholdOf(&t)}, nil
 }
 
-func (s *service) listThresholds(ctx context.Context, in *tenantListRequest) (*listed[thresholdBody], error) {
+func (s *tenantsHandlers) listThresholds(ctx context.Context, in *tenantListRequest) (*listed[thresholdBody], error) {
 	tenant, err := s.ownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (s *service) listThresholds(ctx context.Context, in *tenantListRequest) (*l
 	}, func(t *thresholdBody) string { return t.ID.String() })
 }
 
-func (s *service) getThreshold(ctx context.Context, in *struct{ ThresholdPath }) (*shownThreshold, error) {
+func (s *tenantsHandlers) getThreshold(ctx context.Context, in *struct{ ThresholdPath }) (*shownThreshold, error) {
 	tenant, id, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ type removeThresholdRequest struct {
 	Idempotent
 }
 
-func (s *service) removeThreshold(ctx context.Context, in *removeThresholdRequest) (*struct{}, error) {
+func (s *tenantsHandlers) removeThreshold(ctx context.Context, in *removeThresholdRequest) (*struct{}, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err

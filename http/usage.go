@@ -4,21 +4,15 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
-	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/intake"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
-	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/audit"
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *service) usageOperations(t *site) {
+func (s *usageHandlers) usageOperations(t *site) {
 	const path = prefix + "/usage"
 	gone := []int{http.StatusNotFound}
 	readers := readersOfUsage()
@@ -54,73 +48,6 @@ func readersOfUsage() []string {
 	return []string{commands.ScopeUsageRead, commands.ScopeBilling, commands.ScopeAudit}
 }
 
-// OfTenant names the tenant of a read.
-type OfTenant struct {
-	TenantID string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; a tenant's key names it already."`
-}
-
-// subject finds the tenant whose usage is read, and the viewer. A tenant key gets the
-// same answer for another tenant's id as for an unknown id.
-func (s *service) subject(ctx context.Context, named string) (query.Viewer, uuid.UUID, error) {
-	x := edge.ExchangeOf(ctx)
-	if x.Tenant != nil {
-		own := x.Caller.TenantID
-		if named != "" {
-			if id, err := idOf(named, "tenant_not_found"); err != nil || id != own {
-				return query.Viewer{}, uuid.Nil, absent("tenant_not_found")
-			}
-		}
-		return query.Viewer{TenantID: own}, own, nil
-	}
-	if named == "" {
-		return query.Viewer{}, uuid.Nil, problem.New("parameter_missing", "Operator keys name the tenant by tenantId")
-	}
-	tenant, err := s.knownTenant(ctx, named)
-	if err != nil {
-		return query.Viewer{}, uuid.Nil, err
-	}
-	return query.Viewer{Operator: true}, tenant.ID, nil
-}
-
-// Between is a half-open time range in a query, [from, to).
-type Between struct {
-	From string `query:"from" format:"date-time" doc:"From this time on: the timestamp of usage, the first failure of a dead letter."`
-	To   string `query:"to" format:"date-time" doc:"Before this time, by the same."`
-}
-
-func (b Between) read() (from, to *time.Time, err error) {
-	if from, err = timeParameter("from", b.From); err == nil {
-		to, err = timeParameter("to", b.To)
-	}
-	if err == nil && from != nil && to != nil && to.Before(*from) {
-		err = problem.New("parameter_invalid", "to lies before from")
-	}
-	return from, to, err
-}
-
-func timeParameter(name, text string) (*time.Time, error) {
-	if text == "" {
-		return nil, nil
-	}
-	t, fault := domain.ParseTime(text)
-	if fault != nil {
-		return nil, problem.New("parameter_invalid", name+": "+fault.Message)
-	}
-	return &t, nil
-}
-
-// listedFrom converts a page of the projections. The cursor of the API wraps that of the projection.
-func listedFrom[T any](l list, found query.Page[T]) page[T] {
-	p := page[T]{Data: found.Data}
-	if found.Data == nil {
-		p.Data = []T{}
-	}
-	if found.Next != "" {
-		p.NextCursor = l.next(0, found.Next)
-	}
-	return p
-}
-
 type usageEventsRequest struct {
 	OfTenant
 	Freshness
@@ -130,7 +57,7 @@ type usageEventsRequest struct {
 	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"PENDING, VALIDATED, AGGREGATED, REJECTED or DEAD_LETTERED. DUPLICATE lists none: duplicates are answered, not stored."`
 }
 
-func (s *service) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*listed[audit.UsageEventRow], error) {
+func (s *usageHandlers) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*listed[audit.UsageEventRow], error) {
 	viewer, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -164,7 +91,7 @@ type receiptAnswer struct {
 	Body    audit.Receipt
 }
 
-func (s *service) receipt(ctx context.Context, in *receiptRequest) (*receiptAnswer, error) {
+func (s *usageHandlers) receipt(ctx context.Context, in *receiptRequest) (*receiptAnswer, error) {
 	viewer, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -196,7 +123,7 @@ type conflictsRequest struct {
 	Paging
 }
 
-func (s *service) listConflicts(ctx context.Context, in *conflictsRequest) (*listed[audit.Conflict], error) {
+func (s *usageHandlers) listConflicts(ctx context.Context, in *conflictsRequest) (*listed[audit.Conflict], error) {
 	viewer, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err

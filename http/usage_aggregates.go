@@ -58,7 +58,7 @@ type figures struct {
 	read func(ctx context.Context, limit int, after string) (usage.Aggregates, error)
 }
 
-func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggregatesAnswer, error) {
+func (s *usageHandlers) aggregates(ctx context.Context, in *aggregatesRequest) (*aggregatesAnswer, error) {
 	if in.Period != "" && !isPeriod(in.Period) {
 		return nil, periodInvalid("period")
 	}
@@ -72,7 +72,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 		return nil, err
 	}
 	if asCSV {
-		answer.Body, err = answerCSV(ctx, s, f.csv())
+		answer.Body, err = answerCSV(ctx, s.service, f.csv())
 		return answer, err
 	}
 	_, after, err := f.list.open(in.Cursor)
@@ -89,7 +89,7 @@ func (s *service) aggregates(ctx context.Context, in *aggregatesRequest) (*aggre
 }
 
 // figuresAsked returns the requested list: of one tenant, or of all if an operator names no tenant.
-func (s *service) figuresAsked(ctx context.Context, in *aggregatesRequest) (figures, error) {
+func (s *usageHandlers) figuresAsked(ctx context.Context, in *aggregatesRequest) (figures, error) {
 	if present := in.AsOf == "" && in.AsOfPosition == ""; present && !slices.ContainsFunc(readersOfUsage(), edge.ExchangeOf(ctx).Caller.Has) {
 		return figures{}, problem.New("forbidden", "For the present figures the key needs one of the scopes: "+strings.Join(readersOfUsage(), ", "))
 	}
@@ -110,7 +110,7 @@ func (s *service) figuresAsked(ctx context.Context, in *aggregatesRequest) (figu
 	}, err
 }
 
-func (s *service) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
+func (s *usageHandlers) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
 	switch {
 	case in.Period == "":
 		return figures{}, problem.New("parameter_missing", "Name a tenant by tenantId, or a period for the figures of all tenants")

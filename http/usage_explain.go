@@ -70,7 +70,7 @@ type explainAnswer struct {
 	} `nameHint:"Explanation"`
 }
 
-func (s *service) explain(ctx context.Context, in *explainRequest) (*explainAnswer, error) {
+func (s *usageHandlers) explain(ctx context.Context, in *explainRequest) (*explainAnswer, error) {
 	viewer, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -114,16 +114,8 @@ func (in *explainRequest) query(tenant uuid.UUID) (usage.ExplainQuery, error) {
 	return q, err
 }
 
-// isPeriod reports whether s can be the key of a period.
-func isPeriod(key string) bool { return domain.CheckUsagePeriod(key) == nil }
-
-// periodInvalid refuses a parameter that names no period.
-func periodInvalid(parameter string) *problem.Problem {
-	return problem.New("parameter_invalid", parameter+" must be a month (2026-05), a year (2026) or lifetime")
-}
-
 // aggregatesAt answers with figures as known at a moment.
-func (s *service) aggregatesAt(ctx context.Context, viewer query.Viewer, q usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
+func (s *usageHandlers) aggregatesAt(ctx context.Context, viewer query.Viewer, q usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
 	if at == nil {
 		return s.Reads.Usage.Aggregates(ctx, viewer, q)
 	}

@@ -15,13 +15,8 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// jsonType is the header of answers in JSON: net/http does not write to it.
-var jsonType = []string{mediaJSON}
-
-const mediaJSON = "application/json"
-
 // ingest is the hot path: it decodes the body and encodes the answer without reflection.
-func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
+func (s *usageHandlers) ingest(w http.ResponseWriter, r *http.Request) error {
 	x, start := edge.ExchangeOf(r.Context()), time.Now()
 	if p := s.admitBacklog(); p != nil {
 		return p
@@ -55,14 +50,14 @@ func (s *service) ingest(w http.ResponseWriter, r *http.Request) error {
 	if strict {
 		header["Preference-Applied"] = []string{handlingStrict}
 	}
-	sums := countVerdicts(verdicts)
+	sums := countsOf(verdicts)
 	if single && sums.accepted+sums.duplicates == 0 {
-		s.metrics.verdicts.add(x.Tenant.Class, sums)
+		s.counted.verdicts.add(x.Tenant.Class, sums)
 		return refusedCloudEvent(&verdicts[0])
 	}
 	body := appendVerdicts(buffer.Get(buffer.SizeFor(answerRoom*(1+len(verdicts)))), sums, verdicts)
-	s.metrics.seconds.Observe(time.Since(start).Seconds())
-	s.metrics.verdicts.add(x.Tenant.Class, sums)
+	s.counted.seconds.Observe(time.Since(start).Seconds())
+	s.counted.verdicts.add(x.Tenant.Class, sums)
 	header["Content-Type"] = jsonType
 	header["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
@@ -78,37 +73,13 @@ func preferStrict(prefer []string) bool {
 	return strings.EqualFold(preference(strings.Join(prefer, ","), "handling"), "strict")
 }
 
-// admitBacklog refuses ingest while too many events wait to be published.
-func (s *service) admitBacklog() *problem.Problem {
-	if s.Backlog == nil {
-		return nil
-	}
-	if waiting, bound := s.Backlog(); waiting > bound {
-		return problem.New("backlog_full", "Too many events wait to be published; no event of the batch was stored, retry later")
-	}
-	return nil
-}
-
 // admitQueue refuses a request before its body is read if it would wait too long in the
 // queue.
-func (s *service) admitQueue(x *edge.Exchange) error { return s.Ingest.Admit(x.Caller) }
-
-// readReplay reads the Meterplex-Replay header, which a client sends with events that it
-// queued during an outage. It is stored in the envelope's metadata, never in the payload.
-func readReplay(x *edge.Exchange, values []string) *problem.Problem {
-	if len(values) == 0 {
-		return nil
-	}
-	if len(values) > 1 || values[0] != "offline" {
-		return problem.New("header_invalid", `Meterplex-Replay may only be "offline"`)
-	}
-	x.Caller.Replay = values[0]
-	return nil
-}
+func (s *usageHandlers) admitQueue(x *edge.Exchange) error { return s.Ingest.Admit(x.Caller) }
 
 // readEvents decodes the body by its media type, and reports whether it is a single CloudEvent.
 // CloudEvents attributes in headers select binary mode, whatever JSON type the data has, or without a type.
-func (s *service) readEvents(r *http.Request) (items []intake.BatchItem, single bool, err error) {
+func (s *usageHandlers) readEvents(r *http.Request) (items []intake.BatchItem, single bool, err error) {
 	binary := hasAttributes(r.Header)
 	media := ""
 	body, p := s.edge.ReadBody(r, func(m string) bool {
@@ -166,7 +137,7 @@ func describeIngest(op *huma.Operation, types schemas) {
 		intake.MediaCloudEvent: {Schema: cloudEvent},
 		// Without items: with them, Python clients of openapi-python-client fail on each body of the operation.
 		intake.MediaCloudEventBatch: {Extensions: map[string]any{itemSchema: cloudEvent},
-			Schema: &huma.Schema{Type: huma.TypeArray, MinItems: ptr(1), MaxItems: ptr(intake.MaxBatch), Description: "Each item is a CloudEvent: x-item-schema."}},
+			Schema: &huma.Schema{Type: huma.TypeArray, MinItems: new(1), MaxItems: new(intake.MaxBatch), Description: "Each item is a CloudEvent: x-item-schema."}},
 	}}
 	op.Parameters = []*huma.Param{
 		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",
@@ -186,17 +157,6 @@ func describeIngest(op *huma.Operation, types schemas) {
 		"A single CloudEvent that is refused: a problem with the code of its verdict."
 	refused.Content[mediaJSON] = &huma.MediaType{Schema: types.of(batchVerdict{})}
 }
-
-// rateHeaders documents the headers of requests that count events.
-func rateHeaders() map[string]*huma.Param {
-	text := &huma.Schema{Type: huma.TypeString}
-	return map[string]*huma.Param{
-		"RateLimit":        {Schema: text, Description: "The rest of the tenant's rate."},
-		"RateLimit-Policy": {Schema: text, Description: "The tenant's rate."},
-	}
-}
-
-func ptr[T any](v T) *T { return &v }
 
 // usageBatch, usageEvent and cloudEvent document bodies that package intake decodes.
 type usageBatch struct {

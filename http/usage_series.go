@@ -48,7 +48,7 @@ func describeSeries(op *huma.Operation, types schemas) {
 	}
 }
 
-func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer, error) {
+func (s *usageHandlers) series(ctx context.Context, in *seriesRequest) (*seriesAnswer, error) {
 	viewer, tenant, err := s.subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer,
 	q.TenantID, q.Limit = tenant, in.Limit
 	answer := &seriesAnswer{Applied: in.applied()}
 	if asCSV {
-		answer.Body, err = answerCSV(ctx, s, s.bucketsAsCSV(viewer, q))
+		answer.Body, err = answerCSV(ctx, s.service, s.bucketsAsCSV(viewer, q))
 		return answer, err
 	}
 	found, err := s.Reads.Series.Read(ctx, viewer, q)
@@ -84,7 +84,7 @@ func (s *service) series(ctx context.Context, in *seriesRequest) (*seriesAnswer,
 }
 
 // bucketsAsCSV has a column for each key of the query, after the figures. An empty cell is null, or an empty text.
-func (s *service) bucketsAsCSV(viewer query.Viewer, q series.Query) csvList[series.Bucket] {
+func (s *usageHandlers) bucketsAsCSV(viewer query.Viewer, q series.Query) csvList[series.Bucket] {
 	columns := []string{"start", "end", "amount", "eventCount"}
 	for _, key := range q.GroupBy {
 		columns = append(columns, "metadata."+key)

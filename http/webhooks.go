@@ -16,7 +16,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 )
 
-func (s *service) webhookOperations(t *site) {
+func (s *tenantsHandlers) webhookOperations(t *site) {
 	const path, one = prefix + "/tenants/{tenantId}/webhooks", prefix + "/tenants/{tenantId}/webhooks/{webhookId}"
 	const shown = "The secret is in this answer only. A repeat under the same Idempotency-Key is answered 200 without it."
 	gone := []int{http.StatusNotFound}
@@ -48,7 +48,7 @@ func (s *service) webhookOperations(t *site) {
 }
 
 // ownTenant returns the tenant of a path. A tenant key gets the same answer for another tenant's id as for an unknown id.
-func (s *service) ownTenant(ctx context.Context, named string) (uuid.UUID, error) {
+func (s *tenantsHandlers) ownTenant(ctx context.Context, named string) (uuid.UUID, error) {
 	x := edge.ExchangeOf(ctx)
 	if x.Tenant == nil {
 		tenant, err := s.knownTenant(ctx, named)
@@ -64,7 +64,7 @@ func (s *service) ownTenant(ctx context.Context, named string) (uuid.UUID, error
 }
 
 // ownObject returns the tenant of a path, as ownTenant does, and the id of an object of it; code is the refusal of a text that is no id.
-func (s *service) ownObject(ctx context.Context, ofTenant, named, code string) (tenant, id uuid.UUID, err error) {
+func (s *tenantsHandlers) ownObject(ctx context.Context, ofTenant, named, code string) (tenant, id uuid.UUID, err error) {
 	if tenant, err = s.ownTenant(ctx, ofTenant); err == nil {
 		id, err = idOf(named, code)
 	}
@@ -77,7 +77,7 @@ type WebhookPath struct {
 	WebhookID string `path:"webhookId" format:"uuid"`
 }
 
-func (p *WebhookPath) find(ctx context.Context, s *service) (tenant, id uuid.UUID, err error) {
+func (p *WebhookPath) find(ctx context.Context, s *tenantsHandlers) (tenant, id uuid.UUID, err error) {
 	return s.ownObject(ctx, p.TenantID, p.WebhookID, "webhook_not_found")
 }
 
@@ -128,7 +128,7 @@ type createWebhookRequest struct {
 	} `nameHint:"NewWebhook"`
 }
 
-func (s *service) createWebhook(ctx context.Context, in *createWebhookRequest) (*webhookAnswer, error) {
+func (s *tenantsHandlers) createWebhook(ctx context.Context, in *createWebhookRequest) (*webhookAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (s *service) createWebhook(ctx context.Context, in *createWebhookRequest) (
 	return webhookAnswerOf(s.Webhooks.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.Body.URL, in.Body.Events))
 }
 
-func (s *service) listWebhooks(ctx context.Context, in *tenantListRequest) (*listed[webhookBody], error) {
+func (s *tenantsHandlers) listWebhooks(ctx context.Context, in *tenantListRequest) (*listed[webhookBody], error) {
 	tenant, err := s.ownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ type shownWebhook struct {
 	Body webhookBody
 }
 
-func (s *service) getWebhook(ctx context.Context, in *struct{ WebhookPath }) (*shownWebhook, error) {
+func (s *tenantsHandlers) getWebhook(ctx context.Context, in *struct{ WebhookPath }) (*shownWebhook, error) {
 	tenant, id, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ type changeWebhookRequest struct {
 	} `nameHint:"WebhookChange"`
 }
 
-func (s *service) changeWebhook(ctx context.Context, in *changeWebhookRequest) (*shownWebhook, error) {
+func (s *tenantsHandlers) changeWebhook(ctx context.Context, in *changeWebhookRequest) (*shownWebhook, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ type removeWebhookRequest struct {
 	Idempotent
 }
 
-func (s *service) removeWebhook(ctx context.Context, in *removeWebhookRequest) (*struct{}, error) {
+func (s *tenantsHandlers) removeWebhook(ctx context.Context, in *removeWebhookRequest) (*struct{}, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ type rotateWebhookRequest struct {
 // webhookOverlap is the overlap of a rotation that names none.
 const webhookOverlap = 24 * time.Hour
 
-func (s *service) rotateWebhook(ctx context.Context, in *rotateWebhookRequest) (*webhookAnswer, error) {
+func (s *tenantsHandlers) rotateWebhook(ctx context.Context, in *rotateWebhookRequest) (*webhookAnswer, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ type replayWebhookRequest struct {
 
 type replayedWebhook struct{ Body webhookPositions }
 
-func (s *service) replayWebhook(ctx context.Context, in *replayWebhookRequest) (*replayedWebhook, error) {
+func (s *tenantsHandlers) replayWebhook(ctx context.Context, in *replayWebhookRequest) (*replayedWebhook, error) {
 	once, err := once(ctx)
 	if err != nil {
 		return nil, err

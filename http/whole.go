@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -76,8 +77,8 @@ func (s *service) writeWhole(w http.ResponseWriter, x *edge.Exchange, write func
 	return err
 }
 
-// begin sets the type of the answer. After it, an error cannot become a problem.
-func (a *wholeAnswer) begin(media string) {
+// beginAs sets the type of the answer. After it, an error cannot become a problem.
+func (a *wholeAnswer) beginAs(media string) {
 	a.begun = true
 	a.Header().Set("Content-Type", media)
 	a.extend()
@@ -114,7 +115,7 @@ func (a *wholeAnswer) head() error {
 	if a.begun {
 		return nil
 	}
-	a.begin(mediaCSV)
+	a.beginAs(mediaCSV)
 	return a.csv.Write(a.columns)
 }
 
@@ -202,4 +203,17 @@ func answerJSON(page any) (func(huma.Context), error) {
 		c.SetHeader("Vary", "Accept")
 		_, _ = c.BodyWriter().Write(body)
 	}, err
+}
+
+// accepts reports whether Accept names a media type.
+func accepts(accept []string, media string) bool {
+	for _, value := range accept {
+		for one := range strings.SplitSeq(value, ",") {
+			one, _, _ = strings.Cut(one, ";")
+			if strings.EqualFold(strings.TrimSpace(one), media) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -136,5 +136,46 @@ func (i *ingested) add(class string, c counts) {
 // the same metrics, and for the overview.
 func CountVerdicts(registerer prometheus.Registerer, counted *overview.Verdicts) (func(class string, verdicts []metering.EventVerdict), error) {
 	c, err := newIngested(registerer, counted)
-	return func(class string, verdicts []metering.EventVerdict) { c.add(class, countVerdicts(verdicts)) }, err
+	return func(class string, verdicts []metering.EventVerdict) { c.add(class, countsOf(verdicts)) }, err
+}
+
+// counts holds the number of events per verdict.
+type counts struct {
+	accepted, duplicates, conflicts, rejected int
+	denied                                    int            // of the rejected: above a limit
+	heldBack                                  int            // of the rejected: because of another event of their batch
+	codes                                     map[string]int // the rejected usage events by code; nil: none
+}
+
+// Codes that are counted.
+const (
+	codeQuotaExceeded   = "quota_exceeded"
+	codePayloadConflict = "payload_conflict"
+)
+
+func countsOf(verdicts []metering.EventVerdict) (c counts) {
+	for i := range verdicts {
+		switch verdicts[i].Status {
+		case metering.StatusAccepted:
+			c.accepted++
+		case metering.StatusDuplicate:
+			c.duplicates++
+		case metering.StatusConflict:
+			c.conflicts++
+		default:
+			c.rejected++
+			if verdicts[i].Code == metering.CodeBatchRefused {
+				c.heldBack++
+				continue
+			}
+			if verdicts[i].Code == codeQuotaExceeded {
+				c.denied++
+			}
+			if c.codes == nil {
+				c.codes = map[string]int{}
+			}
+			c.codes[verdicts[i].Code]++
+		}
+	}
+	return c
 }
