@@ -112,8 +112,20 @@ var layers = map[string]layer{
 	"infra/local":            {ours: []string{"infra/local"}, others: []string{"github.com/jackc/pgx/v5"}},
 	"infra/local/localkafka": {ours: []string{"infra/local"}, others: []string{"github.com/twmb/franz-go"}},
 
-	"http": {ours: []string{"commands", "projections", "domain", "events"}, others: []string{"github.com/google/uuid",
+	// api is the frame. Handlers of a subject know it, and no other subject's, but for the sagas that pushes begin.
+	"http": {ours: []string{"commands", "domain"}, others: []string{"github.com/go-chi/chi"}},
+	"http/api": {ours: []string{"http/admission", "http/auth", "http/console", "http/edge", "http/problem", "http/shape", "commands", "commands/billing", "commands/catalogue",
+		"commands/metering", "commands/offboarding", "commands/repair", "commands/webhooks", "domain", "domain/codes", "domain/csvtext", "domain/strictjson", "events",
+		"projections/entitlements", "projections/models", "projections/overview", "projections/query"}, others: []string{"github.com/google/uuid",
 		"github.com/go-chi/chi", "github.com/klauspost/compress", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
+	"http/usage":        handlers("http/buffer", "domain/intake", "commands/metering", "projections/audit", "projections/refusals", "projections/series", "projections/usage"),
+	"http/events":       handlers("events/codec", "projections/audit"),
+	"http/entitlements": handlers("http/buffer", "domain/intake", "commands/metering", "commands/repair", "projections/entitlements"),
+	"http/tenants":      handlers("domain/webhook", "commands/catalogue", "commands/webhooks"),
+	"http/catalogue":    handlers("commands/catalogue", "projections/periods"),
+	"http/repair":       handlers("commands/repair", "projections/audit", "projections/deadletters", "projections/models", "projections/rebuild", "projections/state", "projections/usage"),
+	"http/billing":      handlers("http/operate", "domain/push", "commands/billing", "projections/periods"),
+	"http/operate":      handlers("domain/codes", "projections/audit", "projections/overview"),
 
 	// The steps before a handler know no handler and no read model.
 	"http/problem":   {ours: []string{"commands", "domain", "domain/codes"}},
@@ -153,7 +165,7 @@ var layers = map[string]layer{
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
-		"domain", "domain/webhook", "domain/retries", "domain/ticks", "events", "http", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+		"domain", "domain/webhook", "domain/retries", "domain/ticks", "events", "http", "http/api", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/closes", "infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections", "projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
@@ -175,6 +187,12 @@ var layers = map[string]layer{
 	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/cli/app", "cmd/meterplex/cli/tenants", "cmd/meterplex/cli/catalogue", "cmd/meterplex/cli/usage", "cmd/meterplex/cli/events",
 		"cmd/meterplex/cli/entitlements", "cmd/meterplex/cli/billing", "cmd/meterplex/cli/repair", "cmd/meterplex/cli/operate", "cmd/meterplex/config", "cmd/meterplex/node",
 		"cmd/meterplex/tour", "commands", "domain"}, others: []string{"github.com/alecthomas/kong"}},
+}
+
+// handlers returns the layer of the handlers of a subject.
+func handlers(ours ...string) layer {
+	return layer{ours: append(ours, "http/api", "http/auth", "http/edge", "http/problem", "commands", "domain", "events", "projections/query"),
+		others: []string{"github.com/google/uuid", "github.com/danielgtaylor/huma"}}
 }
 
 // nouns returns the layer of the commands of a subject.

@@ -11,16 +11,17 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
 // Every documented amount of an answer, and no other number, becomes a text: by the example of each operation and its schema.
 func TestP3_AmountsOfEveryAnswerAsTexts(t *testing.T) {
 	d, _ := describe(t)
-	site, err := build(&Dependencies{}, operations)
+	site, err := api.Build(&api.Dependencies{}, operations)
 	must.OK(t, err)
 	operations := map[string]*huma.Operation{}
-	for _, op := range operationsOf(site.api.OpenAPI()) {
+	for _, op := range api.OperationsOf(site.API.OpenAPI()) {
 		operations[op.OperationID] = op
 	}
 	checked := 0
@@ -32,10 +33,10 @@ func TestP3_AmountsOfEveryAnswerAsTexts(t *testing.T) {
 					Schema  any
 					Example any
 				}
-				if status[0] != '2' || response.Content[mediaJSON] == nil {
+				if status[0] != '2' || response.Content[api.MediaJSON] == nil {
 					continue
 				}
-				decodeExact(t, string(response.Content[mediaJSON]), &media)
+				decodeExact(t, string(response.Content[api.MediaJSON]), &media)
 				o := oracle{t: t, d: d}
 				want := o.texts(media.Schema, media.Example)
 				if o.amounts == 0 {
@@ -68,7 +69,7 @@ func (o *oracle) texts(schema, value any) any {
 	s, _ := schema.(map[string]any)
 	if ref, ok := s["$ref"].(string); ok {
 		var named any
-		decodeExact(o.t, string(o.d.Components.Schemas[ref[len(schemaPrefix):]]), &named)
+		decodeExact(o.t, string(o.d.Components.Schemas[ref[len(api.SchemaPrefix):]]), &named)
 		return o.texts(named, value)
 	}
 	for _, one := range asList(s["anyOf"]) {
@@ -123,15 +124,15 @@ func encoded(t *testing.T, v any) string {
 }
 
 // sentAsTexts returns the example as a client receives it, in pieces of each small size.
-func sentAsTexts(t *testing.T, s *site, op *huma.Operation, example any) (got string) {
+func sentAsTexts(t *testing.T, s *api.Site, op *huma.Operation, example any) (got string) {
 	t.Helper()
-	reader := &amountReader{registry: s.api.OpenAPI().Components.Schemas, named: map[string]*amounts{}}
+	reader := &api.AmountReader{Registry: s.API.OpenAPI().Components.Schemas, Named: map[string]*api.Amounts{}}
 	body := encoded(t, example)
 	for size := 1; size < 8; size++ {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept", "text/plain;q=0.5, application/json; amounts=string")
-		asTexts(reader.ofAnswer(op), nil, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", mediaJSON)
+		api.AsTexts(reader.OfAnswer(op), nil, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", api.MediaJSON)
 			for piece := range slices.Chunk([]byte(body), size) {
 				_, _ = w.Write(piece)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -18,9 +19,9 @@ import (
 // compressedBy serves a handler with compression, and returns an answer as it is sent.
 func compressedBy(t *testing.T, encoding string, next http.HandlerFunc) (*http.Response, string, error) {
 	t.Helper()
-	site, err := build(&Dependencies{}, operations)
+	site, err := api.Build(&api.Dependencies{}, operations)
 	must.OK(t, err)
-	server := httptest.NewServer(site.compressed(&huma.Operation{Path: "/x"}, &auth.Route{}, next))
+	server := httptest.NewServer(site.Compressed(&huma.Operation{Path: "/x"}, &auth.Route{}, next))
 	t.Cleanup(server.Close)
 	r, err := http.NewRequest("GET", server.URL, nil)
 	must.OK(t, err)
@@ -43,7 +44,7 @@ func TestLongAnswersAreCompressedIfTheClientAcceptsIt(t *testing.T) {
 		accepts, body, want string
 	}{{"gzip", long, "gzip"}, {"br, gzip;q=0.5", long, "gzip"}, {"identity", long, ""}, {"gzip;q=0", long, ""}, {"gzip", `{"a":1}`, ""}} {
 		answer, body, err := compressedBy(t, c.accepts, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", mediaJSON)
+			w.Header().Set("Content-Type", api.MediaJSON)
 			w.Header().Set("Vary", "Accept")
 			w.Header().Set("ETag", `"1"`)
 			_, _ = io.WriteString(w, c.body)
@@ -69,11 +70,11 @@ func TestP8_ACompressedAnswerThatIsCutLooksIncomplete(t *testing.T) {
 
 // Secrets, streams of events, ingest and checks are never compressed.
 func TestWhichAnswersAreCompressed(t *testing.T) {
-	site, err := build(&Dependencies{}, operations)
+	site, err := api.Build(&api.Dependencies{}, operations)
 	must.OK(t, err)
 	got := map[string]bool{}
-	for _, op := range operationsOf(site.api.OpenAPI()) {
-		got[op.OperationID] = site.compresses(op, site.declared[op.Method+" "+op.Path])
+	for _, op := range api.OperationsOf(site.API.OpenAPI()) {
+		got[op.OperationID] = site.Compresses(op, site.Declared[op.Method+" "+op.Path])
 	}
 	for id, want := range map[string]bool{"listAggregates": true, "exportEvents": true, "getReceipt": true, "ingestUsage": false, "checkEntitlement": false,
 		"createKey": false, "rotateKey": false, "createOperatorKey": false, "createWebhook": false, "rotateWebhook": false, "streamEvents": false, "watchRebuild": false} {

@@ -9,50 +9,51 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/console"
 	"github.com/meterplex/meterplex/http/console/pages"
 )
 
 // consoleRoutes serves the console. It is registered last: its pages are those whose operations the API has.
-func consoleRoutes(t *site) {
+func consoleRoutes(t *api.Site) {
 	if t.ConsoleSessions == nil {
 		return
 	}
-	t.faults = append(t.faults, describeMembers(t.api.OpenAPI())) // forms explain their fields
+	t.Faults = append(t.Faults, api.DescribeMembers(t.API.OpenAPI())) // forms explain their fields
 	pages, err := console.New(console.Config{
-		API: inProcess(t), Operation: func(name string) *console.Operation { return operationNamed(t, name) }, Schemas: t.api.OpenAPI().Components.Schemas,
-		Keys: t.edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.log, Now: t.now, Version: domain.Version + ", " + t.Version,
+		API: inProcess(t), Operation: func(name string) *console.Operation { return operationNamed(t, name) }, Schemas: t.API.OpenAPI().Components.Schemas,
+		Keys: t.Edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.Log, Now: t.Now, Version: domain.Version + ", " + t.Version,
 		Pages: pages.All(), NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails
 			return token
 		},
 	})
 	if err != nil {
-		t.faults = append(t.faults, errors.Join(errors.New("the console cannot be served"), err))
+		t.Faults = append(t.Faults, errors.Join(errors.New("the console cannot be served"), err))
 		return
 	}
-	t.edge.RefuseBy(pages.Refuse)
+	t.Edge.RefuseBy(pages.Refuse)
 	for _, row := range pages.Routes() {
-		r := t.declareRoute(&row.Route)
-		t.router.Method(r.Method, r.Path, t.edge.Guard(r, nil, nil, row.Handler))
+		r := t.DeclareRoute(&row.Route)
+		t.Router.Method(r.Method, r.Path, t.Edge.Guard(r, nil, nil, row.Handler))
 	}
 }
 
 // operationNamed returns an operation of the API to the console; nil if there is none.
-func operationNamed(t *site, name string) *console.Operation {
-	route := t.declared[name]
+func operationNamed(t *api.Site, name string) *console.Operation {
+	route := t.Declared[name]
 	if route == nil {
 		return nil
 	}
 	op := &console.Operation{Route: route}
-	for _, documented := range operationsOf(t.api.OpenAPI()) {
+	for _, documented := range api.OperationsOf(t.API.OpenAPI()) {
 		if documented.Method != route.Method || documented.Path != route.Path || documented.RequestBody == nil {
 			continue
 		}
-		if content := documented.RequestBody.Content[mediaJSON]; content != nil {
+		if content := documented.RequestBody.Content[api.MediaJSON]; content != nil {
 			op.Body = content.Schema
 			if ref := op.Body.Ref; ref != "" {
-				op.Body = t.api.OpenAPI().Components.Schemas.SchemaFromRef(ref)
+				op.Body = t.API.OpenAPI().Components.Schemas.SchemaFromRef(ref)
 			}
 		}
 	}
@@ -60,15 +61,15 @@ func operationNamed(t *site, name string) *console.Operation {
 }
 
 // inProcess serves requests that are made within a request: chi would route them as a part of it.
-func inProcess(t *site) http.Handler {
-	api := t.handler()
+func inProcess(t *api.Site) http.Handler {
+	api := t.Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		api.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), chi.RouteCtxKey, nil)))
 	})
 }
 
 // start is where the address of the service leads a browser.
-func start(t *site) string {
+func start(t *api.Site) string {
 	if t.ConsoleSessions == nil {
 		return "/docs"
 	}

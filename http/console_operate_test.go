@@ -8,6 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/projections/state"
 )
 
@@ -15,8 +16,8 @@ import (
 func TestConsole_TheSystemIsShown(t *testing.T) {
 	failed := false
 	w, a := newServiceWithAccount(t, func(s *http.Server) {
-		s.Instance = http.ServiceInstance{ID: "host-1", Roles: []string{"api", "relay"},
-			Settings: []http.Setting{{Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "environment"}}}
+		s.Instance = api.ServiceInstance{ID: "host-1", Roles: []string{"api", "relay"},
+			Settings: []api.Setting{{Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "environment"}}}
 		check := s.Health[0].Check
 		s.Health[0].Check = func(ctx context.Context) error {
 			if failed {

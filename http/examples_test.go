@@ -19,6 +19,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/projections/state"
 )
@@ -83,7 +84,7 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 
 // withOverview sets the state of the overview, and describes the instance.
 func withOverview(s *http.Server) {
-	s.Instance = http.ServiceInstance{ID: "host-4711-a1b2c3", Roles: []string{"api", "relay"}, Settings: []http.Setting{
+	s.Instance = api.ServiceInstance{ID: "host-4711-a1b2c3", Roles: []string{"api", "relay"}, Settings: []api.Setting{
 		{Name: "METERPLEX_ROLES", Value: "api,relay", Origin: "environment"}, {Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "file meterplex.env:3"}}}
 	at := time.Now().UTC()
 	read := &state.State{
@@ -186,25 +187,25 @@ func TestEveryExampleIsSent(t *testing.T) {
 	for _, name := range slices.Concat(firstExamples, order, lastExamples) {
 		f.before(name)
 		route, known := routes[operations[name]]
-		e, err := http.ExampleOf(name)
+		e, err := api.ExampleOf(name)
 		if err != nil || !known {
 			t.Error(name, known, err)
 			continue
 		}
-		e.Answer = f.example(name, route, e, http.MediaExample{Media: "application/json", Query: e.Query, Body: e.Body, Answer: e.Answer})
+		e.Answer = f.example(name, route, e, api.MediaExample{Media: "application/json", Query: e.Query, Body: e.Body, Answer: e.Answer})
 		for i := range e.More {
 			e.More[i].Answer = f.example(name, route, e, e.More[i])
 		}
 		if *updateExamples {
 			text, err := json.MarshalIndent(e, "", "  ")
 			f.must(err)
-			f.must(os.WriteFile("examples/"+name+".json", append(text, '\n'), 0o644))
+			f.must(os.WriteFile("api/examples/"+name+".json", append(text, '\n'), 0o644))
 		}
 	}
 }
 
 // example sends one example, compares its answer with the service's, and returns the latter.
-func (f *exampleFixture) example(name string, route auth.Route, e *http.Example, one http.MediaExample) json.RawMessage {
+func (f *exampleFixture) example(name string, route auth.Route, e *api.Example, one api.MediaExample) json.RawMessage {
 	f.Helper()
 	c := call{method: route.Method, key: bootstrap, header: map[string]string{}}
 	if route.Who == auth.Tenant || route.Who == auth.Either || route.Who == auth.AnyKey {

@@ -1,6 +1,8 @@
 package http
 
+import "github.com/meterplex/meterplex/http/api"
+
 // ForgeCursor writes a cursor of a list to any place.
 func ForgeCursor(generation int, after string, of ...string) string {
-	return *list(of).next(generation, after)
+	return *api.List(of).Next(generation, after)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/shape"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -17,10 +18,10 @@ import (
 // served returns all operations of the site, in a fixed order.
 func served(t testing.TB) ([]*huma.Operation, huma.Registry) {
 	t.Helper()
-	site, err := build(new(Dependencies), operations)
+	site, err := api.Build(new(api.Dependencies), operations)
 	must.OK(t, err)
 	var all []*huma.Operation
-	for _, item := range site.api.OpenAPI().Paths {
+	for _, item := range site.API.OpenAPI().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
 			if op != nil {
 				all = append(all, op)
@@ -28,7 +29,7 @@ func served(t testing.TB) ([]*huma.Operation, huma.Registry) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *huma.Operation) int { return strings.Compare(a.OperationID, b.OperationID) })
-	return all, site.api.OpenAPI().Components.Schemas
+	return all, site.API.OpenAPI().Components.Schemas
 }
 
 // FuzzQuery: an accepted query has only known parameters, each once and of its type, and
@@ -79,26 +80,26 @@ func FuzzQuery(f *testing.F) {
 
 // FuzzCursor: an accepted cursor is one that the same list wrote.
 func FuzzCursor(f *testing.F) {
-	l := list{"dead letters", "tenant", ""}
+	l := api.List{"dead letters", "tenant", ""}
 	for _, after := range []string{"17-4711", "", "\x00", "\xff", "é", "\u2028<>&", `"\`, strings.Repeat("x", 3000)} {
 		for _, generation := range []int{0, 1, -1, 1 << 40} {
-			f.Add(*l.next(generation, after), generation, after)
+			f.Add(*l.Next(generation, after), generation, after)
 		}
 	}
 	for _, text := range []string{"e30", "bnVsbA", "IiI", "W10", "=", "e30=", "eyJ2IjoxLCJhIjoiIiwicyI6IiJ9", "eyJ2IjoxfXt9"} {
 		f.Add(text, 0, "")
 	}
 	f.Fuzz(func(t *testing.T, text string, generation int, after string) {
-		if g, a, err := l.open(text); err == nil && text != "" && *l.next(g, a) != text {
-			t.Fatalf("%q is read as %d %q, which is written %q", text, g, a, *l.next(g, a))
+		if g, a, err := l.Open(text); err == nil && text != "" && *l.Next(g, a) != text {
+			t.Fatalf("%q is read as %d %q, which is written %q", text, g, a, *l.Next(g, a))
 		}
-		written := *l.next(generation, after)
-		g, a, err := l.open(written)
+		written := *l.Next(generation, after)
+		g, a, err := l.Open(written)
 		storable := utf8.ValidString(after) && !strings.ContainsRune(after, 0)
 		if storable && (err != nil || g != generation || a != after) || !storable && err == nil {
 			t.Fatalf("%d %q is written %s and read %d %q, %v", generation, after, written, g, a, err)
 		}
-		if _, _, err := append(l[:2:2], "other").open(written); err == nil {
+		if _, _, err := append(l[:2:2], "other").Open(written); err == nil {
 			t.Fatalf("%s is accepted by another list", written)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -57,7 +58,7 @@ func TestTheCommandLineKnowsTheDocument(t *testing.T) {
 	all := map[string]cliOperation{}
 	for path, item := range d.Paths {
 		for method, call := range item {
-			op := cliOperation{Method: strings.ToUpper(method), Path: strings.TrimPrefix(path, prefix), Summary: call.Summary, Description: call.Description}
+			op := cliOperation{Method: strings.ToUpper(method), Path: strings.TrimPrefix(path, api.Prefix), Summary: call.Summary, Description: call.Description}
 			for _, p := range call.Parameters {
 				switch p.Name {
 				case "cursor":
@@ -80,7 +81,7 @@ func TestTheCommandLineKnowsTheDocument(t *testing.T) {
 			if call.RequestBody != nil {
 				must.OK(t, json.Unmarshal(call.RequestBody, &body))
 			}
-			if schema := body.Content[mediaJSON].Schema; schema != nil {
+			if schema := body.Content[api.MediaJSON].Schema; schema != nil {
 				schema = d.cliResolve(t, schema)
 				for _, name := range cliNames(schema) {
 					member := schema.Properties[name]
@@ -111,7 +112,7 @@ func (d *document) cliResolve(t *testing.T, s *cliSchema) *cliSchema {
 		return s
 	}
 	var resolved cliSchema
-	must.OK(t, json.Unmarshal(d.Components.Schemas[strings.TrimPrefix(s.Ref, schemaPrefix)], &resolved))
+	must.OK(t, json.Unmarshal(d.Components.Schemas[strings.TrimPrefix(s.Ref, api.SchemaPrefix)], &resolved))
 	return &resolved
 }
 
@@ -151,11 +152,11 @@ func (d *document) cliType(t *testing.T, s *cliSchema) (kind string, values []st
 // cliAnswer lists the members of the answer, or of the entries of its data.
 func (d *document) cliAnswer(t *testing.T, call documentedCall) []string {
 	for status, response := range call.Responses {
-		if status[0] != '2' || response.Content[mediaJSON] == nil {
+		if status[0] != '2' || response.Content[api.MediaJSON] == nil {
 			continue
 		}
 		var media struct{ Schema *cliSchema }
-		must.OK(t, json.Unmarshal(response.Content[mediaJSON], &media))
+		must.OK(t, json.Unmarshal(response.Content[api.MediaJSON], &media))
 		schema := d.cliResolve(t, media.Schema)
 		if data := schema.Properties["data"]; data != nil && data.Items != nil {
 			schema = d.cliResolve(t, data.Items)

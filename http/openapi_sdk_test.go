@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -42,12 +43,12 @@ func TestTheSDKsKnowTheDocument(t *testing.T) {
 			var body struct{ Content map[string]mediaOfSDK }
 			if call.RequestBody != nil {
 				must.OK(t, json.Unmarshal(call.RequestBody, &body))
-				op.Body = d.members(t, body.Content[mediaJSON].Schema)
+				op.Body = d.members(t, body.Content[api.MediaJSON].Schema)
 			}
 			for status, response := range call.Responses {
-				if status[0] == '2' && response.Content[mediaJSON] != nil {
+				if status[0] == '2' && response.Content[api.MediaJSON] != nil {
 					var media mediaOfSDK
-					must.OK(t, json.Unmarshal(response.Content[mediaJSON], &media))
+					must.OK(t, json.Unmarshal(response.Content[api.MediaJSON], &media))
 					op.Answer = append(op.Answer, d.members(t, media.Schema)...)
 				}
 			}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/codes"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/operate"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -261,10 +263,10 @@ func TestTheReferencePageLoadsNothingFromElsewhere(t *testing.T) {
 			t.Errorf("%q is not in the policy %q", word, policy)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || strings.Contains(referencePage, "http://") || strings.Contains(referencePage, "https://") || strings.Contains(referencePage, "innerHTML") {
+	if strings.Contains(policy, "unsafe") || strings.Contains(operate.ReferencePage, "http://") || strings.Contains(operate.ReferencePage, "https://") || strings.Contains(operate.ReferencePage, "innerHTML") {
 		t.Error("the page reaches out, or trusts what it reads")
 	}
-	if strings.Count(referencePage, "<script>") != 1 || strings.Count(referencePage, "<style>") != 1 || strings.Contains(referencePage, " style=") || strings.Contains(referencePage, " onclick=") {
+	if strings.Count(operate.ReferencePage, "<script>") != 1 || strings.Count(operate.ReferencePage, "<style>") != 1 || strings.Contains(operate.ReferencePage, " style=") || strings.Contains(operate.ReferencePage, " onclick=") {
 		t.Error("something on the page has no hash in the policy")
 	}
 }
@@ -324,7 +326,7 @@ func TestMembersOfAnswersHaveOpenValues(t *testing.T) {
 	answers := map[string]bool{}
 	var find func(raw json.RawMessage)
 	find = func(raw json.RawMessage) {
-		for ref := range strings.SplitSeq(string(raw), `"$ref":"`+schemaPrefix) {
+		for ref := range strings.SplitSeq(string(raw), `"$ref":"`+api.SchemaPrefix) {
 			if name, _, found := strings.Cut(ref, `"`); found && d.Components.Schemas[name] != nil && !answers[name] {
 				answers[name] = true
 				find(d.Components.Schemas[name])

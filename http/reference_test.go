@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/http/api"
+	"github.com/meterplex/meterplex/http/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -35,7 +37,7 @@ func TestEveryMemberAndParameterIsDescribed(t *testing.T) {
 		}
 	}
 	var texts map[string]string
-	must.OK(t, json.Unmarshal(descriptionsFile, &texts))
+	must.OK(t, json.Unmarshal(api.DescriptionsFile, &texts))
 	for name, text := range texts {
 		if quoted, _ := json.Marshal(text); !strings.Contains(string(raw), `"description":`+string(quoted)) {
 			t.Errorf("descriptions.json describes %s, which needs no description", name)
@@ -83,7 +85,7 @@ func TestStreamsAreText(t *testing.T) {
 		for _, call := range item {
 			for _, response := range call.Responses {
 				for media, content := range response.Content {
-					if media != mediaEvents && media != mediaNDJSON {
+					if media != api.MediaEvents && media != events.MediaNDJSON {
 						continue
 					}
 					var m struct {
@@ -92,7 +94,7 @@ func TestStreamsAreText(t *testing.T) {
 							Ref string `json:"$ref"`
 						} `json:"x-item-schema"`
 					}
-					if err := json.Unmarshal(content, &m); err != nil || m.Schema.Type != "string" || !strings.Contains(string(raw), `"`+strings.TrimPrefix(m.Item.Ref, schemaPrefix)+`":{`) {
+					if err := json.Unmarshal(content, &m); err != nil || m.Schema.Type != "string" || !strings.Contains(string(raw), `"`+strings.TrimPrefix(m.Item.Ref, api.SchemaPrefix)+`":{`) {
 						t.Errorf("%s: %s is %+v, %v", path, media, m, err)
 					}
 					streams++

@@ -11,6 +11,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -24,10 +25,10 @@ func handlerWithoutDependencies(t *testing.T, s *Server) http.Handler {
 }
 
 func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
-	site, err := build(&Dependencies{}, operations)
+	site, err := api.Build(&api.Dependencies{}, operations)
 	must.OK(t, err)
 	served := map[string]bool{}
-	err = chi.Walk(site.router, func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	err = chi.Walk(site.Router, func(method, path string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		served[method+" "+path] = true
 		return nil
 	})
@@ -63,38 +64,38 @@ func TestTheRouteTableHoldsWhatIsServedAndDescribed(t *testing.T) {
 // TestAnOperationSaysWhoMayCallIt: the service does not start if one operation does not.
 func TestAnOperationSaysWhoMayCallIt(t *testing.T) {
 	nobody := func(context.Context, *struct{}) (*struct{}, error) { return &struct{}{}, nil }
-	for want, o := range map[string]operation{
+	for want, o := range map[string]api.Operation{
 		"GET /surprise does not say who may call it": {},
-		`its Who is "everybody"`:                     {who: "everybody", scopes: []string{"admin"}},
-		"takes tenant keys and names no scope":       {who: auth.Tenant},
-		"takes operator keys and names no scope":     {who: auth.Operator},
-		"takes either keys and names no scope":       {who: auth.Either},
-		"is public and names scopes":                 {who: auth.Public, scopes: []string{"admin"}},
-		"is for any key and names scopes":            {who: auth.AnyKey, scopes: []string{"admin"}},
+		`its Who is "everybody"`:                     {Who: "everybody", Scopes: []string{"admin"}},
+		"takes tenant keys and names no scope":       {Who: auth.Tenant},
+		"takes operator keys and names no scope":     {Who: auth.Operator},
+		"takes either keys and names no scope":       {Who: auth.Either},
+		"is public and names scopes":                 {Who: auth.Public, Scopes: []string{"admin"}},
+		"is for any key and names scopes":            {Who: auth.AnyKey, Scopes: []string{"admin"}},
 	} {
-		o.method, o.path, o.id = "GET", "/surprise", "surprise"
-		for kind, register := range map[string]func(*site){
-			"serve": func(t *site) { serve(t, o, nobody) },
-			"raw": func(t *site) {
-				t.serveRaw(o, func(*huma.Operation, schemas) {}, func(http.ResponseWriter, *http.Request) error { return nil })
+		o.Method, o.Path, o.ID = "GET", "/surprise", "surprise"
+		for kind, register := range map[string]func(*api.Site){
+			"serve": func(t *api.Site) { api.Serve(t, o, nobody) },
+			"raw": func(t *api.Site) {
+				t.ServeRaw(o, func(*huma.Operation, api.Schemas) {}, func(http.ResponseWriter, *http.Request) error { return nil })
 			},
-			"plain": func(t *site) { t.servePlain(o, http.NotFoundHandler()) },
+			"plain": func(t *api.Site) { t.ServePlain(o, http.NotFoundHandler()) },
 		} {
-			_, err := (&Server{}).with(func(t *site) { operations(t); register(t) })
+			_, err := (&Server{}).with(func(t *api.Site) { operations(t); register(t) })
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s, %q: started: %v", kind, want, err)
 			}
 		}
 	}
-	for want, register := range map[string]func(*site){
-		"GET /livez is declared twice": func(t *site) {
-			t.servePlain(operation{method: "GET", path: "/livez", who: auth.Public}, http.NotFoundHandler())
+	for want, register := range map[string]func(*api.Site){
+		"GET /livez is declared twice": func(t *api.Site) {
+			t.ServePlain(api.Operation{Method: "GET", Path: "/livez", Who: auth.Public}, http.NotFoundHandler())
 		},
-		"GET /surprise is not in the route table": func(t *site) {
-			huma.Register(t.api, huma.Operation{OperationID: "surprise", Method: "GET", Path: "/surprise"}, nobody)
+		"GET /surprise is not in the route table": func(t *api.Site) {
+			huma.Register(t.API, huma.Operation{OperationID: "surprise", Method: "GET", Path: "/surprise"}, nobody)
 		},
 	} {
-		_, err := (&Server{}).with(func(t *site) { operations(t); register(t) })
+		_, err := (&Server{}).with(func(t *api.Site) { operations(t); register(t) })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: started: %v", want, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -23,7 +24,7 @@ func TestHealthWithoutTheAPI(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var away error
 	s := &http.Server{
-		Health:  []http.HealthCheck{{Name: "database", Check: func(context.Context) error { return away }}},
+		Health:  []api.HealthCheck{{Name: "database", Check: func(context.Context) error { return away }}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry, Version: "test",
 	}
 	handler, err := s.HealthHandler()
@@ -58,7 +59,7 @@ func (refused) Reason() string { return "authentication failed" }
 // stays ready. Its check has a shorter timeout than that of a required dependency.
 func TestP11_ReadyWithoutOptionalDependencies(t *testing.T) {
 	var database error
-	s := &http.Server{Version: "test", Health: []http.HealthCheck{
+	s := &http.Server{Version: "test", Health: []api.HealthCheck{
 		{Name: "kafka", Spare: true, Check: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }},
 		{Name: "database", Check: func(context.Context) error { return database }},
 	}}

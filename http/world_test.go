@@ -28,6 +28,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
@@ -160,7 +161,7 @@ func (w *testService) server() *http.Server {
 		ConsoleSessions: store.NewConsoleSessions(w.pool),
 		Live: &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), State: func() *state.State { return new(state.State) }, List: models.List(models.DefaultFolds(), nil),
 			Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
-		Health:  []http.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
+		Health:  []api.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,
 		Logger: slog.New(slog.DiscardHandler), Now: time.Now, BootstrapOperatorKey: bootstrap, Version: "test",
 		Settle: time.Nanosecond, // no test folds while a request waits

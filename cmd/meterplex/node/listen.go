@@ -17,6 +17,7 @@ import (
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/infra/prometheus"
 )
 
@@ -198,7 +199,7 @@ func (n *Node) handler(ctx context.Context, g *errgroup.Group) (nethttp.Handler,
 // metrics beside those of the API.
 func (n *Node) adminHandler() (nethttp.Handler, error) {
 	server := n.health()
-	server.Health = append(server.Health, http.HealthCheck{Name: "roles", Check: n.checkServing})
+	server.Health = append(server.Health, api.HealthCheck{Name: "roles", Check: n.checkServing})
 	if !n.has("api") {
 		server.Registerer = n.registry
 	}
@@ -209,7 +210,7 @@ func (n *Node) adminHandler() (nethttp.Handler, error) {
 func (n *Node) health() *http.Server {
 	return &http.Server{
 		NewID: newIDAt, Logger: n.logger, Now: time.Now, Version: n.commit, Instance: n.described(),
-		Health: []http.HealthCheck{
+		Health: []api.HealthCheck{
 			{Name: "database", Check: n.pool.Ping},
 			// An instance that ingests usage must stay ready while Kafka is unreachable (P11).
 			{Name: n.cfg.Pipe, Check: n.pipe.ping, Spare: n.has("api")},
@@ -219,10 +220,10 @@ func (n *Node) health() *http.Server {
 }
 
 // described describes the instance, without its secrets.
-func (n *Node) described() http.ServiceInstance {
-	i := http.ServiceInstance{ID: n.instance, Roles: n.cfg.Roles}
+func (n *Node) described() api.ServiceInstance {
+	i := api.ServiceInstance{ID: n.instance, Roles: n.cfg.Roles}
 	for _, s := range n.cfg.Resolved {
-		i.Settings = append(i.Settings, http.Setting{Name: s.Name, Value: s.Shown(), Origin: s.Source})
+		i.Settings = append(i.Settings, api.Setting{Name: s.Name, Value: s.Shown(), Origin: s.Source})
 	}
 	return i
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/http"
-
+	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
@@ -24,7 +23,7 @@ const usageCommandsPerPartition = 500
 // startUsageCommands starts the ingestion of usage from messages, the second way
 // in besides HTTP.
 func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error {
-	count, err := http.CountVerdicts(n.registry, &n.verdicts)
+	count, err := api.CountVerdicts(n.registry, &n.verdicts)
 	if err != nil {
 		return fmt.Errorf("register the metrics of usage.commands: %w", err)
 	}

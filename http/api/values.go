@@ -1,0 +1,76 @@
+package api
+
+import (
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/problem"
+)
+
+// Between is a half-open time range in a query, [from, to).
+type Between struct {
+	From string `query:"from" format:"date-time" doc:"From this time on: the timestamp of usage, the first failure of a dead letter."`
+	To   string `query:"to" format:"date-time" doc:"Before this time, by the same."`
+}
+
+func (b Between) Read() (from, to *time.Time, err error) {
+	if from, err = TimeParameter("from", b.From); err == nil {
+		to, err = TimeParameter("to", b.To)
+	}
+	if err == nil && from != nil && to != nil && to.Before(*from) {
+		err = problem.New("parameter_invalid", "to lies before from")
+	}
+	return from, to, err
+}
+
+func TimeParameter(name, text string) (*time.Time, error) {
+	if text == "" {
+		return nil, nil
+	}
+	t, fault := domain.ParseTime(text)
+	if fault != nil {
+		return nil, problem.New("parameter_invalid", name+": "+fault.Message)
+	}
+	return &t, nil
+}
+
+// IsPeriod reports whether s can be the key of a period.
+func IsPeriod(key string) bool { return domain.CheckUsagePeriod(key) == nil }
+
+// PeriodInvalid refuses a parameter that names no period.
+func PeriodInvalid(parameter string) *problem.Problem {
+	return problem.New("parameter_invalid", parameter+" must be a month (2026-05), a year (2026) or lifetime")
+}
+
+func UTC(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return new(t.UTC())
+}
+
+// TextOrNull returns nil for an empty text.
+func TextOrNull(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// LookupKey is the key of a feature.
+type LookupKey string
+
+// Schema implements huma.SchemaProvider.
+func (LookupKey) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: domain.LookupKeyForm}
+}
+
+// CatalogueKey is the key of a plan or a price.
+type CatalogueKey string
+
+// Schema implements huma.SchemaProvider.
+func (CatalogueKey) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeString, Pattern: domain.KeyForm}
+}

@@ -1,0 +1,180 @@
+package billing
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/domain/push"
+	"github.com/meterplex/meterplex/http/api"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/http/operate"
+)
+
+func (s *handlers) pushOperations(t *api.Site) {
+	const path, one = api.Prefix + "/pushes", api.Prefix + "/pushes/{pushId}"
+	gone := []int{http.StatusNotFound}
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listPushes", Tag: "Pushes", Summary: "List pushes",
+		Description: "Amounts that the billing provider counts. Newest first, delivered ones too.", Problems: gone}, s.listPushes)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getPush", Tag: "Pushes", Summary: "Read a push",
+		Description: "The state of the push, and its last error in the provider's words.", Problems: gone}, s.getPush)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retryPush", Tag: "Pushes",
+		Summary: "Retry a push now", Description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have been counted: until then the provider detects a repetition. Later, look for the identifier of the push at the provider, and resolve it.",
+		Problems: gone}, s.retryPush)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/resolve", Who: auth.Operator, Scopes: deciders, ID: "resolvePush", Tag: "Pushes",
+		Summary: "Resolve a push", Description: "Of a push whose result is unknown, or that failed. delivered: the provider counts the amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",
+		Problems: gone}, s.resolvePush)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/reconcile", Who: auth.Operator, Scopes: deciders, ID: "reconcilePushes", Tag: "Pushes", Status: http.StatusAccepted,
+		Summary:     "Compare the provider's totals with the delivered amounts",
+		Description: "Each day this begins by itself. A difference is the event billing.push.compared, and a metric."}, s.reconcilePushes)
+}
+
+// pushBody is a push in its wire format.
+type pushBody struct {
+	ID             uuid.UUID   `json:"id" format:"uuid"`
+	TenantID       uuid.UUID   `json:"tenantId" format:"uuid"`
+	Feature        string      `json:"feature"`
+	PeriodKey      string      `json:"periodKey"`
+	Snapshot       int         `json:"snapshot" doc:"Of the period, when the push was stored."`
+	Amount         json.Number `json:"amount" doc:"What was due: billable less all earlier pushes; negative if less is billable."`
+	Provider       string      `json:"provider" enum:"stripe" doc:"The billing provider."`
+	Customer       string      `json:"customer" doc:"The provider's id of the customer."`
+	Event          string      `json:"event" doc:"The event name of the provider's meter."`
+	Key            string      `json:"key" doc:"The idempotency key of each attempt."`
+	Identifier     string      `json:"identifier" doc:"Of the provider's event, derived from the key."`
+	Timestamp      time.Time   `json:"timestamp" doc:"The time at which the provider counts the amount."`
+	State          string      `json:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"UNKNOWN: the provider may have counted it."`
+	Attempts       int         `json:"attempts" doc:"Times that it was sent."`
+	StoredAt       time.Time   `json:"storedAt" doc:"Before its first attempt."`
+	FirstAttemptAt *time.Time  `json:"firstAttemptAt" doc:"null: it was never sent."`
+	UnknownSince   *time.Time  `json:"unknownSince" doc:"The first attempt that the provider may have counted; null: none. 23 hours later it is not sent again by itself."`
+	NextAt         *time.Time  `json:"nextAt" doc:"Of the next attempt; null: none follows by itself."`
+	DeliveredAt    *time.Time  `json:"deliveredAt" doc:"null: it is not delivered."`
+	LastCode       *string     `json:"lastCode" doc:"The provider's code, or push_too_old or push_unknown."`
+	LastError      *string     `json:"lastError" doc:"Of the last attempt, in the provider's words; null: none."`
+	LastReason     *string     `json:"lastReason" doc:"The reason of an operator's last request; null: none."`
+	LastActor      *string     `json:"lastActor" doc:"The key of the last request, as api_key/id; null: none."`
+}
+
+func pushOf(p *push.Push) pushBody {
+	return pushBody{ID: p.ID, TenantID: p.TenantID, Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: json.Number(p.Amount.String()),
+		Provider: p.Provider, Customer: p.Customer, Event: p.Event, Key: p.Key, Identifier: p.Identifier, Timestamp: p.Timestamp.UTC(), State: p.State, Attempts: p.Attempts,
+		StoredAt: p.StoredAt.UTC(), FirstAttemptAt: api.UTC(p.FirstAttemptAt), UnknownSince: api.UTC(p.UnknownSince), NextAt: api.UTC(p.NextAt), DeliveredAt: api.UTC(p.DeliveredAt),
+		LastCode: api.TextOrNull(p.Code), LastError: api.TextOrNull(p.LastError), LastReason: api.TextOrNull(p.LastReason), LastActor: api.TextOrNull(p.LastActor)}
+}
+
+type pushesRequest struct {
+	api.OfTenant
+	State     string `query:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"Pushes in this state."`
+	PeriodKey string `query:"periodKey" doc:"Pushes of this period, e.g. 2026-05 or 2026."`
+	api.Paging
+}
+
+func (s *handlers) listPushes(ctx context.Context, in *pushesRequest) (*api.Listed[pushBody], error) {
+	if in.PeriodKey != "" && !api.IsPeriod(in.PeriodKey) {
+		return nil, api.PeriodInvalid("periodKey")
+	}
+	l := api.List{"pushes", in.TenantID, in.State, in.PeriodKey}
+	_, after, err := l.Open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	q := billing.PushQuery{State: in.State, PeriodKey: in.PeriodKey, Page: commands.Page{Limit: in.Limit + 1, After: after}}
+	if q.TenantID, err = s.OptionalTenant(ctx, in.TenantID); err != nil {
+		return nil, err
+	}
+	found, err := s.PushReader.Pushes(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Listed[pushBody]{Body: api.Cut(l, api.BodiesOf(found, pushOf), in.Limit, func(b *pushBody) string { return b.ID.String() })}, nil
+}
+
+// PushPath names a push.
+type PushPath struct {
+	PushID string `path:"pushId" format:"uuid"`
+}
+
+func (p *PushPath) id() (uuid.UUID, error) { return api.IDOf(p.PushID, "push_not_found") }
+
+type pushAnswer struct{ Body pushBody }
+
+func (s *handlers) getPush(ctx context.Context, in *struct{ PushPath }) (*pushAnswer, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	found, err := api.Present(s.PushReader.Push(ctx, id))("push_not_found")
+	if err != nil {
+		return nil, err
+	}
+	return &pushAnswer{pushOf(found)}, nil
+}
+
+type retryPushRequest struct {
+	PushPath
+	api.Idempotent
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the push."`
+	} `nameHint:"PushRetry"`
+}
+
+func (s *handlers) retryPush(ctx context.Context, in *retryPushRequest) (*pushAnswer, error) {
+	once, err := api.Once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Pushes.Retry(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return &pushAnswer{pushOf(&p)}, nil
+}
+
+type resolvePushRequest struct {
+	PushPath
+	api.Idempotent
+	Body struct {
+		Delivered bool   `json:"delivered" doc:"true: the provider counts the amount; false: it surely does not."`
+		Reason    string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the push, and recorded in the log if it is delivered."`
+	} `nameHint:"PushResolution"`
+}
+
+func (s *handlers) resolvePush(ctx context.Context, in *resolvePushRequest) (*pushAnswer, error) {
+	once, err := api.Once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Pushes.Resolve(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Delivered, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return &pushAnswer{pushOf(&p)}, nil
+}
+
+func (s *handlers) reconcilePushes(ctx context.Context, _ *struct{ api.Idempotent }) (*operate.SagaAccepted, error) {
+	once, err := api.Once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	saga, err := s.Pushes.Reconcile(ctx, edge.ExchangeOf(ctx).Request(once))
+	if err != nil {
+		return nil, err
+	}
+	return &operate.SagaAccepted{Location: api.Prefix + "/sagas/" + saga.ID.String(), Body: operate.SagaOf(&saga)}, nil
+}

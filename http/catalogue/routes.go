@@ -1,0 +1,16 @@
+package catalogue
+
+import "github.com/meterplex/meterplex/http/api"
+
+// handlers answers the operations of this subject.
+type handlers struct {
+	*api.Service
+}
+
+// Routes registers the operations.
+func Routes(t *api.Site) {
+	s := &handlers{Service: t.Service}
+	s.featureOperations(t)
+	s.planOperations(t)
+	s.priceOperations(t)
+}

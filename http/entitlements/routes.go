@@ -1,0 +1,17 @@
+package entitlements
+
+import "github.com/meterplex/meterplex/http/api"
+
+// handlers answers the operations of this subject.
+type handlers struct {
+	*api.Service
+}
+
+// Routes registers the operations.
+func Routes(t *api.Site) {
+	s := &handlers{Service: t.Service}
+	s.entitlementOperations(t)
+	s.consumeOperations(t)
+	s.reservationOperations(t)
+	s.accountOperations(t)
+}

@@ -1,0 +1,138 @@
+package operate
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/api"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+func (s *handlers) sagaOperations(t *api.Site) {
+	const path, one = api.Prefix + "/sagas", api.Prefix + "/sagas/{sagaId}"
+	gone := http.StatusNotFound
+	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listSagas", Tag: "Sagas", Summary: "List sagas",
+		Description: "Processes of several steps, such as the close of a period. Newest first, ended ones too.", Problems: []int{gone}}, s.listSagas)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getSaga", Tag: "Sagas", Summary: "Read a saga",
+		Description: "The step of the saga, and the conditions that it waits for.", Problems: []int{gone}}, s.getSaga)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retrySaga", Tag: "Sagas", Status: http.StatusAccepted,
+		Summary: "Retry a saga now",
+		Description: "An open saga retries by itself; this begins the next attempt at once. With despite it no longer waits for these conditions. " +
+			"If a step is running, another attempt follows it. An ended saga does not run again.",
+		Problems: []int{gone}}, s.retrySaga)
+}
+
+// sagaBody is a saga in its wire format.
+type sagaBody struct {
+	ID         uuid.UUID  `json:"id" format:"uuid"`
+	Kind       string     `json:"kind" doc:"Kind of the saga."`
+	TenantID   *uuid.UUID `json:"tenantId" format:"uuid" nullable:"true" doc:"null: a saga of the platform."`
+	Key        string     `json:"key" doc:"Names the saga among those of its kind and tenant; used once."`
+	Step       string     `json:"step" doc:"The step that runs next, or now; the last one of an ended saga."`
+	State      string     `json:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED" doc:"PARTIAL: the deadline has passed. DRIFT: a comparison failed. In both states it continues by itself. The last three are final."`
+	Attempts   int        `json:"attempts" doc:"Failures of the step since it last succeeded."`
+	NextAt     time.Time  `json:"nextAt" doc:"The next run of the step. While it runs: another instance takes it over then, unless this one renews its lease."`
+	DeadlineAt *time.Time `json:"deadlineAt" doc:"From then on an open saga is PARTIAL; null: no deadline."`
+	Missing    []string   `json:"missing" nullable:"false" doc:"Conditions that the step waits for, or that the end did without."`
+	Despite    []string   `json:"despite" nullable:"false" doc:"Conditions that an operator waived."`
+	LastError  *string    `json:"lastError" doc:"The last failure of the step; null if its last run succeeded."`
+	LastReason *string    `json:"lastReason" doc:"The reason of the last retry by an operator; null: none."`
+	LastActor  *string    `json:"lastActor" doc:"The key of the last retry, as api_key/id; null: none."`
+	CreatedAt  time.Time  `json:"createdAt"`
+	EndedAt    *time.Time `json:"endedAt" doc:"null while it is open."`
+	Outcome    *string    `json:"outcome" doc:"success, compensated, or partial: it ended without some of its effects. null while it is open."`
+}
+
+func SagaOf(v *domain.Saga) sagaBody {
+	b := sagaBody{
+		ID: v.ID, Kind: v.Kind, Key: v.Key, Step: v.Step, State: v.State, Attempts: v.Attempts, NextAt: v.NextAt.UTC(), DeadlineAt: api.UTC(v.DeadlineAt),
+		Missing: append([]string{}, v.Missing...), Despite: append([]string{}, v.Despite...), LastError: api.TextOrNull(v.LastError),
+		LastReason: api.TextOrNull(v.LastReason), LastActor: api.TextOrNull(v.LastActor), CreatedAt: v.CreatedAt.UTC(), EndedAt: api.UTC(v.EndedAt), Outcome: api.TextOrNull(v.Outcome),
+	}
+	if v.TenantID != uuid.Nil {
+		b.TenantID = &v.TenantID
+	}
+	return b
+}
+
+type sagasRequest struct {
+	api.OfTenant
+	Kind  string `query:"kind" maxLength:"40" doc:"Sagas of this kind." example:"period_close"`
+	State string `query:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED" doc:"Sagas in this state."`
+	api.Paging
+}
+
+func (s *handlers) listSagas(ctx context.Context, in *sagasRequest) (*api.Listed[sagaBody], error) {
+	l := api.List{"sagas", in.TenantID, in.Kind, in.State}
+	_, after, err := l.Open(in.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	q := commands.SagaQuery{Kind: in.Kind, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}}
+	if q.TenantID, err = s.OptionalTenant(ctx, in.TenantID); err != nil {
+		return nil, err
+	}
+	found, err := s.SagaReader.Sagas(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &api.Listed[sagaBody]{Body: api.Cut(l, api.BodiesOf(found, SagaOf), in.Limit, func(b *sagaBody) string { return b.ID.String() })}, nil
+}
+
+// SagaPath names a saga.
+type SagaPath struct {
+	SagaID string `path:"sagaId" format:"uuid"`
+}
+
+func (p *SagaPath) id() (uuid.UUID, error) { return api.IDOf(p.SagaID, "saga_not_found") }
+
+type sagaAnswer struct{ Body sagaBody }
+
+func (s *handlers) getSaga(ctx context.Context, in *struct{ SagaPath }) (*sagaAnswer, error) {
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	found, err := api.Present(s.SagaReader.Saga(ctx, id))("saga_not_found")
+	if err != nil {
+		return nil, err
+	}
+	return &sagaAnswer{SagaOf(found)}, nil
+}
+
+type retrySagaRequest struct {
+	SagaPath
+	api.Idempotent
+	Body struct {
+		Reason  string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the saga."`
+		Despite []string `json:"despite,omitempty" minItems:"1" maxItems:"10" nullable:"false" doc:"Conditions that the saga no longer waits for; its kind decides which can be waived." example:"[\"dead_letters\"]"`
+	} `nameHint:"SagaRetry"`
+}
+
+type SagaAccepted struct {
+	Location string `header:"Location" doc:"The saga, with its state."`
+	Body     sagaBody
+}
+
+func (s *handlers) retrySaga(ctx context.Context, in *retrySagaRequest) (*SagaAccepted, error) {
+	once, err := api.Once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := in.id()
+	if err != nil {
+		return nil, err
+	}
+	saga, err := s.Sagas.Retry(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Reason, in.Body.Despite)
+	if err != nil {
+		return nil, err
+	}
+	return &SagaAccepted{api.Prefix + "/sagas/" + id.String(), SagaOf(&saga)}, nil
+}

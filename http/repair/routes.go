@@ -1,0 +1,18 @@
+package repair
+
+import "github.com/meterplex/meterplex/http/api"
+
+// handlers answers the operations of this subject.
+type handlers struct {
+	*api.Service
+}
+
+// Routes registers the operations.
+func Routes(t *api.Site) {
+	s := &handlers{Service: t.Service}
+	s.deadLetterOperations(t)
+	s.replayOperations(t)
+	s.projectionOperations(t)
+	s.rebuildOperations(t)
+	s.outboxOperations(t)
+}

@@ -1,0 +1,100 @@
+package tenants
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/http/api"
+	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/http/edge"
+)
+
+func (s *handlers) erasureOperations(t *api.Site) {
+	const path = api.Prefix + "/tenants/{tenantId}/erase"
+	gone := []int{http.StatusNotFound}
+	readers := []string{commands.ScopeAdmin, commands.ScopeAudit}
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: []string{commands.ScopeAdmin}, ID: "eraseTenant", Tag: "Tenants", Status: http.StatusAccepted,
+		Summary: "Erase the personal data of an archived tenant",
+		Description: "A saga erases the name, external ids and metadata of the tenant, and the metadata of its usage, in the log and in all tables. Figures, positions and periods stay. " +
+			"It cannot be undone. A tenant that is not ARCHIVED is 409 `tenant_not_archived`; a second request returns the first erasure.", Problems: gone}, s.eraseTenant)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "getErasure", Tag: "Tenants", Summary: "Read the erasure of a tenant",
+		Description: "Its state and its progress.", Problems: gone}, s.getErasure)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/erasures", Who: auth.Operator, Scopes: readers, ID: "listErasures", Tag: "Tenants", Summary: "List erasures",
+		Description: "All erasures, by the tenant's id. Keep the list outside the database: erasures are repeated after the restore of a backup that is older."}, s.listErasures)
+}
+
+// erasureBody is an erasure in its wire format.
+type erasureBody struct {
+	ID          uuid.UUID  `json:"id" format:"uuid"`
+	TenantID    uuid.UUID  `json:"tenantId" format:"uuid"`
+	SagaID      uuid.UUID  `json:"sagaId" format:"uuid" doc:"GET /sagas/{id} shows its step and what it waits for."`
+	State       string     `json:"state" enum:"RUNNING,ERASED"`
+	Reason      string     `json:"reason" doc:"Of the request, recorded in the log."`
+	Actor       string     `json:"actor" doc:"The key of the request, as api_key/id."`
+	RequestedAt time.Time  `json:"requestedAt" doc:"The time of the request."`
+	Rewritten   int64      `json:"rewrittenEvents" doc:"Events of the log that were changed so far."`
+	EndedAt     *time.Time `json:"endedAt" doc:"null: it has not ended."`
+}
+
+func erasureOf(e *domain.Erasure) erasureBody {
+	return erasureBody{e.ID, e.TenantID, e.SagaID, e.State, e.Reason, e.Actor, e.RequestedAt.UTC(), e.Rewritten, api.UTC(e.EndedAt)}
+}
+
+type erasureAnswer struct{ Body erasureBody }
+
+type erasureAccepted struct {
+	Location string `header:"Location" doc:"The saga, with its state."`
+	Body     erasureBody
+}
+
+type eraseRequest struct {
+	api.TenantPath
+	api.Idempotent
+	Body struct {
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log; without personal data."`
+	} `nameHint:"Erase"`
+}
+
+func (s *handlers) eraseTenant(ctx context.Context, in *eraseRequest) (*erasureAccepted, error) {
+	once, err := api.Once(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tenant, err := api.IDOf(in.TenantID, "tenant_not_found")
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.Erasures.Start(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return &erasureAccepted{api.Prefix + "/sagas/" + e.SagaID.String(), erasureOf(&e)}, nil
+}
+
+func (s *handlers) getErasure(ctx context.Context, in *struct{ api.TenantPath }) (*erasureAnswer, error) {
+	tenant, err := s.KnownTenant(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	e, err := api.Present(s.ErasureReader.Erasure(ctx, tenant.ID))("erasure_not_found")
+	if err != nil {
+		return nil, err
+	}
+	return &erasureAnswer{erasureOf(e)}, nil
+}
+
+func (s *handlers) listErasures(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[erasureBody], error) {
+	read := func(p commands.Page) (bodies []erasureBody, err error) {
+		list, err := s.ErasureReader.Erasures(ctx, p)
+		for i := range list {
+			bodies = append(bodies, erasureOf(&list[i]))
+		}
+		return bodies, err
+	}
+	return api.ListCatalogue(api.List{"erasures"}, in.Paging, read, func(e *erasureBody) string { return e.TenantID.String() })
+}
