@@ -15,6 +15,8 @@ import (
 // enough for one transaction.
 const MaxBatch = 1000
 
+var upToMaxBatch = "1 to " + strconv.Itoa(MaxBatch)
+
 // BatchItem is one element of a batch: exactly one of Event and Err is set.
 type BatchItem struct {
 	Index   int
@@ -55,7 +57,7 @@ func DecodeBatch(body []byte) ([]BatchItem, error) {
 		return nil, fault
 	}
 	count := 0
-	fault = d.readList("events", &domain.Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of 1 to 1000 events"},
+	fault = d.readList("events", &domain.Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of " + upToMaxBatch + " events"},
 		func() { count = d.readElements("/events/", (*decoder).readUsage) })
 	if fault == nil {
 		fault = countFault(count, "/events")
@@ -159,10 +161,10 @@ func (d *decoder) intern(feature []byte) string {
 func countFault(count int, pointer string) *domain.Error {
 	switch {
 	case count == 0:
-		return &domain.Error{Code: "batch_empty", Pointer: pointer, Message: "the batch has no events; send 1 to 1000"}
+		return &domain.Error{Code: "batch_empty", Pointer: pointer, Message: "the batch has no events; send " + upToMaxBatch}
 	case count > MaxBatch:
 		return &domain.Error{Code: "batch_too_large", Pointer: pointer,
-			Message: "the batch has " + strconv.Itoa(count) + " events; send at most 1000 at a time"}
+			Message: "the batch has " + strconv.Itoa(count) + " events; send " + upToMaxBatch + " at a time"}
 	}
 	return nil
 }

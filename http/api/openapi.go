@@ -316,7 +316,7 @@ func markRead(registry huma.Registry, s *huma.Schema, read map[string]bool) {
 	}
 }
 
-// entitlementCheck documents projections.Check, the answer about one feature. A BOOLEAN
+// entitlementCheck documents entitlements.Check, the answer about one feature. A BOOLEAN
 // feature has no figures; a feature that is not granted has only a reason.
 type entitlementCheck struct {
 	Allowed       bool            `json:"allowed"`

@@ -83,7 +83,7 @@ func (t *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.Router.Serv
 func (t *Site) mount(op *huma.Operation, body *shape.Body, next http.Handler) {
 	route := t.Declared[op.Method+" "+op.Path]
 	if route == nil {
-		t.Faults = append(t.Faults, fmt.Errorf("the operation %s %s is not in the route table: register it by serve, serveRaw or servePlain", op.Method, op.Path))
+		t.Faults = append(t.Faults, fmt.Errorf("the operation %s %s is not in the route table: register it by Serve, ServeRaw or ServePlain", op.Method, op.Path))
 		return
 	}
 	handler := t.withAmounts(op, func() http.Handler { return t.Edge.Guard(route, shape.NewQuery(op), body, next) })

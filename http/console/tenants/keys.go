@@ -27,7 +27,7 @@ func newKeyPage() *console.Page {
 		Actions: []*console.Action{{Name: "create-operator-key", Path: newKeyPath, Label: "Create the key", Does: "POST /api/v1/operator-keys", Secret: true,
 			Fields: []console.Field{
 				{Name: "name", Hint: "The purpose of the key."},
-				{Name: "scopes", Options: []string{"admin", "billing", "audit"}},
+				{Name: "scopes"},
 				{Name: "expiresAt", Label: "Expires", Hint: "An RFC 3339 time, e.g. 2027-01-01T00:00:00Z; empty: never."},
 			}}}}
 }

@@ -139,7 +139,7 @@ func keyActions() []*console.Action {
 	const one = "/api/v1/tenants/{tenantId}/api-keys/{keyId}"
 	return []*console.Action{
 		{Name: "create-key", Path: TenantPath + "/keys", Label: "Create a key", Does: "POST /api/v1/tenants/{tenantId}/api-keys", Secret: true,
-			Fields: []console.Field{{Name: "name"}, {Name: "scopes", Options: []string{"usage:write", "usage:backfill", "usage:read", "entitlements:read", "entitlements:reserve", "events:read", "webhooks:manage"}}}},
+			Fields: []console.Field{{Name: "name"}, {Name: "scopes"}}},
 		{Name: "rotate-key", Path: TenantPath + "/keys/{keyId}/rotate", Label: "Rotate", Does: "POST " + one + "/rotate", Secret: true, Fields: []console.Field{overlap}},
 		{Name: "revoke-key", Path: TenantPath + "/keys/{keyId}/revoke", Label: "Revoke", Warn: "The key is refused from now on. It cannot be used again.", Does: "DELETE " + one},
 	}

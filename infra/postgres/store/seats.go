@@ -43,7 +43,7 @@ func unseated(ctx context.Context, err error) error {
 // How many catalogue changes, and how many loads of keys and histories, may hold a
 // connection of the pool that events are written through. Changes wait for each other
 // at the heads of the log; a client that guesses keys causes any number of loads. With
-// the seats of projections.Rebuilder these bounds leave a connection for every writer.
+// the seats of rebuild.Rebuilder these bounds leave a connection for every writer.
 const (
 	maxChanges = 3
 	// maxOperators is how many of the changes may be those of operators and of the service: tenants and they leave each other one.
