@@ -162,14 +162,14 @@ func killPoints() (edits []edit) {
 			`if errors.Join(errs...) == nil { fault.Die("usage.commands: between COMMIT and ack") }`},
 		{"commands/metering/usage_commands.go", "\t\tif err := c.store(ctx, by, class, entries[:n], barred); err != nil {\n",
 			`fault.Die("usage.commands: before the transaction")`},
-		{"http/usage_ingest.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client",
+		{"http/usage/ingest.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client",
 			`fault.Die("ingest: before the answer")`},
-		{"http/consume.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client", `fault.Die("limits: before the answer")`},
+		{"http/entitlements/consume.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client", `fault.Die("limits: before the answer")`},
 	} {
 		if !files[d.file] {
 			files[d.file] = true
 			beside := "\t\"context\"\n"
-			if d.file == "http/usage_ingest.go" {
+			if d.file == "http/usage/ingest.go" {
 				beside = "\t\"strconv\"\n"
 			}
 			edits = append(edits, edit{File: d.file, Old: beside, New: beside + "\t\"github.com/meterplex/meterplex/events/fault\"\n"})
