@@ -62,6 +62,7 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 		{operator, "q=" + a.id, "/console/tenants/" + a.id}, {operator, "q=crm-17", "/console/tenants/" + a.id},
 		{operator, "q=CME+%3Cb%3E", "/console/tenants/" + a.id}, {operator, "q=+" + position + "+", "/console/events/" + position},
 		{operator, "q=" + logged, "/console/events/" + position}, {operator, "q=" + trace, "/console/events?correlationId=" + trace},
+		{operator, "q=order/17", "/console/usage/events/order%2F17?tenantId=" + a.id},
 		{operator, "q=order/17&tenantId=" + a.id, "/console/usage/events/order%2F17?tenantId=" + a.id},
 		{tenant, "q=order/17", "/console/usage/events/order%2F17"}, {tenant, "q=" + position, "/console/events/" + position},
 		{operator, "q=x+" + a.key + "+y", "/console/search?secret=removed"}, {tenant, "tenantId=" + a.key, "/console/search?secret=removed"},

@@ -130,10 +130,28 @@ func findLogged(v *Visit, q string) ([]hit, error) {
 	return []hit{{"Event of the log", Text(d["eventType"]) + " at " + Text(d["position"]), Query(Prefix+PathOf("events", Text(d["position"])), "tenantId", v.Query.Get("tenantId"))}}, nil
 }
 
-// findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant.
-func findUsage(v *Visit, q string) ([]hit, error) {
+// searchedTenants bounds the tenants in which an operator's search without a tenant looks for an eventId.
+const searchedTenants = 20
+
+// findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant: without one, each of the first is asked.
+func findUsage(v *Visit, q string) (hits []hit, err error) {
 	if v.TenantID() == "" {
-		return nil, nil
+		tenants, err := Tried(v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: Limited(searchedTenants, nil)}))
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range Items(tenants["data"]) {
+			tenant := Object(entry)
+			of := url.Values{"tenantId": {Text(tenant["id"])}}
+			found, err := Tried(v.Do(Request{Method: http.MethodGet, Path: API("usage", "events", q), Query: of}))
+			if err != nil {
+				return nil, err
+			}
+			if found["problem"] == nil {
+				hits = append(hits, hit{"Usage event", q + " of " + Text(tenant["name"]), Prefix + PathOf("usage", "events", q) + "?" + of.Encode()})
+			}
+		}
+		return hits, nil
 	}
 	d, err := v.look(API("usage", "events", q), v.Pick("tenantId"))
 	if d == nil || err != nil {
