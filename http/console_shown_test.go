@@ -40,14 +40,14 @@ func TestConsole_EntitlementsShowUsedHeldAndLimit(t *testing.T) {
 	w.accept(a, event("one", map[string]any{"amount": 123}))
 	w.want(201, holding(a.key, "job/1", 77, 3600))
 	w.fold()
-	const figures = `<td class="number">123</td><td class="number">77</td><td class="number">1000</td>`
+	const figures = `<td class="number">123</td><td class="number">77</td><td class="number">1,000</td>`
 	b, own := w.signIn(bootstrap), w.signIn(a.key)
 	b.shows(b.open("/console/entitlements"), "Choose a tenant", `/console/entitlements?tenantId=`+a.id)
-	b.shows(b.open("/console/entitlements?tenantId="+a.id), figures, "-01 00:00:00Z", "True at position")
+	b.shows(b.open("/console/entitlements?tenantId="+a.id), figures, `low="799" high="1000" optimum="0" max="1000"`, "<span>12 %</span>", "-01 00:00:00Z", "True at position")
 	list := b.open("/console/reservations?feature=api_calls&tenantId=" + a.id)
 	b.shows(list, "job/1", "HELD", `<td class="number">77</td>`)
 	b.hides(list, "/release")
-	own.shows(own.open("/console/entitlements"), "123", "77", "1000", "meterplex entitlements list")
+	own.shows(own.open("/console/entitlements"), "123", "77", "1,000", "meterplex entitlements list")
 	own.shows(own.open("/console/reservations?feature=api_calls"), "/release")
 }
 

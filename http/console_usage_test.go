@@ -13,6 +13,9 @@ import (
 // huge is 2^53 + 1, which no float holds.
 const huge = "9007199254740993"
 
+// hugeShown is huge as tables of usage show it.
+const hugeShown = "9,007,199,254,740,993"
+
 var (
 	htmlRow  = regexp.MustCompile(`(?s)<tr>(.*?)</tr>`)
 	htmlCell = regexp.MustCompile(`(?s)<td[^>]*>(.*?)</td>`)
@@ -61,7 +64,7 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 	w.fold()
 	for name, b := range map[string]*browser{"tenantId=" + a.id + "&": w.signIn(bootstrap), "": w.signIn(a.reader)} {
 		usage := b.open("/console/usage?" + name + "feature=storage")
-		b.shows(usage, huge, `<div class="chart" data-table="series-table">`, "CSV of the whole series")
+		b.shows(usage, hugeShown, `<div class="chart" data-table="series-table">`, "CSV of the whole series")
 		explain := b.open(b.link(usage, "/console/usage/explain?"))
 		b.shows(explain, `id="figure">`+huge+"<", "The running sum is the figure", ">one<", ">two<")
 		if list := cells(explain); len(list) != 2 || list[0][6] != "9007199254740991" || list[1][7] != huge {
@@ -69,7 +72,7 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 		}
 		b.shows(b.open(b.link(explain, "/console/usage/events/two")), "aggregated", "Other payloads with this id", "storage, lifetime")
 		b.shows(b.open(b.link(usage, "/console/usage/conflicts")), ">two<")
-		b.shows(b.open(b.link(usage, "/console/usage/events?")), ">one<", "Used from", "Used before", "9007199254740991")
+		b.shows(b.open(b.link(usage, "/console/usage/events?")), ">one<", "Used from", "Used before", "9,007,199,254,740,991")
 		b.shows(b.open("/console/usage/events?"+name+"status=REJECTED"), "rejected-of-A", "feature_not_found")
 		b.shows(b.open("/console/usage/explain?"+name+"feature=gone&period=lifetime&include=rejected"), "No event is counted")
 		hostile := b.open("/console/usage/events/" + url.PathEscape("<b>of&</b>") + "?" + name)
@@ -83,8 +86,11 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 			t.Errorf("hostile text is not escaped:\n%s", grouped.body)
 		}
 	}
-	all := w.signIn(bootstrap).open("/console/usage?period=lifetime")
-	w.signIn(bootstrap).shows(all, "Figures of all tenants", a.id, huge)
+	b := w.signIn(bootstrap)
+	all := b.open("/console/usage?period=lifetime")
+	b.shows(b.open("/console/usage?feature=storage"), `<option value="storage" selected>`)
+	b.shows(b.open("/console/tenants/"+a.id), `<td>storage</td><td class="number">9,007,199,254,740,991</td>`)
+	b.shows(all, "Figures of all tenants", `<option value="`+a.id+`">A</option>`, hugeShown)
 }
 
 // Two moments are compared with exact differences, and files are those of the API, in which a cell that a spreadsheet would execute is

@@ -140,7 +140,7 @@ func TestConsole_EveryPageWithoutParametersRenders(t *testing.T) {
 		t.Fatalf("only %d pages", pages)
 	}
 	id := w.newAccountlessTenant("Lonely")
-	b.shows(b.open("/console/tenants/"+id), "Lonely", "has no subscription", "has no key", "No usage of the tenant is counted yet",
+	b.shows(b.open("/console/tenants/"+id), "<h1>Lonely</h1>", "has no subscription", "has no key", "No usage of the tenant is counted yet",
 		"has no account")
 	for _, path := range []string{"usage", "entitlements", "entitlements/comparison", "reservations", "adjustments/decision", "events"} {
 		b.shows(b.open("/console/" + path + "?tenantId=" + id))

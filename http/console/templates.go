@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math/big"
 	"net/http"
 	"net/url"
 	"strings"
@@ -99,6 +100,8 @@ func functions(pages []*Page) template.FuncMap {
 		"asset":  assetPath,
 		"list":   func(values ...any) []any { return values },
 		"figure": figure,
+		"count":  count,
+		"part":   part,
 		"page":   pageFor(pages),
 		"api":    func(segments ...any) string { return API(Texts(segments)...) },
 	}
@@ -115,6 +118,44 @@ func Text(v any) string {
 		return v.String()
 	}
 	return fmt.Sprint(v)
+}
+
+// count returns a number with separators of thousands: all digits of it.
+func count(v any) string {
+	text := Text(v)
+	digits := strings.TrimPrefix(text, "-")
+	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return text
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return text[:strings.IndexAny(text, "0123456789")] + digits
+}
+
+// usedPart is what a meter shows of a limit: good below Low, warning up to High, and bad above it.
+type usedPart struct {
+	Low, High, Max, Percent string
+	Over                    bool
+}
+
+// part returns the used part of a limit: a warning from 80 % of it, and bad above 100 %.
+func part(used, limit any) *usedPart {
+	u, isUsed := new(big.Int).SetString(Text(used), 10)
+	l, isLimit := new(big.Int).SetString(Text(limit), 10)
+	if !isUsed || !isLimit {
+		return nil
+	}
+	times := func(n *big.Int, by int64) *big.Int { return new(big.Int).Mul(n, big.NewInt(by)) }
+	low := new(big.Int).Sub(times(l, 8), big.NewInt(1)) // in tenths, rounded down: the last amount that is below 80 %
+	p := &usedPart{Low: low.Div(low, big.NewInt(10)).String(), High: l.String(), Max: l.String(), Over: u.Cmp(l) > 0}
+	if p.Over {
+		p.Max = u.String()
+	}
+	if l.Sign() > 0 {
+		p.Percent = count(new(big.Int).Div(times(u, 100), l).String()) + " %"
+	}
+	return p
 }
 
 func Texts(values []any) []string {

@@ -6,6 +6,26 @@ import (
 	"testing"
 )
 
+// A limit is a warning from 80 % of it, and bad above 100 %; numbers keep each digit.
+func TestUsedPart(t *testing.T) {
+	for _, c := range []struct {
+		used, limit string
+		want        usedPart
+	}{
+		{"799", "1000", usedPart{"799", "1000", "1000", "79 %", false}},
+		{"1000", "1000", usedPart{"799", "1000", "1000", "100 %", false}},
+		{"9007199254740993", "9007199254740992", usedPart{"7205759403792793", "9007199254740992", "9007199254740993", "100 %", true}},
+		{"5", "1", usedPart{"0", "1", "5", "500 %", true}}, {"5", "0", usedPart{"-1", "0", "5", "", true}},
+	} {
+		if got := part(c.used, c.limit); *got != c.want {
+			t.Errorf("%s of %s: %+v", c.used, c.limit, *got)
+		}
+	}
+	if got := count("-1234567") + count("123") + count("12.50") + count(""); got != "-1,234,56712312.50" {
+		t.Error(got)
+	}
+}
+
 // All templates are one set, in which a second template of one name replaces the first.
 func TestEachTemplateHasANameOfItsOwn(t *testing.T) {
 	defined, of := regexp.MustCompile(`{{-?\s*define\s+"([^"]+)"`), map[string]string{}

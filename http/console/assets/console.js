@@ -3,10 +3,16 @@
 (() => {
   const each = (root, selector, run) => root.querySelectorAll(selector).forEach(run);
 
-  // Times are in UTC; the title has the local time.
+  // A time of this week is shown as how long ago it is; the title has the time in UTC and the local one.
+  const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
   const times = root => each(root, "time[datetime]", t => {
     const at = new Date(t.getAttribute("datetime"));
-    if (!isNaN(at)) t.title = at.toLocaleString(undefined, { timeZoneName: "short" });
+    if (isNaN(at)) return;
+    const seconds = (at - Date.now()) / 1e3, size = Math.abs(seconds), near = t.title !== "" && size < 604800;
+    t.title = at.toISOString().slice(0, 19).replace("T", " ") + "Z, " + at.toLocaleString(undefined, { timeZoneName: "short" });
+    if (!near) return;
+    const [unit, of] = size < 60 ? ["second", 1] : size < 3600 ? ["minute", 60] : size < 86400 ? ["hour", 3600] : ["day", 86400];
+    t.textContent = relative.format(Math.trunc(seconds / of), unit);
   });
 
   // A form is sent once: the button of a form that is on its way does nothing.
@@ -24,7 +30,7 @@
     const heads = all.filter(c => c.classList.contains("number"));
     const rows = [...table.tBodies[0].rows];
     const time = r => Date.parse(r.cells[0].querySelector("time")?.dateTime ?? r.cells[0].textContent) / 1000;
-    const number = (r, h) => { const n = Number(r.cells[h.cellIndex].textContent); return isNaN(n) ? null : n; };
+    const number = (r, h) => { const n = Number(r.cells[h.cellIndex].textContent.replaceAll(",", "")); return isNaN(n) ? null : n; };
     let names = heads.map(h => h.textContent), data = [rows.map(time), ...heads.map(h => rows.map(r => number(r, h)))];
     if (groups.length) { // a line for each of the first groups, of the first number
       const name = r => groups.map(g => r.cells[g.cellIndex].textContent).join(", ");
@@ -39,10 +45,13 @@
     const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 } };
     const utc = at => new Date(at * 1e3).toISOString(); // as the table writes it
     const ticks = (u, at, i, space, step) => at.map(t => step < 60 ? utc(t).slice(11, 19) : step < 86400 ? utc(t).slice(11, 16) : utc(t).slice(0, 10));
+    const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
+    const tick = { values: (u, at) => at.map(n => n == null ? "" : brief.format(n)), size: (u, texts) => 24 + 8 * Math.max(3, ...(texts ?? []).map(t => t.length)) };
+    const own = groups.length ? 0 : Math.max(0, heads.findIndex(h => h.classList.contains("own"))); // the number with an axis of its own; 0: none
     place.replaceChildren();
     new uPlot({ width: place.clientWidth, height: 260, tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
-      axes: [{ ...axis, values: ticks, space: 90, incrs: [1, 5, 15, 30, 60, 300, 900, 3600, 10800, 21600, 43200, 86400, 604800, 2592000, 31536000] }, { ...axis, size: 80 }],
-      series: [{ label: "Time", value: (u, at) => at == null ? "–" : utc(at).slice(0, 19) + "Z" }, ...names.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 2 }))] }, data, place);
+      axes: [{ ...axis, values: ticks, space: 90, incrs: [1, 5, 15, 30, 60, 300, 900, 3600, 10800, 21600, 43200, 86400, 604800, 2592000, 31536000] }, { ...axis, ...tick }, ...(own ? [{ ...axis, ...tick, scale: "own", side: 1, grid: { show: false } }] : [])],
+      series: [{ label: "Time", value: (u, at) => at == null ? "–" : utc(at).slice(0, 19) + "Z" }, ...names.map((label, i) => ({ label, scale: own && i === own ? "own" : "y", width: 2, stroke: colors[i % colors.length], ...(own && i === own ? { stroke: color("--soft"), width: 1, dash: [4, 4] } : {}) }))] }, data, place);
   });
 
   // A live part holds the newest rows of the chart's table, which keeps 15 minutes of one row a second.

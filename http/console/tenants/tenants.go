@@ -78,6 +78,7 @@ func loadTenant(v *console.Visit) (console.Doc, error) {
 	}
 	data["events"], data["notes"] = console.Doc{"data": events}, notesOf(tenant)
 	data["tenant"], data["subscriptions"], data["accounts"] = tenant, subscriptions, accounts
+	data["pageTitle"] = tenant["name"]
 	data["newKey"], data["newSubscription"] = stateOf(data["keys"].(console.Doc), events), stateOf(subscriptions, events)
 	return data, nil
 }

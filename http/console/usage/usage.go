@@ -3,6 +3,7 @@ package usage
 
 import (
 	"cmp"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -56,6 +57,12 @@ func loadUsage(v *console.Visit) (console.Doc, error) {
 		return nil, err
 	}
 	data := console.Doc{"figures": now}
+	if data["tenants"], err = choices(v, console.API("tenants"), "id", v.Query.Get("tenantId")); err != nil {
+		return nil, err
+	}
+	if data["features"], err = choices(v, console.API("features"), "lookupKey", v.Query.Get("feature")); err != nil {
+		return nil, err
+	}
 	if v.Query.Get("asOf2") != "" || v.Query.Get("asOfPosition2") != "" {
 		q := v.Pick("tenantId", "feature", "period")
 		console.With(console.With(q, "asOf", v.Query.Get("asOf2")), "asOfPosition", v.Query.Get("asOfPosition2")).Set("limit", rows)
@@ -75,6 +82,26 @@ func loadUsage(v *console.Visit) (console.Doc, error) {
 	data["series"], err = v.Main(console.API("usage"), q)
 	data["groups"] = groupKeys(v)
 	return data, err
+}
+
+// choices lists the values of a member of a list, with their names, for a picker; none if the visitor may not read the list, if it is long,
+// or if the value that the page has is not in it.
+func choices(v *console.Visit, path, member, chosen string) ([]console.Doc, error) {
+	list, err := console.Tried(v.Do(console.Request{Method: http.MethodGet, Path: path, Query: console.Limited(100, nil)}))
+	if err != nil || list["nextCursor"] != nil {
+		return nil, err
+	}
+	var all []console.Doc
+	found := chosen == ""
+	for _, entry := range console.Items(list["data"]) {
+		one := console.Object(entry)
+		value := console.Text(one[member])
+		all, found = append(all, console.Doc{"value": value, "name": console.Text(one["name"])}), found || value == chosen
+	}
+	if !found {
+		return nil, nil
+	}
+	return all, nil
 }
 
 // figures reads those of the page's tenant, or those of all tenants in a period: this month, if the page names none.
