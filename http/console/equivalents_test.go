@@ -9,7 +9,7 @@ import (
 // A value that begins with a hyphen is no flag of the command that a page shows.
 func TestValuesWithAHyphenAreNoFlags(t *testing.T) {
 	for command, want := range map[string]string{
-		"meterplex usage receipt[ --tenant-id {tenantId}] {eventId}":    "meterplex usage receipt --tenant-id t -- -ojson",
+		"meterplex usage receipt[ --tenant {tenantId}] {eventId}":       "meterplex usage receipt --tenant t -- -ojson",
 		"meterplex tenants list[ --external-id {externalId}][ --q {q}]": "meterplex tenants list --external-id=-7 --q='-a b'",
 		"meterplex usage series --feature {feature}":                    "meterplex usage series --feature calls",
 		"meterplex usage receipt {absent}":                              "",

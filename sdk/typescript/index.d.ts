@@ -252,7 +252,7 @@ export interface ListedEvent {
   [member: string]: any
 }
 
-/** What became of an event. docs/api.md describes the other members. */
+/** What became of an event. docs/reference/http-api.md describes the other members. */
 export interface Receipt {
   eventId: string
   tenantId: string

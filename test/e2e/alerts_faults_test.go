@@ -44,7 +44,7 @@ func (w *alerts) faultsOfFigures() {
 			remedies: []string{"meterplex projections verify usage_aggregates --repair"}},
 		&alertFault{alert: "MeterplexQuotaDrift", shown: above("meterplex_quota_drift", 0), words: id,
 			breaks:   func() { w.run(`UPDATE quota_accounts SET used = used + 5` + of + `'` + x.id + `'`) },
-			remedies: []string{"meterplex entitlements reconcile --tenant-id ID --repair"}},
+			remedies: []string{"meterplex entitlements reconcile --tenant ID --repair"}},
 		&alertFault{alert: "MeterplexProjectionDrift", labels: `projection="usage_series"`,
 			shown: above(`meterplex_projection_drift_rows{projection="usage_series"}`, 0),
 			words: func() map[string]string { return map[string]string{"usage_aggregates": "usage_series"} },
@@ -223,7 +223,7 @@ func (w *alerts) faultsOfBilling() {
 				w.run(`UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = '` + drifts.id + `'`)
 				w.closes(drifts)
 			},
-			remedies: []string{"meterplex projections verify usage_aggregates --tenant-id ID --repair", "meterplex sagas retry SAGA"}},
+			remedies: []string{"meterplex projections verify usage_aggregates --tenant ID --repair", "meterplex sagas retry SAGA"}},
 		&alertFault{alert: "MeterplexWebhookDisabled", labels: `reason="gone"`, shown: grown(`meterplex_webhooks_disabled_total{reason="gone"}`,
 			0),
 			over: always, words: w.idsOf(refused, "TENANT"), breaks: func() { w.testWebhook(refused, gone.URL) }})

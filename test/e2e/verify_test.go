@@ -189,7 +189,7 @@ func repairFigures(w *deployment, at *instance, x *tenant) {
 		}
 		args := []string{"projections", "verify", name, "--repair", "--reason", "planted"}
 		if name != "usage_series" { // all of its rows are replaced
-			args = append(args, "--tenant-id", x.id)
+			args = append(args, "--tenant", x.id)
 		}
 		if out, code := w.command(at, args...); code != 1 || !strings.Contains(out, x.id) {
 			w.t.Fatalf("the repair of %s: exit code %d\n%s", name, code, out)

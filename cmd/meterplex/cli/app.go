@@ -112,7 +112,7 @@ func (p *program) run(args []string) int {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(p.Stderr, "meterplex: %v%s\nRun meterplex --help, or --help after a command.\n", err, flagHint(args))
+		fmt.Fprintf(p.Stderr, "meterplex: %v%s\nRun meterplex --help, or --help after a command.\n", lacking(err), flagHint(args))
 		return app.ExitUnknown
 	}
 	p.Flags, p.parser = c, parser

@@ -187,8 +187,8 @@ func TestCommandsAboutQuotasRefuseBadArguments(t *testing.T) {
 		"reserve --item tokens=1 --reservation-id x": "not both", "reserve --item tokens": "write feature=amount",
 		"reserve tokens --ttl 0": "300 or 5m", "reserve tokens --ttl 1500ms": "300 or 5m", "reserve tokens --ttl=-60": "300 or 5m", "reserve tokens --ttl soon": "300 or 5m",
 		"reserve tokens --ttl 0.4s": "300 or 5m", "reserve tokens --ttl 99999999999999999999": "300 or 5m",
-		"extend tokens r-1": "--ttl", "extend tokens --ttl 60": "expected", "commit tokens r-1 --event-id u": "--amount", "commit tokens --amount 1": "expected",
-		"commit tokens r-1 --amount 1 --overage all": "overage", "release tokens": "expected", "reservations": "expected", "reservations tokens r-1 --state HELD": "not both",
+		"extend tokens r-1": "--ttl", "extend tokens --ttl 60": "needs <reservation-id>", "commit tokens r-1 --event-id u": "--amount", "commit tokens --amount 1": "needs <reservation-id>",
+		"commit tokens r-1 --amount 1 --overage all": "overage", "release tokens": "needs <reservation-id>", "reservations": "needs <feature>", "reservations tokens r-1 --state HELD": "not both",
 	} {
 		p := newAnsweringService(t, 200, heldOne)
 		if code, _, errs := newConsole(t, p).run(strings.Fields("entitlements " + args)...); code != app.ExitUnknown || len(p.requests) != 0 || !strings.Contains(errs, want) {

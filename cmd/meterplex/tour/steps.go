@@ -70,7 +70,7 @@ func (t *Tour) promoteFault(ctx context.Context) error {
 }
 
 func (t *Tour) figures() error {
-	return t.do(yes, "usage", "aggregates", "--tenant-id", t.tenantID)
+	return t.do(yes, "usage", "aggregates", "--tenant", t.tenantID)
 }
 
 // rebuild runs a rebuild and returns its id once it is READY.

@@ -18,7 +18,7 @@ func readers() []string { return []string{"billing", "audit"} }
 func entitlementsPage() *console.Page {
 	return &console.Page{Path: entitlementsPath, Title: "Entitlements", Group: "Customers", Menu: "Entitlements", Template: "entitlements.html", Needs: "GET /api/v1/quota/accounts", Who: console.Either,
 		Scopes: append(readers(), "entitlements:read"), Params: []string{"tenantId", "feature", "periodKey", "cursor"},
-		CLI:       []string{"meterplex entitlements accounts --tenant-id {tenantId}[ --feature {feature}][ --period {periodKey}]"},
+		CLI:       []string{"meterplex entitlements accounts --tenant {tenantId}[ --feature {feature}][ --period {periodKey}]"},
 		TenantCLI: []string{"meterplex entitlements list"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			if v.Tenant != nil {
@@ -63,7 +63,7 @@ func Accounts(v *console.Visit, tenant string, query url.Values) (console.Doc, e
 func comparisonPage() *console.Page {
 	const path = comparisonPath
 	return &console.Page{Path: path, Title: "Comparison of accounts", Template: "comparison.html", Needs: "POST /api/v1/quota/accounts/reconcile",
-		Params: []string{"tenantId"}, CLI: []string{"meterplex entitlements reconcile --tenant-id {tenantId}"},
+		Params: []string{"tenantId"}, CLI: []string{"meterplex entitlements reconcile --tenant {tenantId}"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			tenant := v.Query.Get("tenantId")
 			if tenant == "" {

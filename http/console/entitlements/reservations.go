@@ -11,7 +11,7 @@ func reservationsPage() *console.Page {
 	const path = reservationsPath
 	return &console.Page{Path: path, Title: "Reservations", Template: "reservations.html", Needs: "GET /api/v1/entitlements/{feature}/reservations", Who: console.Either,
 		Scopes: append(readers(), "entitlements:read", "entitlements:reserve"), Params: []string{"tenantId", "feature", "state", "cursor"},
-		CLI:       []string{"meterplex entitlements reservations {feature} --tenant-id {tenantId}[ --state {state}]"},
+		CLI:       []string{"meterplex entitlements reservations {feature} --tenant {tenantId}[ --state {state}]"},
 		TenantCLI: []string{"meterplex entitlements reservations {feature}[ --state {state}]", "meterplex entitlements list"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			tenant, feature := v.Query.Get("tenantId"), v.Query.Get("feature")

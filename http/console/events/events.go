@@ -21,8 +21,8 @@ func eventsPage() *console.Page {
 	return &console.Page{Path: eventsPath, Title: "Events", Group: "Usage", Menu: "Events", Template: "events.html", Needs: "GET /api/v1/events", Who: console.Either,
 		Params: append([]string{"cursor"}, filters...),
 		CLI: []string{
-			"meterplex events query[ --tenant-id {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}][ --to {to}][ --after {after}]",
-			"meterplex events tail[ --tenant-id {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}]",
+			"meterplex events query[ --tenant {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}][ --to {to}][ --after {after}]",
+			"meterplex events tail[ --tenant {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}]",
 		},
 		Load: func(v *console.Visit) (console.Doc, error) { return loadEvents(v, filters) },
 		Live: &console.Live{Params: []string{"tenantId", "subject", "stream", "correlationId", "from"}, Template: "events-newest", Load: newestEvents, Version: endOfLog},
@@ -65,7 +65,7 @@ func endOfLog(v *console.Visit) (string, error) {
 
 func eventPage() *console.Page {
 	return &console.Page{Path: eventPath, Title: "Event", Template: "event.html", Needs: "GET /api/v1/events/{event}", Who: console.Either,
-		Params: []string{"tenantId"}, CLI: []string{"meterplex events show {event}[ --tenant-id {tenantId}]"},
+		Params: []string{"tenantId"}, CLI: []string{"meterplex events show {event}[ --tenant {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			raw, err := v.Raw(console.API("events", v.Param("event")), v.Pick("tenantId"))
 			if err != nil {

@@ -9,7 +9,7 @@ const (
 
 func sagasPage() *console.Page {
 	return &console.Page{Path: sagasPath, Title: "Background processes", Group: "Operations", Menu: "Background processes", Template: "sagas.html", Needs: "GET /api/v1/sagas",
-		Params: []string{"tenantId", "kind", "state", "cursor"}, CLI: []string{"meterplex sagas list[ --kind {kind}][ --state {state}][ --tenant-id {tenantId}]"},
+		Params: []string{"tenantId", "kind", "state", "cursor"}, CLI: []string{"meterplex sagas list[ --kind {kind}][ --state {state}][ --tenant {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			found, err := v.Main(console.API("sagas"), console.Limited(100, v.Pick("tenantId", "kind", "state", "cursor")))
 			return console.Doc{"sagas": found}, err

@@ -70,5 +70,5 @@ func ready(v *console.Visit) (console.Doc, error) {
 
 func withheldPage() *console.Page {
 	return &console.Page{Path: withheldPath, Title: "Withheld records", Template: "withheld.html", Needs: "GET /api/v1/outbox/withheld",
-		Params: []string{"tenantId", "topic", "cursor"}, CLI: []string{"meterplex outbox withheld[ --tenant-id {tenantId}][ --topic {topic}]"}}
+		Params: []string{"tenantId", "topic", "cursor"}, CLI: []string{"meterplex outbox withheld[ --tenant {tenantId}][ --topic {topic}]"}}
 }

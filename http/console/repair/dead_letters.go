@@ -19,7 +19,7 @@ func letterFilters() []string {
 	return []string{"status", "stage", "tenantId", "reason", "fingerprint", "feature", "consumer", "topic", "from", "to"}
 }
 
-const letterFlags = "[ --status {status}][ --stage {stage}][ --tenant-id {tenantId}][ --reason {reason}][ --fingerprint {fingerprint}][ --feature {feature}]" +
+const letterFlags = "[ --status {status}][ --stage {stage}][ --tenant {tenantId}][ --reason {reason}][ --fingerprint {fingerprint}][ --feature {feature}]" +
 	"[ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]"
 
 func lettersPage() *console.Page {
@@ -108,7 +108,7 @@ func letterPage() *console.Page {
 func bulkPage() *console.Page {
 	return &console.Page{Path: bulkPath, Title: "Retry or discard many dead letters", Template: "dead_letters_bulk.html", Needs: "POST /api/v1/dead-letters/bulk",
 		Params: append(letterFilters(), "action"),
-		CLI:    []string{"meterplex dead-letters bulk {action} --dry-run --reason preview" + "[ --status {status}][ --stage {stage}][ --tenant-id {tenantId}][ --code {reason}][ --fingerprint {fingerprint}][ --feature {feature}][ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]", "meterplex dead-letters bulk --help"},
+		CLI:    []string{"meterplex dead-letters bulk {action} --dry-run --reason preview" + "[ --status {status}][ --stage {stage}][ --tenant {tenantId}][ --code {reason}][ --fingerprint {fingerprint}][ --feature {feature}][ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]", "meterplex dead-letters bulk --help"},
 		Load:   loadBulk,
 		Actions: []*console.Action{
 			bulkAction("bulk-retry", "Retry these dead letters", "", "retry"),

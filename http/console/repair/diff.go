@@ -8,7 +8,7 @@ const diffShown = 100
 func diffPageOf() *console.Page {
 	return &console.Page{Path: diffPath, Title: "Difference of a rebuild", Template: "diff.html", Needs: "GET /api/v1/rebuilds/{rebuildId}/diff",
 		Params: []string{"tenantId", "feature", "periodKey", "all", "cursor"},
-		CLI:    []string{"meterplex projections diff {rebuildId}[ --tenant-id {tenantId}][ --feature {feature}][ --period {periodKey}]"},
+		CLI:    []string{"meterplex projections diff {rebuildId}[ --tenant {tenantId}][ --feature {feature}][ --period {periodKey}]"},
 		Load:   loadDiff, Actions: []*console.Action{promotion()}}
 }
 
@@ -89,6 +89,6 @@ func closedKeys(diff console.Doc) string {
 func diffEventsPage() *console.Page {
 	return &console.Page{Path: diffEventsPath, Title: "Events behind a difference", Template: "diff_events.html", Needs: "GET /api/v1/rebuilds/{rebuildId}/diff/events",
 		Params: []string{"tenantId", "feature", "periodKey", "subscriptionId", "cursor"},
-		CLI:    []string{"meterplex projections diff {rebuildId} --tenant-id {tenantId} --feature {feature} --period {periodKey}", "meterplex projections events --help"},
+		CLI:    []string{"meterplex projections diff {rebuildId} --tenant {tenantId} --feature {feature} --period {periodKey}", "meterplex projections events --help"},
 		Limit:  diffShown}
 }

@@ -14,7 +14,7 @@ import (
 type letterFilter struct {
 	Status      string   `json:"status,omitempty" placeholder:"STATUS" help:"FAILED, RETRYING, RESOLVED or DISCARDED."`
 	Stage       string   `json:"stage,omitempty" placeholder:"STAGE" help:"INGESTION, PUBLISHING, VALIDATION or AGGREGATION."`
-	TenantID    string   `json:"tenantId,omitempty" placeholder:"ID" aliases:"tenant" help:"Of one tenant."`
+	TenantID    string   `json:"tenantId,omitempty" name:"tenant" placeholder:"ID" aliases:"tenant-id" help:"Of one tenant."`
 	Fingerprint string   `json:"fingerprint,omitempty" placeholder:"HEX" help:"Of one cause, as groups shows it."`
 	Feature     string   `json:"feature,omitempty" placeholder:"KEY" help:"Of one feature."`
 	Consumer    string   `json:"consumer,omitempty" placeholder:"NAME" help:"Of the consumer that failed."`

@@ -12,7 +12,7 @@ import (
 
 // Export exports usage events in the form of ingest.
 type Export struct {
-	TenantID string `placeholder:"ID" aliases:"tenant" help:"Of this tenant; operator keys have to name one."`
+	TenantID string `name:"tenant" placeholder:"ID" aliases:"tenant-id" help:"Of this tenant; operator keys have to name one."`
 	From     string `placeholder:"TIME" help:"Recorded at or after this time, RFC 3339."`
 	To       string `placeholder:"TIME" help:"Recorded before this time, RFC 3339."`
 }

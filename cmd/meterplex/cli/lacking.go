@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// lacking names what a command line lacks, with an example of the whole; another error is returned as it is.
+func lacking(err error) error {
+	p, ok := errors.AsType[*kong.ParseError](err)
+	if !ok {
+		return err
+	}
+	flags, some := strings.CutPrefix(err.Error(), "missing flags: ")
+	if !some && !strings.HasPrefix(err.Error(), `expected "<`) {
+		return err
+	}
+	node := p.Context.Selected()
+	line, needs := []string{node.FullPath()}, []string{}
+	name := strings.TrimPrefix(node.FullPath(), "meterplex ")
+	noun, _, _ := strings.Cut(name, " ")
+	for _, arg := range node.Positional {
+		if !arg.Required {
+			continue
+		}
+		line = append(line, exampleOf(noun, arg))
+		if !arg.Set {
+			needs = append(needs, arg.Summary())
+		}
+	}
+	if some {
+		needs = append(needs, flags)
+	}
+	for _, flag := range choices(node) {
+		line = append(line, "--"+flag.Name)
+		if !flag.IsBool() {
+			line = append(line, exampleOf(noun, flag.Value))
+		}
+	}
+	return fmt.Errorf("%s needs %s, e.g.\n  %s", name, strings.Join(needs, ", "), strings.Join(line, " "))
+}
+
+// choices returns the required flags of a command: of those that exclude each other, the given one, else the first.
+func choices(node *kong.Node) (chosen []*kong.Flag) {
+	all := slices.Concat(node.AllFlags(true)...)
+	slices.SortStableFunc(all, func(a, b *kong.Flag) int { return cmp.Compare(rank(a), rank(b)) })
+	taken := map[string]bool{}
+	for _, flag := range all {
+		if !flag.Required || slices.ContainsFunc(flag.Xor, func(group string) bool { return taken[group] }) {
+			continue
+		}
+		for _, group := range flag.Xor {
+			taken[group] = true
+		}
+		chosen = append(chosen, flag)
+	}
+	return chosen
+}
+
+func rank(flag *kong.Flag) int {
+	if flag.Set {
+		return 0
+	}
+	return 1
+}
+
+// examples are values of arguments and flags, by name. Those of an enumeration need none.
+var examples = map[string]string{
+	"amount": "1000", "event": "period.closed", "event-id": "evt_1", "events event": "17-4711", "features name": "Calls", "feature": "api_calls",
+	"file": "usage.csv", "lookup-key": "api_calls", "name": "Acme", "period": "2026-05", "plan": "pro", "price-key": "api_calls",
+	"projections name": "NAME", "reason": "'wrong unit'", "scope": "usage:write", "subject": "meterplex.usage.event.recorded", "time-column": "TIMESTAMP",
+	"topic": "usage.raw", "ttl": "5m", "type": "METERED", "usage event": "evt_1", "url": "https://example.com/hooks",
+}
+
+func exampleOf(noun string, v *kong.Value) string {
+	if v.Enum != "" {
+		return v.EnumSlice()[0]
+	}
+	if text := cmp.Or(examples[noun+" "+v.Name], examples[v.Name]); text != "" {
+		return text
+	}
+	if v.Flag == nil {
+		return strings.ToUpper(v.Name)
+	}
+	return strings.TrimSuffix(v.Flag.FormatPlaceHolder(), ",...")
+}
