@@ -18,6 +18,12 @@ type Actor struct {
 // ViaConsole is the Via of actions of the console.
 const ViaConsole = "console"
 
+// BootstrapKeyID is the id of the configured operator key, the same in every deployment, so that its actions can be found in the log.
+var BootstrapKeyID = uuid.NewSHA1(uuid.NameSpaceURL, []byte("meterplex:bootstrap-operator-key"))
+
+// BootstrapKeyName is its name.
+const BootstrapKeyName = "bootstrap operator key"
+
 // Producer is the process that wrote an event.
 type Producer struct {
 	Service  string `json:"service"`

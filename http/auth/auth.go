@@ -194,11 +194,10 @@ func isAlphanumeric(c byte) bool {
 	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
 }
 
-// bootstrapKey is the caller for the configured key. Its id is the same in every
-// deployment, so that its actions can be found in the log.
+// bootstrapKey is the caller for the configured key.
 func bootstrapKey() *domain.APIKey {
 	return &domain.APIKey{APIKey: events.APIKey{
-		ID: uuid.NewSHA1(uuid.NameSpaceURL, []byte("meterplex:bootstrap-operator-key")), TenantID: events.Platform,
-		Name: "bootstrap operator key", Mode: "op", Scopes: commands.OperatorScopes(),
+		ID: events.BootstrapKeyID, TenantID: events.Platform,
+		Name: events.BootstrapKeyName, Mode: "op", Scopes: commands.OperatorScopes(),
 	}}
 }

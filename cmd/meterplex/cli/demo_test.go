@@ -22,7 +22,7 @@ import (
 // withFakeService replaces the console's service by the fake service, until ctx ends.
 func withFakeService(c *console, p *fakeService) {
 	c.app.service = func(ctx context.Context, _ config.Config, ready chan<- node.Endpoints) error {
-		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://meterplex:database-secret@127.0.0.1/meterplex", Brokers: []string{"127.0.0.1:9092"},
+		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://meterplex:database-secret@127.0.0.1/meterplex", Kafka: config.Kafka{Brokers: []string{"127.0.0.1:9092"}},
 			SignInLink: func(context.Context) (string, error) { return p.url + "/console/link/xxx", nil }}
 		<-ctx.Done()
 		return ctx.Err()
@@ -88,6 +88,15 @@ func TestDemoScriptInAShell(t *testing.T) {
 	_, script, _ := strings.Cut(text, "in this order at once:\n\n")
 	script, _, _ = strings.Cut(script, "\nThe same eventId again")
 	before := len(p.known)
+	dir, _ := c.app.Env("METERPLEX_DATA_DIR")
+	file := filepath.Join(dir, "demo", "settings.env")
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(text, "meterplex verify --config "+file) {
+		t.Errorf("the file of settings: %v, %v\n%s", info, err, text)
+	}
+	if cfg, _, err := config.Load(file, func(string) (string, bool) { return "", false }); err != nil || cfg.DatabaseURL != "postgres://meterplex:database-secret@127.0.0.1/meterplex" ||
+		cfg.URL != p.url || !strings.HasPrefix(cfg.Key, "mp_op_") || !slices.Equal(cfg.Kafka.Brokers, []string{"127.0.0.1:9092"}) {
+		t.Errorf("the settings are %+v, %v", cfg, err)
+	}
 	sh := exec.Command("sh", "-eu", "-c", script)
 	var out, errs bytes.Buffer
 	sh.Stdout, sh.Stderr = &out, &errs

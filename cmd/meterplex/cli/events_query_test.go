@@ -48,3 +48,20 @@ func TestP12_EventsQueryIsBounded(t *testing.T) {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 }
+
+// The table of events shows who caused each, and why; a program's format has the members of the API alone.
+func TestTheTableOfEventsShowsWhoAndWhy(t *testing.T) {
+	p := newFakeService(t)
+	p.catalog["/api/v1/events"] = json.RawMessage(`{"data":[
+		{"position":"3-1","actor":{"type":"api_key","id":"d6d9413f-adb2-5a45-b24a-4a07e159524b","via":"console"},"payload":{"reason":"agreed by mail"}},
+		{"position":"3-2","actor":{"type":"api_key","id":"k-1"},"payload":{}}, {"position":"3-3","actor":{"type":"api_key"},"payload":{}}],"nextCursor":null}`)
+	_, table, _ := newConsole(t, p).run("events", "query")
+	for _, want := range []string{"  by ", "  bootstrap operator key via console  agreed by mail  ", "  api_key/k-1  ", "  api_key  "} {
+		if !strings.Contains(table, want) {
+			t.Errorf("no %q in\n%s", want, table)
+		}
+	}
+	if _, out, _ := newConsole(t, p).run("events", "query", "-o", "csv"); !strings.HasPrefix(out, "position,recordedAt,eventType,tenantId,eventId,payload\n") {
+		t.Error(out)
+	}
+}

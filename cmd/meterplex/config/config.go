@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -82,6 +84,20 @@ type Kafka struct {
 	SASLPassword  string
 
 	Replication int16 // copies of each record; 0 means chosen by the number of brokers
+}
+
+// Client returns the settings by which a command reaches this service and its servers, by name. They hold secrets.
+func (c *Config) Client() map[string]string {
+	k := &c.Kafka
+	all := map[string]string{"METERPLEX_URL": c.URL, "METERPLEX_KEY": c.Key, "DATABASE_URL": c.DatabaseURL, "METERPLEX_TOPIC_PREFIX": c.TopicPrefix, "METERPLEX_PIPE": PipePostgres,
+		"METERPLEX_ERASURES": c.Erasures}
+	if len(k.Brokers) > 0 {
+		maps.Copy(all, map[string]string{"METERPLEX_PIPE": PipeKafka, "KAFKA_BROKERS": strings.Join(k.Brokers, ","), "KAFKA_TLS_ENABLED": strconv.FormatBool(k.TLS), "KAFKA_TLS_CA": k.TLSCA,
+			"KAFKA_TLS_CERT": k.TLSCert, "KAFKA_TLS_KEY": k.TLSKey, "KAFKA_TLS_SERVER_NAME": k.TLSServerName,
+			"KAFKA_SASL_MECHANISM": k.SASLMechanism, "KAFKA_SASL_USERNAME": k.SASLUsername, "KAFKA_SASL_PASSWORD": k.SASLPassword})
+	}
+	maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
+	return all
 }
 
 // Resolved is one setting with its value and the value's source.

@@ -10,6 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
@@ -63,6 +69,10 @@ func (d *Demo) Run(ctx context.Context) error {
 		return d.endOf(err)
 	}
 	d.Report("The service answers at %s (%.1f s).", d.at.URL, d.Now().Sub(begin).Seconds())
+	if err := d.writeSettings(); err != nil {
+		stop()
+		return errors.Join(err, d.endOf(<-ended))
+	}
 
 	shown := make(chan error, 1)
 	d.operator = d.clientWith(d.Config.BootstrapOperatorKey)
@@ -83,6 +93,30 @@ func (d *Demo) Run(ctx context.Context) error {
 		return errors.Join(failed, d.endOf(err))
 	}
 	return d.endOf(err)
+}
+
+// settingsFile is the file of the settings by which commands reach the demo and its servers.
+func (d *Demo) settingsFile() string { return filepath.Join(d.Config.DataDir, "demo", "settings.env") }
+
+// writeSettings writes the file anew, for its owner alone: it holds the operator key and the passwords of the servers.
+func (d *Demo) writeSettings() error {
+	cfg := d.Config
+	cfg.URL, cfg.Key, cfg.DatabaseURL, cfg.Kafka = d.at.URL, d.Config.BootstrapOperatorKey, d.at.DatabaseURL, d.at.Kafka
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(cfg.Client())) {
+		fmt.Fprintf(&text, "%s=%s\n", name, cfg.Client()[name])
+	}
+	file := d.settingsFile()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return fmt.Errorf("make the folder of the demo's settings: %w", err)
+	}
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the last run's settings: %w", err)
+	}
+	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
+		return fmt.Errorf("write the demo's settings: %w", err)
+	}
+	return nil
 }
 
 // storageOf returns where the data is stored, without a password.

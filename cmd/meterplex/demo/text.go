@@ -25,6 +25,7 @@ Meterplex is running.
   Tenant        Demo Inc., %[5]s
   API key       %[6]s
   Operator key  %[7]s
+  Proof         meterplex verify --config %[12]s (doctor likewise)
 
 Counted so far:
 
@@ -62,7 +63,7 @@ func (d *Demo) text(figures []figure, link string) string {
 		database = config.MaskURL(database) + " (--show-password)"
 	}
 	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), storageOf(d.Config), d.tenantID, d.tenant.Key,
-		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL), d.console(link))
+		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL), d.console(link), d.settingsFile())
 }
 
 // signInLink opens a link to the console; "" if the service has none.
@@ -89,14 +90,14 @@ func (d *Demo) operatorKey() string {
 }
 
 func (d *Demo) kafka() string {
-	if len(d.at.Brokers) == 0 {
+	if len(d.at.Kafka.Brokers) == 0 {
 		return "none: PostgreSQL is the pipe"
 	}
 	var names []string
 	for _, t := range events.Topics() {
 		names = append(names, d.Config.TopicPrefix+t.Name)
 	}
-	brokers := strings.Join(d.at.Brokers, ", ")
+	brokers := strings.Join(d.at.Kafka.Brokers, ", ")
 	if len(d.Config.Kafka.Brokers) == 0 {
 		brokers += " (SASL PLAIN, the password of meterplex is in " + filepath.Join(d.Config.DataDir, "kafka", "passwords.json") + ")"
 	}

@@ -223,7 +223,7 @@ func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) (err error) {
 		return errors.Join(err, roles.Wait())
 	}
 	n.serving.Store(true)
-	ready <- Endpoints{URL: url, AdminURL: admin.url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Brokers: n.cfg.Kafka.Brokers, SignInLink: n.signInLink(url)}
+	ready <- Endpoints{URL: url, AdminURL: admin.url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Kafka: n.cfg.Kafka, SignInLink: n.signInLink(url)}
 	select {
 	case <-ctx.Done():
 	case <-working.Done():

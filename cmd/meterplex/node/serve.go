@@ -14,7 +14,7 @@ type Endpoints struct {
 	AdminURL    string // of health, metrics and profiles; "": health and metrics are at URL
 	API         bool   // whether URL serves the API, or only health and metrics
 	DatabaseURL string
-	Brokers     []string // none: the PostgreSQL pipe
+	Kafka       config.Kafka // no brokers: the PostgreSQL pipe
 	// SignInLink opens a link that signs in to the console once, as the bootstrap operator key. Nil: there is no console, or no such key.
 	SignInLink func(ctx context.Context) (string, error)
 }

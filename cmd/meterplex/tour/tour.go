@@ -175,15 +175,10 @@ func (t *Tour) do(want int, args ...string) error {
 		shown = append(shown, arg)
 	}
 	fmt.Fprintf(t.Stdout, "$ meterplex %s\n", strings.Join(shown, " "))
-	env := func(name string) (string, bool) {
-		switch name {
-		case "METERPLEX_URL":
-			return *t.url.Load(), true
-		case "METERPLEX_KEY":
-			return t.cfg.BootstrapOperatorKey, true
-		}
-		return "", false // the tour must not use the shell's database or brokers
-	}
+	cfg := t.cfg
+	cfg.URL, cfg.Key = *t.url.Load(), t.cfg.BootstrapOperatorKey
+	own := cfg.Client() // the tour must not use the shell's database or brokers
+	env := func(name string) (value string, given bool) { value, given = own[name]; return value, given }
 	if code := t.Command(env, args); code != want {
 		return fmt.Errorf("meterplex %s ended with %d, not %d", strings.Join(args, " "), code, want)
 	}

@@ -2,6 +2,7 @@ package tour
 
 import (
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +24,23 @@ func TestTheTourUsesOnlyItsOwnServers(t *testing.T) {
 	must.OK(t, err)
 	cfg, err := (&Tour{Given: given, DataDir: "own"}).settings()
 	must.OK(t, err)
+	// Its commands look at its own servers, as verify does: without them it would skip most checks.
+	cfg.DatabaseURL, cfg.Kafka = "postgres://own/d", config.Kafka{Brokers: []string{"own:9092"}, SASLMechanism: "PLAIN", SASLUsername: "own", SASLPassword: "own"}
+	tour, url := &Tour{cfg: cfg, Stdout: io.Discard}, "http://own"
+	tour.url.Store(&url)
+	tour.Command = func(env config.Lookup, _ []string) int {
+		seen, _, err := config.Load("", env)
+		must.OK(t, err)
+		if seen.DatabaseURL != cfg.DatabaseURL || seen.Pipe != config.PipeKafka || seen.Kafka.Brokers[0] != "own:9092" || seen.Kafka.SASLPassword != "own" || seen.URL != url || seen.Key != cfg.BootstrapOperatorKey {
+			t.Errorf("a command of the tour sees %+v", seen)
+		}
+		return yes
+	}
+	must.OK(t, tour.do(yes, "verify"))
 	if raw, _ := json.Marshal(cfg); strings.Contains(string(raw), "theirs") {
 		t.Errorf("the tour would work with what is others': %s", raw)
 	}
+	cfg.Kafka = config.Kafka{}
 	if cfg.HTTPAddr != "127.0.0.1:0" || cfg.DataDir != "own" || len(cfg.Roles) != len(config.AllRoles()) || cfg.RollbackKeep != 24*time.Hour || cfg.Kafka.Replication != 0 {
 		t.Errorf("%+v", cfg)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
+	"github.com/meterplex/meterplex/events"
 )
 
 // Cmd groups the events commands.
@@ -60,7 +61,11 @@ func (c *Query) Run(a *app.App) error {
 	if err != nil {
 		return err
 	}
-	p := a.Rows("position", "recordedAt", "eventType", "tenantId", "eventId", "payload")
+	columns, shown := "position recordedAt eventType tenantId eventId payload", func(event json.RawMessage) json.RawMessage { return event }
+	if a.Flags.Output == "table" {
+		columns, shown = "position recordedAt eventType tenantId by reason eventId payload", withCause
+	}
+	p := a.Rows(strings.Fields(columns)...)
 	ask := c.Limit
 	if c.Limit > 0 {
 		ask++ // one more shows if there are more
@@ -70,7 +75,7 @@ func (c *Query) Run(a *app.App) error {
 		if seen++; c.Limit > 0 && seen > c.Limit {
 			return nil
 		}
-		return p.Row(raw)
+		return p.Row(shown(raw))
 	})
 	if err != nil {
 		return err
@@ -82,6 +87,31 @@ func (c *Query) Run(a *app.App) error {
 		a.Report("There are more than %d events: list all with --limit 0, or write them to a file with meterplex events export.", c.Limit)
 	}
 	return nil
+}
+
+// withCause adds who caused an event, and the reason of a decision.
+func withCause(event json.RawMessage) json.RawMessage {
+	var of struct {
+		Actor   events.Actor
+		Payload struct{ Reason json.RawMessage }
+	}
+	body, isObject := bytes.CutSuffix(bytes.TrimSpace(event), []byte("}"))
+	if json.Unmarshal(event, &of) != nil || !isObject || of.Actor.Type == "" {
+		return event
+	}
+	by := strings.TrimSuffix(of.Actor.Type+"/"+of.Actor.ID, "/") // tenants read no id
+	if of.Actor.ID == events.BootstrapKeyID.String() {
+		by = events.BootstrapKeyName
+	}
+	if of.Actor.Via != "" {
+		by += " via " + of.Actor.Via
+	}
+	name, _ := json.Marshal(by)
+	reason := of.Payload.Reason
+	if len(reason) == 0 {
+		reason = json.RawMessage("null")
+	}
+	return fmt.Appendf(nil, `%s,"by":%s,"reason":%s}`, body, name, reason)
 }
 
 // showEvent prints the envelope, and the id of its trace as traceparent headers and collectors write it.

@@ -1,6 +1,7 @@
 package operate
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,11 +91,15 @@ func present(files map[string]string) map[string]string {
 
 func (c *DoctorCmd) print(a *app.App, findings []doctor.Finding) error {
 	counts := map[doctor.State]int{}
+	var why []string // checks are skipped
 	rows := a.Rows("area", "check", "state", "finding", "remedy")
 	for i := range findings {
 		f := &findings[i]
 		counts[f.State]++
-		if c.Quiet && (f.State == doctor.OK || f.State == doctor.Skipped) {
+		if f.State == doctor.Skipped {
+			why = append(why, cmp.Or(f.Remedy, f.Finding))
+		}
+		if c.Quiet && f.State == doctor.OK || f.State == doctor.Skipped && (c.Quiet || a.Flags.Output == "table") {
 			continue
 		}
 		f.Finding = output.Printable(f.Finding)
@@ -110,6 +115,9 @@ func (c *DoctorCmd) print(a *app.App, findings []doctor.Finding) error {
 		return err
 	}
 	a.Report("%d checks: %d ok, %d warnings, %d failures, %d unknown, %d skipped", len(findings), counts[doctor.OK], counts[doctor.Warning], counts[doctor.Failure], counts[doctor.Unknown], counts[doctor.Skipped])
+	if len(why) > 0 {
+		a.Report("Skipped: %s", counted(why))
+	}
 	switch {
 	case counts[doctor.Failure] > 0 || c.Strict && counts[doctor.Warning] > 0:
 		return app.ErrNo

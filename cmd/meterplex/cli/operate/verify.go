@@ -54,7 +54,7 @@ database reads the log and the tables directly, with its own SQL and decoding. I
 
 topics reads the topics directly, from their first record to their last, and compares each record with the log. It needs KAFKA_BROKERS and DATABASE_URL.
 
-Checks without access are listed as not checked, with the missing setting. Exit code 0: every check that ran holds; 1: a check does not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing; docs/how-to/verify.md explains the proof, the cost and the next step of each line.`
+Checks without access are not made; the last line names the missing settings. Exit code 0: every check that ran holds; 1: a check does not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing; docs/how-to/verify.md explains the proof, the cost and the next step of each line.`
 }
 
 // Run prints each check with its figures.
@@ -79,8 +79,16 @@ func (c *VerifyCmd) Run(a *app.App) error {
 		}
 		checks = append(checks, looked...)
 	}
+	return c.print(a, checks)
+}
+
+// print prints each check, but in a table those that were skipped, which the last line counts.
+func (c *VerifyCmd) print(a *app.App, checks []verify.Check) error {
 	rows := a.Rows("check", "holds", "figures")
 	for i := range checks {
+		if !checks[i].Looked && a.Flags.Output == "table" {
+			continue
+		}
 		checks[i].Figures = output.Printable(strings.ReplaceAll(checks[i].Figures, "\n", ";"))
 		raw, err := json.Marshal(&checks[i])
 		if err == nil {
@@ -102,12 +110,33 @@ func (c *VerifyCmd) wants(what string) bool { return len(c.Only) == 0 || slices.
 func (c *VerifyCmd) outcome(a *app.App, checks []verify.Check) error {
 	skipped, outcome := verify.Judge(checks, c.All || len(c.Only) > 0)
 	if skipped > 0 {
-		a.Report("%d of %d checks were skipped", skipped, len(checks))
+		var why []string
+		for _, one := range checks {
+			if !one.Looked {
+				why = append(why, strings.TrimPrefix(one.Figures, "not checked: "))
+			}
+		}
+		a.Report("%d of %d checks were skipped: %s", skipped, len(checks), counted(why))
 	}
 	if errors.Is(outcome, verify.ErrDoesNotHold) {
 		return app.ErrNo
 	}
 	return outcome
+}
+
+// counted lists texts in the order of their first use, each with its number.
+func counted(texts []string) string {
+	number := map[string]int{}
+	var list []string
+	for _, text := range texts {
+		if number[text]++; number[text] == 1 {
+			list = append(list, text)
+		}
+	}
+	for i, text := range list {
+		list[i] = fmt.Sprintf("%s (%d)", text, number[text])
+	}
+	return strings.Join(list, ", ")
 }
 
 // runChecks runs the requested checks of the database and the topics.
