@@ -91,7 +91,7 @@ func (c *Config) Client() map[string]string {
 	k := &c.Kafka
 	all := map[string]string{"METERPLEX_URL": c.URL, "METERPLEX_KEY": c.Key, "DATABASE_URL": c.DatabaseURL, "METERPLEX_TOPIC_PREFIX": c.TopicPrefix, "METERPLEX_PIPE": PipePostgres,
 		"METERPLEX_ERASURES": c.Erasures}
-	if len(k.Brokers) > 0 {
+	if len(k.Brokers) > 0 && c.Pipe != PipePostgres {
 		maps.Copy(all, map[string]string{"METERPLEX_PIPE": PipeKafka, "KAFKA_BROKERS": strings.Join(k.Brokers, ","), "KAFKA_TLS_ENABLED": strconv.FormatBool(k.TLS), "KAFKA_TLS_CA": k.TLSCA,
 			"KAFKA_TLS_CERT": k.TLSCert, "KAFKA_TLS_KEY": k.TLSKey, "KAFKA_TLS_SERVER_NAME": k.TLSServerName,
 			"KAFKA_SASL_MECHANISM": k.SASLMechanism, "KAFKA_SASL_USERNAME": k.SASLUsername, "KAFKA_SASL_PASSWORD": k.SASLPassword})

@@ -27,11 +27,11 @@ type ServiceFlags struct {
 	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, for migrations."`
 	DatabaseReadURL    *string `name:"database-read-url" placeholder:"URL" setting:"DATABASE_READ_URL" help:"A replica to read from."`
 
-	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use; without any, an embedded Kafka is started if Java 17 or later and Maven are found, else PostgreSQL is the pipe."`
+	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use. Without any, PostgreSQL is the pipe; without a database URL, too, an embedded Kafka is, if Java 17 or later and Maven are found."`
 	KafkaAccess
 	KafkaReplication *string `name:"kafka-replication" placeholder:"N" setting:"KAFKA_REPLICATION" help:"Copies of each record in topics that are made; not given: three if there are three brokers, else one."`
 
-	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: kafka or postgres. Not given: kafka if there is one."`
+	Pipe                 *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: kafka or postgres. Not given: kafka with brokers, postgres with a database URL alone, else an embedded Kafka if one can start."`
 	DataDir              *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where embedded servers and imports keep their files."`
 	BootstrapOperatorKey *string `name:"bootstrap-operator-key" placeholder:"KEY" setting:"METERPLEX_BOOTSTRAP_OPERATOR_KEY" help:"Operator key with all scopes that is accepted from the start; prefer the variable."`
 	Roles                *string `name:"roles" placeholder:"ROLE,…" setting:"METERPLEX_ROLES" help:"The roles of this instance."`

@@ -56,7 +56,7 @@ func (d *Demo) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	d.Report("Starting the service; data is kept in %s …", storageOf(d.Config))
-	if d.Config.DatabaseURL == "" || len(d.Config.Kafka.Brokers) == 0 {
+	if d.Config.DatabaseURL == "" || d.Config.Pipe == config.PipeKafka && len(d.Config.Kafka.Brokers) == 0 {
 		d.Report("The first start fetches the servers that are not installed, which takes a minute or two.")
 	}
 	ready, ended := make(chan node.Endpoints, 1), make(chan error, 1)

@@ -71,13 +71,18 @@ func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.
 	return cfg, nil
 }
 
-// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given
-// or one can be started, else PostgreSQL.
+// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given, else PostgreSQL if a database is given: nothing embedded
+// starts beside it unless METERPLEX_PIPE=kafka asks for it. Without a database it is an embedded Kafka if one can be started.
 func (s *Servers) choosePipe(cfg config.Config) config.Config {
 	if cfg.Pipe != "" || len(cfg.Kafka.Brokers) > 0 {
 		if cfg.Pipe == "" {
 			cfg.Pipe = config.PipeKafka
 		}
+		return cfg
+	}
+	if cfg.DatabaseURL != "" {
+		s.Logger.Info("KAFKA_BROKERS not set: events go through PostgreSQL (METERPLEX_PIPE=kafka starts an embedded Kafka)")
+		cfg.Pipe = config.PipePostgres
 		return cfg
 	}
 	cfg.Pipe = config.PipeKafka
@@ -124,7 +129,7 @@ func advisedOfBroker(err error, dataDir string) error {
 
 // checkDataDir fails if an embedded server needs the data directory, and this process cannot write to it.
 func checkDataDir(cfg config.Config) error {
-	if cfg.DatabaseURL != "" && (cfg.Pipe == config.PipePostgres || len(cfg.Kafka.Brokers) > 0) {
+	if cfg.DatabaseURL != "" && (cfg.Pipe != config.PipeKafka || len(cfg.Kafka.Brokers) > 0) {
 		return nil
 	}
 	err := os.MkdirAll(cfg.DataDir, 0o755)

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -54,6 +56,28 @@ func TestADataDirectoryWithoutRightsIsNamed(t *testing.T) {
 	}
 	if err := checkDataDir(config.Config{DataDir: cfg.DataDir, DatabaseURL: "postgres://", Pipe: config.PipePostgres}); err != nil {
 		t.Errorf("no embedded server needs the directory: %v", err)
+	}
+}
+
+// TestNothingEmbeddedStartsBesideADatabase: without brokers, a given database is the pipe, as in the chart; an embedded Kafka starts only if asked.
+func TestNothingEmbeddedStartsBesideADatabase(t *testing.T) {
+	given := config.Config{DatabaseURL: "postgres://"}
+	for _, c := range []struct {
+		pipe    string
+		brokers []string
+		want    string
+	}{{"", nil, config.PipePostgres}, {config.PipeKafka, nil, config.PipeKafka}, {"", []string{"kafka:9092"}, config.PipeKafka}, {config.PipePostgres, []string{"kafka:9092"}, config.PipePostgres}} {
+		cfg := given
+		cfg.Pipe, cfg.Kafka.Brokers = c.pipe, c.brokers
+		var log bytes.Buffer
+		own := &Servers{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		if got := own.choosePipe(cfg); got.Pipe != c.want || strings.Contains(log.String(), "METERPLEX_PIPE=kafka") != (c.pipe == "" && c.brokers == nil) {
+			t.Errorf("%+v: the pipe is %s\n%s", c, got.Pipe, &log)
+		}
+	}
+	given.DataDir = filepath.Join(t.TempDir(), "none")
+	if _, err := os.Stat(given.DataDir); checkDataDir(given) != nil || err == nil {
+		t.Error("a folder for data that nothing writes")
 	}
 }
 

@@ -24,7 +24,7 @@ type ServeCmd struct{ config.ServiceFlags }
 func (ServeCmd) Help() string {
 	return `Runs until Ctrl-C or SIGTERM, then finishes what is under way and stops.
 
-Without DATABASE_URL a PostgreSQL of its own is started, without KAFKA_BROKERS an Apache Kafka, both on this machine alone, with their data in METERPLEX_DATA_DIR. Where Java 17 or Maven is missing, events go through PostgreSQL instead of Kafka.`
+Without DATABASE_URL a PostgreSQL and an Apache Kafka of its own are started, on this machine alone, with their data in METERPLEX_DATA_DIR. Where Java 17 or Maven is missing, events go through PostgreSQL instead of Kafka. With DATABASE_URL and without KAFKA_BROKERS nothing is started, and events go through that PostgreSQL; METERPLEX_PIPE=kafka starts a Kafka beside it.`
 }
 
 // heapWeight is the size of an unused allocation that delays garbage collection.
