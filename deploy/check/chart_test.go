@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -266,6 +267,33 @@ var observed = regexp.MustCompile(`(?ms)^apiVersion: \S+\nkind: (?:PrometheusRul
 
 func withoutObserved(manifests string) string {
 	return observed.ReplaceAllString(manifests, "# $1$2")
+}
+
+// The notes have the sum of the connections, by the pools of the service, and warn where a default server gives fewer.
+func TestTheNotesSumTheConnections(t *testing.T) {
+	code, err := os.ReadFile("../../cmd/meterplex/node/connections.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	each := 3 // of the log, beside its pool
+	for _, size := range regexp.MustCompile(`(?m)^\t(?:work|carrying|read|look|listen)Conns +=\s(\d+)`).FindAllSubmatch(code, -1) {
+		n, _ := strconv.Atoi(string(size[1]))
+		each += n
+	}
+	for file, want := range map[string]struct {
+		pods, each, upgrade int
+		small               bool
+	}{"default.yaml": {8, each, 12, true}, "postgres-pipe.yaml": {8, each + 8 + 6, 12, true}, "one-deployment.yaml": {1, each, 2, false}, "production.yaml": {12, each, 16, true}} {
+		files, err := renderValues(t, read(t, filepath.Join(testdata, "values", file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := files["meterplex/templates/NOTES.txt"]
+		sum := fmt.Sprintf("%d pods open %d at most (%d each), and %d during an upgrade", want.pods, want.pods*want.each, want.each, want.upgrade*want.each)
+		if !strings.Contains(notes, sum) || strings.Contains(notes, "max_connections") != want.small {
+			t.Errorf("%s: no %q in\n%s", file, sum, notes)
+		}
+	}
 }
 
 // documents splits manifests; those that are empty are left out.

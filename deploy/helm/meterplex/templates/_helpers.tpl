@@ -134,3 +134,8 @@ seccompProfile:
     defaultMode: 0440
 {{- end }}
 {{- end }}
+
+{{/* The largest number of connections that a pod opens to PostgreSQL (docs/how-to/sizing.md). */}}
+{{- define "meterplex.connectionsOfPod" -}}
+{{- ternary 36 50 (ne .Values.kafka.brokers "") }}
+{{- end }}
