@@ -156,7 +156,7 @@ func TestCurrencies(t *testing.T) {
 
 // No computation of money uses a number that is not exact.
 func TestMoneyIsNeverAFloat(t *testing.T) {
-	files := []string{"price.go", "../events/catalogue.go", "../commands/catalogue/prices.go", "../infra/postgres/store/folds.go", "../http/prices.go", "../http/periods_charges.go",
+	files := []string{"price.go", "../events/catalogue.go", "../commands/catalogue/prices.go", "../infra/postgres/store/folds.go", "../http/catalogue/prices.go", "../http/billing/charges.go",
 		"../projections/periods/charges.go", "../projections/rebuild/priced.go"}
 	more, err := filepath.Glob("../projections/prices/*.go")
 	if err != nil || len(more) == 0 {
