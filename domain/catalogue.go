@@ -53,12 +53,6 @@ func (t *Tenant) SameBilling(o *Tenant) bool {
 	return (t.Billing == nil) == (o.Billing == nil) && (t.Billing == nil || *t.Billing == *o.Billing)
 }
 
-// SamePolicy reports whether two tenants have the same policy for their periods.
-func (t *Tenant) SamePolicy(o *Tenant) bool {
-	return t.LateUsage == o.LateUsage && (t.CloseAfterHours == nil) == (o.CloseAfterHours == nil) &&
-		(t.CloseAfterHours == nil || *t.CloseAfterHours == *o.CloseAfterHours)
-}
-
 // APIKey is a key without its secret. TenantID is Nil for operator keys.
 type APIKey struct {
 	events.APIKey

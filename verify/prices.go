@@ -2,13 +2,13 @@ package verify
 
 import "encoding/json"
 
-// priceTerms are the members of a price.
+// priceTerms are the members of a price that its charges depend on.
 type priceTerms struct {
-	Key, Name, Currency, Model string
-	MicroUnits                 json.Number
-	Version                    int64
-	PackageSize                int64
-	Tiers                      []priceTier
+	Key, Currency, Model string
+	MicroUnits           json.Number
+	Version              int64
+	PackageSize          int64
+	Tiers                []priceTier
 }
 
 type priceTier struct {
