@@ -117,7 +117,8 @@ type answers struct {
 func readCodes(t *testing.T) *answers {
 	t.Helper()
 	var failed bytes.Buffer
-	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{range .GoFiles}}{{.}} {{end}}"}, answering...)...)
+	list := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Dir}}\t{{range " +
+		".GoFiles}}{{.}} {{end}}"}, answering...)...)
 	list.Stderr = &failed
 	out, err := list.Output()
 	if err != nil {
@@ -139,7 +140,8 @@ func readCodes(t *testing.T) *answers {
 			must.OK(t, err)
 			files = append(files, file)
 		}
-		info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}
+		info := &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{},
+			Defs: map[*ast.Ident]types.Object{}}
 		if _, err := (&types.Config{Importer: from}).Check(row[0], s.set, files, info); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +207,8 @@ var (
 
 // give adds the value that a field, parameter, variable or constant named code receives.
 func (s *answers) give(info *types.Info, to types.Object, value ast.Expr) {
-	if to == nil || to.Pkg() == nil || !strings.HasPrefix(to.Pkg().Path(), module) || !codeName.MatchString(to.Name()) || !isText(to.Type()) {
+	if to == nil || to.Pkg() == nil || !strings.HasPrefix(to.Pkg().Path(), module) || !codeName.MatchString(to.Name()) ||
+		!isText(to.Type()) {
 		return
 	}
 	at := s.set.Position(value.Pos()).String()

@@ -119,7 +119,8 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 
 // Each document that the code of an SDK or a chart names exists.
 func TestCodeNamesDocumentsThatExist(t *testing.T) {
-	named, err := exec.Command("grep", "-rhoE", "--exclude-dir=node_modules", `\bdocs/[a-zA-Z0-9_/-]+\.md`, "sdk", "deploy", "cmd", "http").Output()
+	named, err := exec.Command("grep", "-rhoE", "--exclude-dir=node_modules", `\bdocs/[a-zA-Z0-9_/-]+\.md`, "sdk", "deploy", "cmd", "http").
+		Output()
 	must.OK(t, err)
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(strings.Fields(string(named))))) {
 		if _, err := os.Stat(path); err != nil {

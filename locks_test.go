@@ -26,7 +26,9 @@ func TestLocksAreTakenInOrder(t *testing.T) {
 			}
 			locks++
 			statement := before[max(0, strings.LastIndex(before, "SELECT")):]
-			if !strings.Contains(statement, "ORDER BY") && !slices.ContainsFunc(oneRow, func(key string) bool { return strings.Contains(statement, key) }) {
+			if !strings.Contains(statement, "ORDER BY") && !slices.ContainsFunc(oneRow, func(key string) bool {
+				return strings.Contains(statement, key)
+			}) {
 				t.Errorf("%s locks rows in no order: %s", path, strings.Join(strings.Fields(statement), " "))
 			}
 		}

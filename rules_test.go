@@ -50,10 +50,11 @@ var layers = map[string]layer{
 	"projections": {ours: []string{"events", "domain"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
 	// Models do not import each other, and the packages that run them import no model.
-	"projections/query":        projection("projections", "domain/seats"),
-	"projections/consume":      projection("projections", "projections/query"),
-	"projections/prices":       projection("projections/query"),
-	"projections/rebuild":      projection("projections", "projections/query", "projections/consume", "projections/prices", "projections/state", "domain/retries", "domain/ticks"),
+	"projections/query":   projection("projections", "domain/seats"),
+	"projections/consume": projection("projections", "projections/query"),
+	"projections/prices":  projection("projections/query"),
+	"projections/rebuild": projection("projections", "projections/query", "projections/consume", "projections/prices",
+		"projections/state", "domain/retries", "domain/ticks"),
 	"projections/validate":     projection("projections"),
 	"projections/usage":        projection("projections", "projections/query", "projections/rebuild", "projections/prices"),
 	"projections/entitlements": projection("projections", "projections/query"),
@@ -64,23 +65,29 @@ var layers = map[string]layer{
 	"projections/state":        projection("projections", "projections/query", "domain/push", "domain/webhook", "domain/ticks"),
 	"projections/overview":     projection("projections", "projections/query", "projections/state"), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
-	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage", "projections/entitlements",
-		"projections/deadletters", "projections/series", "projections/refusals", "projections/audit", "projections/periods", "projections/state"),
+	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage",
+		"projections/entitlements",
+		"projections/deadletters", "projections/series", "projections/refusals", "projections/audit", "projections/periods",
+		"projections/state"),
 
 	"migrations": {},
 
 	// For tests only.
-	"internal/tier":       {},
-	"internal/must":       {},
-	"internal/localtest":  {ours: []string{"infra/local", "internal/jsonschema", "events", "projections"}, others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
+	"internal/tier": {},
+	"internal/must": {},
+	"internal/localtest": {ours: []string{"infra/local", "internal/jsonschema", "events", "projections"},
+		others: []string{"github.com/jackc/pgx/v5", "go.uber.org/goleak"}},
 	"internal/kafkatest":  {ours: []string{"infra/local", "infra/local/localkafka", "internal/localtest"}},
 	"internal/childtest":  {ours: []string{"infra/local"}},
 	"internal/pipetest":   {ours: []string{"events", "infra"}, others: []string{"github.com/ThreeDotsLabs/watermill"}},
 	"internal/logtest":    {ours: []string{"infra", "projections/consume"}},
 	"internal/stripetest": {},
 	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"internal/projectionstest": {ours: []string{"internal/must", "commands", "commands/metering", "commands/repair", "domain", "events", "internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/repairs", "infra",
-		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage", "projections/entitlements",
+	"internal/projectionstest": {ours: []string{"internal/must", "commands", "commands/metering", "commands/repair", "domain", "events",
+		"internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest",
+		"infra/postgres/store", "infra/postgres/store/repairs", "infra",
+		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage",
+		"projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
 
 	"infra": {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
@@ -88,24 +95,40 @@ var layers = map[string]layer{
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres": {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
-	"infra/postgres/eventlog": {ours: []string{"commands", "commands/metering", "domain", "domain/retries", "domain/ticks", "events", "infra/postgres", "infra/postgres/eventlog/newest",
-		"infra/postgres/eventlog/crossings", "infra/postgres/eventlog/dedupe", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/reads", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables", "infra/relay/cursors"}, anyOther: true},
-	"infra/postgres/eventlog/newest":    {ours: []string{"events"}}, // in memory: it reads no database
-	"infra/postgres/eventlog/origins":   {ours: []string{"commands", "events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/eventlog/crossings": {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/eventlog/dedupe":    {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid"}},
-	"infra/postgres/eventlog/reads":     {ours: []string{"events", "infra/postgres", "infra/postgres/eventlog/origins", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/eventlog/tables":    {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/eventlog/server":    {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/store": {ours: []string{"commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
-		"domain", "domain/webhook", "domain/seats", "events", "projections", "projections/validate", "projections/periods", "projections/query",
+	"infra/postgres/eventlog": {ours: []string{"commands", "commands/metering", "domain", "domain/retries", "domain/ticks", "events",
+		"infra/postgres", "infra/postgres/eventlog/newest",
+		"infra/postgres/eventlog/crossings", "infra/postgres/eventlog/dedupe", "infra/postgres/eventlog/origins",
+		"infra/postgres/eventlog/reads", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables", "infra/relay/cursors"},
+		anyOther: true},
+	"infra/postgres/eventlog/newest": {ours: []string{"events"}}, // in memory: it reads no database
+	"infra/postgres/eventlog/origins": {ours: []string{"commands", "events", "infra/postgres"},
+		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/crossings": {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server",
+		"infra/postgres/eventlog/tables"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/dedupe": {ours: []string{"events", "infra/postgres"}, others: []string{"github.com/google/uuid"}},
+	"infra/postgres/eventlog/reads": {ours: []string{"events", "infra/postgres", "infra/postgres/eventlog/origins",
+		"infra/postgres/eventlog/server"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/tables": {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server"},
+		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/eventlog/server": {ours: []string{"events", "infra/postgres"},
+		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/store": {ours: []string{"commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks",
+		"commands/repair", "commands/offboarding",
+		"domain", "domain/webhook", "domain/seats", "events", "projections", "projections/validate", "projections/periods",
+		"projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server"}, anyOther: true},
-	"infra/postgres/store/closes": {ours: []string{"commands", "commands/billing", "domain", "events", "projections", "projections/periods", "projections/query", "infra/postgres", "infra/postgres/eventlog",
+	"infra/postgres/store/closes": {ours: []string{"commands", "commands/billing", "domain", "events", "projections", "projections/periods",
+		"projections/query", "infra/postgres", "infra/postgres/eventlog",
 		"infra/postgres/store"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/store/offboardings": {ours: []string{"infra/postgres/store/closes", "commands/billing", "commands/metering", "commands/offboarding", "commands/repair", "commands", "domain", "events", "projections", "infra/postgres", "infra/postgres/store"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/store/pushes":       {ours: []string{"commands/billing", "domain", "domain/push", "events", "infra/postgres", "infra/postgres/store", "infra/postgres/store/closes"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"infra/postgres/store/repairs": {ours: []string{"commands", "commands/repair", "domain", "events", "projections", "projections/consume", "projections/rebuild",
-		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra/relay/cursors"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/store/offboardings": {ours: []string{"infra/postgres/store/closes", "commands/billing", "commands/metering",
+		"commands/offboarding", "commands/repair", "commands", "domain", "events", "projections", "infra/postgres", "infra/postgres/store"},
+		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/store/pushes": {ours: []string{"commands/billing", "domain", "domain/push", "events", "infra/postgres",
+		"infra/postgres/store", "infra/postgres/store/closes"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"infra/postgres/store/repairs": {ours: []string{"commands", "commands/repair", "domain", "events", "projections", "projections/consume",
+		"projections/rebuild",
+		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/store", "infra/relay/cursors"},
+		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/relay/cursors": {ours: []string{"events"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 
 	// The local PostgreSQL, and the words that it shares with the local Kafka, need no client of Kafka.
@@ -114,27 +137,35 @@ var layers = map[string]layer{
 
 	// api is the frame. Handlers of a subject know it, and no other subject's, but for the sagas that pushes begin.
 	"http": {ours: []string{"commands", "domain"}, others: []string{"github.com/go-chi/chi"}},
-	"http/api": {ours: []string{"http/admission", "http/auth", "http/console", "http/edge", "http/problem", "http/shape", "commands", "commands/billing", "commands/catalogue",
-		"commands/metering", "commands/offboarding", "commands/repair", "commands/webhooks", "domain", "domain/codes", "domain/csvtext", "domain/strictjson", "events",
-		"projections/entitlements", "projections/models", "projections/overview", "projections/query"}, others: []string{"github.com/google/uuid",
-		"github.com/go-chi/chi", "github.com/klauspost/compress", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang"}},
-	"http/usage":        handlers("http/buffer", "domain/intake", "commands/metering", "projections/audit", "projections/refusals", "projections/series", "projections/usage"),
+	"http/api": {ours: []string{"http/admission", "http/auth", "http/console", "http/edge", "http/problem", "http/shape", "commands",
+		"commands/billing", "commands/catalogue",
+		"commands/metering", "commands/offboarding", "commands/repair", "commands/webhooks", "domain", "domain/codes", "domain/csvtext",
+		"domain/strictjson", "events",
+		"projections/entitlements", "projections/models", "projections/overview", "projections/query"},
+		others: []string{"github.com/google/uuid",
+			"github.com/go-chi/chi", "github.com/klauspost/compress", "github.com/danielgtaylor/huma",
+			"github.com/prometheus/client_golang"}},
+	"http/usage": handlers("http/buffer", "domain/intake", "commands/metering", "projections/audit", "projections/refusals",
+		"projections/series", "projections/usage"),
 	"http/events":       handlers("events/codec", "projections/audit"),
 	"http/entitlements": handlers("http/buffer", "domain/intake", "commands/metering", "commands/repair", "projections/entitlements"),
 	"http/tenants":      handlers("domain/webhook", "commands/catalogue", "commands/webhooks"),
 	"http/catalogue":    handlers("commands/catalogue", "projections/periods"),
-	"http/repair":       handlers("commands/repair", "projections/audit", "projections/deadletters", "projections/models", "projections/rebuild", "projections/state", "projections/usage"),
-	"http/billing":      handlers("http/operate", "domain/push", "commands/billing", "projections/periods"),
-	"http/operate":      handlers("domain/codes", "projections/audit", "projections/overview"),
+	"http/repair": handlers("commands/repair", "projections/audit", "projections/deadletters", "projections/models",
+		"projections/rebuild", "projections/state", "projections/usage"),
+	"http/billing": handlers("http/operate", "domain/push", "commands/billing", "projections/periods"),
+	"http/operate": handlers("domain/codes", "projections/audit", "projections/overview"),
 
 	// The steps before a handler know no handler and no read model.
-	"http/problem":   {ours: []string{"commands", "domain", "domain/codes"}},
-	"http/auth":      {ours: []string{"http/problem", "commands", "commands/catalogue", "domain", "events"}, others: []string{"github.com/google/uuid"}},
+	"http/problem": {ours: []string{"commands", "domain", "domain/codes"}},
+	"http/auth": {ours: []string{"http/problem", "commands", "commands/catalogue", "domain", "events"},
+		others: []string{"github.com/google/uuid"}},
 	"http/admission": {others: []string{"github.com/google/uuid"}},
 	"http/buffer":    {},
 	"http/body":      {ours: []string{"http/admission", "http/buffer", "http/problem"}, others: []string{"github.com/klauspost/compress"}},
 	"http/shape":     {ours: []string{"http/problem", "domain/strictjson"}, others: []string{"github.com/danielgtaylor/huma"}},
-	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/buffer", "http/problem", "http/shape", "commands", "commands/catalogue", "domain", "events"},
+	"http/edge": {ours: []string{"http/admission", "http/auth", "http/body", "http/buffer", "http/problem", "http/shape", "commands",
+		"commands/catalogue", "domain", "events"},
 		others: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"}},
 
 	// The pages of the console know no handler, read model or rule: they are a client of the API.
@@ -148,7 +179,8 @@ var layers = map[string]layer{
 	"http/console/catalogue":    pages(),
 	"http/console/billing":      pages("http/console/tenants"),
 	"http/console/repair":       pages(),
-	"http/console/pages": pages("http/console/operate", "http/console/tenants", "http/console/usage", "http/console/events", "http/console/entitlements", "http/console/catalogue",
+	"http/console/pages": pages("http/console/operate", "http/console/tenants", "http/console/usage", "http/console/events",
+		"http/console/entitlements", "http/console/catalogue",
 		"http/console/billing", "http/console/repair"),
 
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
@@ -164,17 +196,24 @@ var layers = map[string]layer{
 	"cmd/meterplex/config": {ours: []string{"events", "infra", "infra/postgres"}, others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/importer": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/output"},
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
-	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks", "commands/repair", "commands/offboarding",
-		"domain", "domain/webhook", "domain/retries", "domain/ticks", "events", "http", "http/api", "http/auth", "http/console", "http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
-		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/closes", "infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections", "projections/query",
-		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query", "projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
+	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing",
+		"commands/webhooks", "commands/repair", "commands/offboarding",
+		"domain", "domain/webhook", "domain/retries", "domain/ticks", "events", "http", "http/api", "http/auth", "http/console",
+		"http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/closes",
+		"infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections",
+		"projections/query",
+		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
+		"projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
 		"cmd/meterplex/output", "events"}},
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
 		"events", "projections", "projections/usage"}},
-	"verify":                         {}, // a module of its own that imports nothing of the service
-	"cmd/meterplex/doctor":           {ours: []string{"events", "projections/state", "infra", "infra/postgres"}, others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
-	"cmd/meterplex/cli/app":          {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/output"}, others: []string{"github.com/alecthomas/kong"}},
+	"verify": {}, // a module of its own that imports nothing of the service
+	"cmd/meterplex/doctor": {ours: []string{"events", "projections/state", "infra", "infra/postgres"},
+		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
+	"cmd/meterplex/cli/app": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/output"},
+		others: []string{"github.com/alecthomas/kong"}},
 	"cmd/meterplex/cli/tenants":      nouns(),
 	"cmd/meterplex/cli/catalogue":    nouns("cmd/meterplex/cli/billing"),
 	"cmd/meterplex/cli/usage":        nouns("cmd/meterplex/cli/events", "cmd/meterplex/importer", "events", "projections/series"),
@@ -182,16 +221,20 @@ var layers = map[string]layer{
 	"cmd/meterplex/cli/entitlements": nouns(),
 	"cmd/meterplex/cli/billing":      nouns(),
 	"cmd/meterplex/cli/repair":       nouns("projections/models"),
-	"cmd/meterplex/cli/operate": nouns("cmd/meterplex/cli/repair", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/node", "verify",
+	"cmd/meterplex/cli/operate": nouns("cmd/meterplex/cli/repair", "cmd/meterplex/demo", "cmd/meterplex/doctor", "cmd/meterplex/node",
+		"verify",
 		"projections/overview", "projections/state"),
-	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/cli/app", "cmd/meterplex/cli/tenants", "cmd/meterplex/cli/catalogue", "cmd/meterplex/cli/usage", "cmd/meterplex/cli/events",
-		"cmd/meterplex/cli/entitlements", "cmd/meterplex/cli/billing", "cmd/meterplex/cli/repair", "cmd/meterplex/cli/operate", "cmd/meterplex/config", "cmd/meterplex/node",
+	"cmd/meterplex/cli": {ours: []string{"cmd/meterplex/cli/app", "cmd/meterplex/cli/tenants", "cmd/meterplex/cli/catalogue",
+		"cmd/meterplex/cli/usage", "cmd/meterplex/cli/events",
+		"cmd/meterplex/cli/entitlements", "cmd/meterplex/cli/billing", "cmd/meterplex/cli/repair", "cmd/meterplex/cli/operate",
+		"cmd/meterplex/config", "cmd/meterplex/node",
 		"cmd/meterplex/tour", "commands", "domain"}, others: []string{"github.com/alecthomas/kong"}},
 }
 
 // handlers returns the layer of the handlers of a subject.
 func handlers(ours ...string) layer {
-	return layer{ours: append(ours, "http/api", "http/auth", "http/edge", "http/problem", "commands", "domain", "events", "projections/query"),
+	return layer{ours: append(ours, "http/api", "http/auth", "http/edge", "http/problem", "commands", "domain", "events",
+		"projections/query"),
 		others: []string{"github.com/google/uuid", "github.com/danielgtaylor/huma"}}
 }
 
@@ -208,7 +251,8 @@ func pages(ours ...string) layer {
 
 // subject returns the layer of a package below commands/.
 func subject(ours ...string) layer {
-	return layer{ours: append(ours, "commands", "events", "domain", "domain/intake", "domain/push", "domain/webhook", "domain/retries", "domain/strictjson", "domain/ticks"), others: []string{"github.com/google/uuid"}}
+	return layer{ours: append(ours, "commands", "events", "domain", "domain/intake", "domain/push", "domain/webhook", "domain/retries",
+		"domain/strictjson", "domain/ticks"), others: []string{"github.com/google/uuid"}}
 }
 
 // projection returns the layer of a package below projections/.
@@ -244,7 +288,8 @@ func TestImportsPointDown(t *testing.T) {
 				if exact && !slices.Contains(rule.ours, layerOf(ours)) || !exact && !slices.Contains(rule.ours, top) && top != folder {
 					t.Errorf("%s may not import %s", path, imported)
 				}
-			} else if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") && !rule.anyOther && !hasPrefix(rule.others, imported) {
+			} else if first, _, _ := strings.Cut(imported, "/"); strings.Contains(first, ".") && !rule.anyOther &&
+				!hasPrefix(rule.others, imported) {
 				t.Errorf("%s may not import %s", path, imported)
 			}
 		}
@@ -275,7 +320,8 @@ func TestEveryPackageChecksForLeaks(t *testing.T) {
 	var tested []string
 	checks, starts := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasPrefix(path, "deploy/check") || strings.HasPrefix(path, "sdk/go") {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasPrefix(path, "deploy/check") ||
+			strings.HasPrefix(path, "sdk/go") {
 			return err // modules of their own
 		}
 		text, err := os.ReadFile(path)

@@ -71,8 +71,9 @@ func TestStatementsNameTopicsAndSubjects(t *testing.T) {
 // A projection's name is a literal in its own folder, in projections/projection.go and in
 // meterplex verify only: elsewhere a fourth projection would be forgotten.
 func TestProjectionsAreNamedInTheirFoldersOnly(t *testing.T) {
-	folders := map[string]string{"usage_aggregates": "projections/usage/", "entitlement_reads": "projections/entitlements/", "dead_letter_events": "projections/deadletters/",
-		"usage_series": "projections/series/", "usage_refusals": "projections/refusals/"}
+	folders := map[string]string{"usage_aggregates": "projections/usage/", "entitlement_reads": "projections/entitlements/",
+		"dead_letter_events": "projections/deadletters/",
+		"usage_series":       "projections/series/", "usage_refusals": "projections/refusals/"}
 	eachText(t, func(path, text string) {
 		for name, folder := range folders {
 			named := text == name || strings.Contains(text, "'"+name+"'")
@@ -83,7 +84,8 @@ func TestProjectionsAreNamedInTheirFoldersOnly(t *testing.T) {
 	})
 }
 
-var written = regexp.MustCompile(`(?m)\b(?:INSERT INTO|UPDATE|DELETE FROM|MERGE INTO|TRUNCATE|COPY) +([a-z]+_[a-z_]+|tenants|features|plans|prices|subscriptions|replays|sagas)\b`)
+var written = regexp.MustCompile(
+	`(?m)\b(?:INSERT INTO|UPDATE|DELETE FROM|MERGE INTO|TRUNCATE|COPY) +([a-z]+_[a-z_]+|tenants|features|plans|prices|subscriptions|replays|sagas)\b`)
 
 // Each table is written by one package. The others call it, within their transaction.
 func TestEachTableHasOneWriter(t *testing.T) {

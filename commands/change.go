@@ -49,7 +49,8 @@ func Repeat[R any](tx Answers, key string, sent *Idempotency, result *R) (repeat
 	}
 	if first.Body == nil {
 		return false, domain.Refuse("idempotency_answer_expired", "",
-			"the request with this Idempotency-Key took effect, and its answer is no longer kept; list the resources to find its result, or repeat it under a new key")
+			"the request with this Idempotency-Key took effect, and its answer is no longer kept; list the resources to find its "+
+				"result, or repeat it under a new key")
 	}
 	var answer R // not *result, which may hold the members of an attempt that was rolled back
 	if err := json.Unmarshal(first.Body, &answer); err != nil {
@@ -72,7 +73,8 @@ func Save(tx Answers, key string, sent *Idempotency, result any) error {
 }
 
 // AppendEvent appends an event that the request causes, and returns its position.
-func AppendEvent(tx Tx, req *Request, id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
+func AppendEvent(tx Tx, req *Request, id uuid.UUID, at time.Time, tenant uuid.UUID, subject events.Subject, payload any) (events.Position,
+	error) {
 	p, err := req.Event(id, at, tenant, subject, payload)
 	if err != nil {
 		return events.Position{}, err

@@ -90,7 +90,8 @@ func (c *Sagas) Retry(ctx context.Context, req Request, id uuid.UUID, reason str
 	if err != nil || !retried { // a repetition changes nothing
 		return saga, err
 	}
-	c.Logger.InfoContext(ctx, "an operator retried a saga", "saga", saga.ID, "kind", saga.Kind, "key", saga.Key, "actor", saga.LastActor, "reason", reason, "despite", despite)
+	c.Logger.InfoContext(ctx, "an operator retried a saga", "saga", saga.ID, "kind", saga.Kind, "key", saga.Key, "actor", saga.LastActor,
+		"reason", reason, "despite", despite)
 	if c.Wake != nil {
 		c.Wake()
 	}
@@ -105,7 +106,8 @@ func (c *Sagas) checkDespite(kind string, despite []string) error {
 	}
 	for i, condition := range despite {
 		if !slices.Contains(allowed, condition) {
-			return domain.Refuse("despite_invalid", "/despite", "despite[%d] is no condition that a saga of the kind %s can waive; it has %q", i, kind, allowed)
+			return domain.Refuse("despite_invalid", "/despite",
+				"despite[%d] is no condition that a saga of the kind %s can waive; it has %q", i, kind, allowed)
 		}
 	}
 	return nil

@@ -43,7 +43,8 @@ const (
 	sagaLease = 30 * time.Second
 	// sagaPlaces bounds the steps that an instance runs at the same time, and so their connections.
 	sagaPlaces = 2
-	// sagaRest bounds the rest of a place after a step: as long as the step ran, so that many sagas at once leave half of the time to requests.
+	// sagaRest bounds the rest of a place after a step: as long as the step ran, so that many sagas at once leave half of the time to
+	// requests.
 	sagaRest = time.Second
 	// sagaShortRest is the most that Rests adds: steps that are slow because the machine is busy are not slowed down much further.
 	sagaShortRest = 40 * time.Millisecond
@@ -103,9 +104,10 @@ func (r *SagaRunner) rest(ran time.Duration) time.Duration {
 	return min(max(ran, min(ran*time.Duration(r.Rests), sagaShortRest)), sagaRest)
 }
 
-// look starts the steps that are due while there are free places, and returns the time until the next look and whether more steps may be due. If
-// no step is due it costs one read; if the look before left more steps, it leases the next one without that read.
-func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, more bool, start func(*domain.Saga, uuid.UUID, time.Time)) (time.Duration, bool) {
+// look starts the steps that are due while there are free places, and returns the time until the next look and whether more steps may be
+// due. If no step is due it costs one read; if the look before left more steps, it leases the next one without that read.
+func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, more bool,
+	start func(*domain.Saga, uuid.UUID, time.Time)) (time.Duration, bool) {
 	every := r.Ticks.Until(cmp.Or(r.Every, sagaEvery))
 	if len(places) == cap(places) {
 		return every, more // a step that ends begins the next look
@@ -153,7 +155,8 @@ func (r *SagaRunner) runStep(ctx context.Context, s *domain.Saga, lease uuid.UUI
 	lose(nil)
 	<-renewed
 	if lost {
-		r.Logger.WarnContext(ctx, "the lease of a saga was lost while its step ran; another instance repeats the step", "saga", s.ID, "kind", s.Kind, "step", s.Step)
+		r.Logger.WarnContext(ctx, "the lease of a saga was lost while its step ran; another instance repeats the step", "saga", s.ID,
+			"kind", s.Kind, "step", s.Step)
 		return
 	}
 	r.settle(ctx, s, lease, result, err)
@@ -163,7 +166,8 @@ func (r *SagaRunner) runStep(ctx context.Context, s *domain.Saga, lease uuid.UUI
 func (r *SagaRunner) attempt(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			r.Logger.ErrorContext(ctx, "a step of a saga panicked", "saga", s.ID, "kind", s.Kind, "step", s.Step, "panic", fault, "stack", string(debug.Stack()))
+			r.Logger.ErrorContext(ctx, "a step of a saga panicked", "saga", s.ID, "kind", s.Kind, "step", s.Step, "panic", fault, "stack",
+				string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", fault)
 		}
 	}()

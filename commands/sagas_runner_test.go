@@ -23,7 +23,8 @@ type renewal struct {
 	hangs bool // until the caller gives up
 }
 
-// thirtieth is a part of a lease. Delays are drawn from a list of parts: rapid draws small numbers more often than large ones, but the members of a list alike.
+// thirtieth is a part of a lease. Delays are drawn from a list of parts: rapid draws small numbers more often than large ones, but the
+// members of a list alike.
 const thirtieth = sagaLease / 30
 
 func drawPart(t *rapid.T, of string) time.Duration {
@@ -43,7 +44,8 @@ func drawRenewal(t *rapid.T) (r renewal) {
 	return r
 }
 
-// leaseQueue holds one saga, and answers slowly. The database may have run a statement as soon as it was sent, so that a lease ends that early.
+// leaseQueue holds one saga, and answers slowly. The database may have run a statement as soon as it was sent, so that a lease ends that
+// early.
 type leaseQueue struct {
 	leasedAfter time.Duration
 	renewals    []renewal // the last one repeats
@@ -92,7 +94,8 @@ func (q *leaseQueue) SettleSaga(_ context.Context, _, _ uuid.UUID, change func(*
 	return s, nil
 }
 
-// runLeased runs the one step of a queue, which lasts for a time unless its context ends. It returns the time of the end, and the cause if the context ended.
+// runLeased runs the one step of a queue, which lasts for a time unless its context ends. It returns the time of the end, and the cause if
+// the context ended.
 func runLeased(q *leaseQueue, lasts time.Duration) (over time.Time, cause error) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -115,8 +118,8 @@ func runLeased(q *leaseQueue, lasts time.Duration) (over time.Time, cause error)
 	return over, cause
 }
 
-// TestP8_AStepEndsBeforeItsLeaseDoes, whatever the answers of the queue are: another instance runs it from then on. Its result is saved if the lease was
-// held all the time, and only then.
+// TestP8_AStepEndsBeforeItsLeaseDoes, whatever the answers of the queue are: another instance runs it from then on. Its result is saved if
+// the lease was held all the time, and only then.
 func TestP8_AStepEndsBeforeItsLeaseDoes(t *testing.T) {
 	lost, kept := 0, 0
 	rapid.Check(t, func(r *rapid.T) {
@@ -124,7 +127,8 @@ func TestP8_AStepEndsBeforeItsLeaseDoes(t *testing.T) {
 		for range rapid.IntRange(1, 8).Draw(r, "renewals") {
 			q.renewals = append(q.renewals, drawRenewal(r))
 		}
-		lasts := rapid.SampledFrom([]time.Duration{time.Second, sagaLease / 2, sagaLease, 2 * sagaLease, 10 * sagaLease}).Draw(r, "the step lasts")
+		lasts := rapid.SampledFrom([]time.Duration{time.Second, sagaLease / 2, sagaLease, 2 * sagaLease, 10 * sagaLease}).Draw(r,
+			"the step lasts")
 		var problem string
 		synctest.Test(t, func(*testing.T) {
 			over, cause := runLeased(q, lasts)

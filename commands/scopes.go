@@ -17,7 +17,8 @@ const (
 
 // TenantScopes lists the scopes that tenant keys may hold.
 func TenantScopes() []string {
-	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead, ScopeWebhooksManage}
+	return []string{ScopeUsageWrite, ScopeUsageBackfill, ScopeUsageRead, ScopeEntitlementsRead, ScopeEntitlementsReserve, ScopeEventsRead,
+		ScopeWebhooksManage}
 }
 
 // OperatorScopes lists the scopes that operator keys may hold.

@@ -73,5 +73,6 @@ func Changeable(tx interface {
 
 // RefuseTest refuses to bill a test tenant.
 func RefuseTest(pointer, instead string) error {
-	return domain.Refuse("tenant_is_test", pointer, "the tenant is a test tenant, which is not billed: %s. Create a live tenant for usage to bill", instead)
+	return domain.Refuse("tenant_is_test", pointer,
+		"the tenant is a test tenant, which is not billed: %s. Create a live tenant for usage to bill", instead)
 }

@@ -38,20 +38,22 @@ type ChargeLine struct {
 	MicroUnits *big.Int
 }
 
-// Lines returns the lines of sums in the order in which they lie on the axes of their features: by the start of the grant, then by its number.
+// Lines returns the lines of sums in the order in which they lie on the axes of their features: by the start of the grant, then by its
+// number.
 func (h History) Lines(sums []GrantSum, position int64, periodKey string) []ChargeLine {
 	lines := make([]ChargeLine, len(sums))
 	for i, s := range sums {
 		lines[i] = ChargeLine{GrantSum: s, GrantTerms: h.Terms(s.Grant, position, s.SubscriptionID, s.Feature, periodKey)}
 	}
 	slices.SortFunc(lines, func(a, b ChargeLine) int {
-		return cmp.Or(cmp.Compare(a.Feature, b.Feature), a.start.Compare(b.start), cmp.Compare(a.Grant, b.Grant), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]))
+		return cmp.Or(cmp.Compare(a.Feature, b.Feature), a.start.Compare(b.start), cmp.Compare(a.Grant, b.Grant),
+			slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]))
 	})
 	return lines
 }
 
-// ChargeLines sets the charge of each line that has a price: cost(end) − cost(start) by its own price, where start is the sum of the lines before it
-// that are of its feature and charged: neither free nor without a price. So the tiers go on when a plan changes.
+// ChargeLines sets the charge of each line that has a price: cost(end) − cost(start) by its own price, where start is the sum of the lines
+// before it that are of its feature and charged: neither free nor without a price. So the tiers go on when a plan changes.
 func ChargeLines(lines []ChargeLine, prices map[PriceVersion]*Price) error {
 	end := new(big.Int)
 	for i := range lines {
@@ -76,8 +78,8 @@ func ChargeLines(lines []ChargeLine, prices map[PriceVersion]*Price) error {
 	return nil
 }
 
-// Evaluate charges the lines of a feature, or else those of a price, by another price, and returns what the selected lines cost by it: the sum, the
-// number of lines, and their amount. The lines stay as they are.
+// Evaluate charges the lines of a feature, or else those of a price, by another price, and returns what the selected lines cost by it: the
+// sum, the number of lines, and their amount. The lines stay as they are.
 func Evaluate(lines []ChargeLine, by *Price, selected func(*ChargeLine) bool) (cost, amount *big.Int, n int, err error) {
 	another := PriceVersion{Key: by.Key, Version: by.Version}
 	prices := map[PriceVersion]*Price{}
@@ -132,7 +134,8 @@ func ChargesHash(lines []ChargeLine, of Closing, cut events.Position) (string, e
 	for i := range lines {
 		list[i] = lines[i].Frozen()
 	}
-	doc, err := json.Marshal(map[string]any{"cut": cut.String(), "lines": list, "periodKey": of.PeriodKey, "snapshot": of.Snapshot, "tenantId": of.TenantID})
+	doc, err := json.Marshal(map[string]any{"cut": cut.String(), "lines": list, "periodKey": of.PeriodKey, "snapshot": of.Snapshot,
+		"tenantId": of.TenantID})
 	if err != nil {
 		return "", fmt.Errorf("write the charges: %w", err)
 	}

@@ -48,7 +48,8 @@ func modelID(n int) uuid.UUID { return uuid.UUID{byte(n)} }
 // modelPrices are the versions of the price.
 func modelPrices() map[PriceVersion]*Price {
 	five, ten := int64(5), int64(10)
-	list := []*Price{{Model: PricePerUnit, MicroUnits: &five}, {Model: PricePackage, PackageSize: 7, MicroUnits: &ten}, {Model: PriceFlat, MicroUnits: &ten},
+	list := []*Price{{Model: PricePerUnit, MicroUnits: &five}, {Model: PricePackage, PackageSize: 7, MicroUnits: &ten},
+		{Model: PriceFlat, MicroUnits: &ten},
 		{Model: PriceGraduated, Tiers: []events.PriceTier{{UpTo: &ten, MicroUnits: 0}, {MicroUnits: 3, FlatMicroUnits: 2}}},
 		{Model: PriceVolume, Tiers: []events.PriceTier{{UpTo: &five, MicroUnits: 9}, {MicroUnits: 2, FlatMicroUnits: 1}}}}
 	found := map[PriceVersion]*Price{}
@@ -95,7 +96,9 @@ func (m *chargeModel) change(position int64) {
 	switch kind := rapid.IntRange(0, 3).Draw(m.t, "change"); {
 	case last.subscription == 0:
 		m.subs++
-		next = modelState{position: position, subscription: m.subs, from: modelTime(position + rapid.Int64Range(-300, 100).Draw(m.t, "start")), version: rapid.Int64Range(1, 5).Draw(m.t, "version")}
+		next = modelState{position: position, subscription: m.subs,
+			from:    modelTime(position + rapid.Int64Range(-300, 100).Draw(m.t, "start")),
+			version: rapid.Int64Range(1, 5).Draw(m.t, "version")}
 		next.trial, next.paid = rapid.Bool().Draw(m.t, "trial"), rapid.IntRange(0, 3).Draw(m.t, "paid") == 0
 	case kind == 0:
 		next.subscription = 0
@@ -107,8 +110,10 @@ func (m *chargeModel) change(position int64) {
 	m.states = append(m.states, next)
 	e := HistoryEntry{FromPosition: next.position, EffectiveFrom: next.from}
 	if next.subscription > 0 {
-		e.Subscription = &Subscription{ID: modelID(next.subscription), Status: map[bool]string{true: SubscriptionTrialing, false: SubscriptionActive}[next.trial],
-			Entitlements: []Grant{{Entitlement: Entitlement{Feature: "f", ResetPeriod: ResetMonthly, Price: "p", ChargeTrial: next.paid}, Type: FeatureMetered, PriceVersion: next.version}}}
+		e.Subscription = &Subscription{ID: modelID(next.subscription), Status: map[bool]string{true: SubscriptionTrialing,
+			false: SubscriptionActive}[next.trial],
+			Entitlements: []Grant{{Entitlement: Entitlement{Feature: "f", ResetPeriod: ResetMonthly, Price: "p", ChargeTrial: next.paid},
+				Type: FeatureMetered, PriceVersion: next.version}}}
 	}
 	m.history = append(m.history, e)
 }
@@ -140,8 +145,10 @@ func (m *chargeModel) use(position int64) {
 	if at.Before(first.from) {
 		e.grant = events.GrantBefore
 	}
-	if refusal != nil || v.Grant != e.grant || v.SubscriptionID != modelID(e.subscription) || m.history.GrantOf(position, at, v.SubscriptionID) != e.grant {
-		m.t.Fatalf("usage of %s at %d is charged by grant %d of %s, %v; not by %d of %d", at, position, v.Grant, v.SubscriptionID, refusal, e.grant, e.subscription)
+	if refusal != nil || v.Grant != e.grant || v.SubscriptionID != modelID(e.subscription) ||
+		m.history.GrantOf(position, at, v.SubscriptionID) != e.grant {
+		m.t.Fatalf("usage of %s at %d is charged by grant %d of %s, %v; not by %d of %d", at, position, v.Grant, v.SubscriptionID, refusal,
+			e.grant, e.subscription)
 	}
 	m.events = append(m.events, e)
 }
@@ -221,8 +228,8 @@ func (m *chargeModel) check(what string, sums []GrantSum, upTo, known int64) str
 	return hash
 }
 
-// Histories of plans, prices, trials, late usage and corrections cost what their events cost one by one. What a close froze stays the same, whatever changes
-// later; with its adjustments it costs what the next close freezes.
+// Histories of plans, prices, trials, late usage and corrections cost what their events cost one by one. What a close froze stays the same,
+// whatever changes later; with its adjustments it costs what the next close freezes.
 func TestP8_ChargesAgreeWithAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &chargeModel{t: rt}
@@ -247,7 +254,9 @@ func TestP8_ChargesAgreeWithAModel(t *testing.T) {
 			}
 			all := m.sums(0, cut)
 			for _, late := range m.sums(cut, steps) {
-				at := slices.IndexFunc(all, func(s GrantSum) bool { return s.Grant == late.Grant && s.SubscriptionID == late.SubscriptionID })
+				at := slices.IndexFunc(all, func(s GrantSum) bool {
+					return s.Grant == late.Grant && s.SubscriptionID == late.SubscriptionID
+				})
 				if at < 0 {
 					all = append(all, late)
 					continue

@@ -116,7 +116,8 @@ func (l *DeadLetter) Retryable() *Error {
 		return refuse("the dead letter was retried %d times; remove the cause and send the usage again", MaxRetries)
 	case l.Status != events.StatusFailed:
 		return refuse("the dead letter is %s; only FAILED ones are retried", l.Status)
-	case l.SourceSubject.Topic() != events.TopicUsageRaw && l.SourceSubject.Topic() != events.TopicUsageValidated && l.SourceSubject != events.UsageRejected:
+	case l.SourceSubject.Topic() != events.TopicUsageRaw && l.SourceSubject.Topic() != events.TopicUsageValidated &&
+		l.SourceSubject != events.UsageRejected:
 		return refuse("only usage is retried")
 	case l.Archived:
 		return archived()
@@ -130,7 +131,8 @@ func (l *DeadLetter) Discardable() *Error {
 	switch l.Status {
 	case events.StatusFailed:
 		if l.Corrected {
-			return &Error{Code: "dead_letter_has_corrections", Message: "the dead letter is a correction, or its usage is corrected: without it the corrections would not add up; retry it, then retract the usage"}
+			return &Error{Code: "dead_letter_has_corrections", Message: "the dead letter is a correction, or its usage is corrected: " +
+				"without it the corrections would not add up; retry it, then retract the usage"}
 		}
 		return nil
 	case events.StatusRetrying:

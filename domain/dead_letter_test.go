@@ -31,25 +31,32 @@ func TestTheStateOfADeadLetter(t *testing.T) {
 		attempts int
 		parked   bool
 	}{
-		"rejected":                        {events.StageValidation, events.UsageRecorded, nil, failed, 0, false},
-		"not published":                   {events.StagePublishing, events.UsageRecorded, nil, failed, 0, true},
-		"a rejection, not published":      {events.StagePublishing, events.UsageRejected, nil, failed, 0, false},
-		"not folded":                      {events.StageAggregation, events.UsageValidated, nil, failed, 0, true},
-		"never accepted":                  {events.StageIngestion, events.UsageConflicted, nil, failed, 0, false},
-		"retried":                         {events.StageValidation, events.UsageRecorded, []string{retry(1)}, retrying, 1, false},
-		"parked, and retried":             {events.StageAggregation, events.UsageValidated, []string{retry(1)}, retrying, 1, false},
-		"rejected again":                  {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(7, 1)}, failed, 1, false},
-		"rejected before, retried twice":  {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(7, 1), retry(2)}, retrying, 2, false},
-		"parked after a retry":            {events.StageValidation, events.UsageRecorded, []string{retry(1), again(1)}, failed, 1, true},
-		"rejected after it was parked":    {events.StageAggregation, events.UsageValidated, []string{retry(1), events.KeyRejected(7, 1)}, failed, 1, false},
-		"parked after it was rejected":    {events.StageValidation, events.UsageRecorded, []string{events.KeyRejected(7, 0), retry(1), again(1)}, failed, 1, true},
-		"rejected as another event":       {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(77, 1)}, retrying, 1, false},
-		"retries with a gap":              {events.StageValidation, events.UsageRecorded, []string{retry(2)}, failed, 0, false},
-		"validated":                       {events.StageValidation, events.UsageRecorded, []string{retry(1), validated}, resolved, 1, false},
+		"rejected":                   {events.StageValidation, events.UsageRecorded, nil, failed, 0, false},
+		"not published":              {events.StagePublishing, events.UsageRecorded, nil, failed, 0, true},
+		"a rejection, not published": {events.StagePublishing, events.UsageRejected, nil, failed, 0, false},
+		"not folded":                 {events.StageAggregation, events.UsageValidated, nil, failed, 0, true},
+		"never accepted":             {events.StageIngestion, events.UsageConflicted, nil, failed, 0, false},
+		"retried":                    {events.StageValidation, events.UsageRecorded, []string{retry(1)}, retrying, 1, false},
+		"parked, and retried":        {events.StageAggregation, events.UsageValidated, []string{retry(1)}, retrying, 1, false},
+		"rejected again": {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(7, 1)},
+			failed, 1, false},
+		"rejected before, retried twice": {events.StageValidation, events.UsageRecorded,
+			[]string{retry(1), events.KeyRejected(7, 1), retry(2)}, retrying, 2, false},
+		"parked after a retry": {events.StageValidation, events.UsageRecorded, []string{retry(1), again(1)}, failed, 1, true},
+		"rejected after it was parked": {events.StageAggregation, events.UsageValidated, []string{retry(1), events.KeyRejected(7, 1)},
+			failed, 1, false},
+		"parked after it was rejected": {events.StageValidation, events.UsageRecorded,
+			[]string{events.KeyRejected(7, 0), retry(1), again(1)}, failed, 1, true},
+		"rejected as another event": {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(77, 1)},
+			retrying, 1, false},
+		"retries with a gap": {events.StageValidation, events.UsageRecorded, []string{retry(2)}, failed, 0, false},
+		"validated": {events.StageValidation, events.UsageRecorded, []string{retry(1), validated}, resolved, 1,
+			false},
 		"published late":                  {events.StagePublishing, events.UsageRecorded, []string{validated}, resolved, 0, true},
 		"its verdict is older":            {events.StageAggregation, events.UsageValidated, []string{validated}, failed, 0, true},
 		"its record was validated before": {events.StagePublishing, events.UsageRejected, []string{validated}, failed, 0, false},
-		"discarded":                       {events.StageValidation, events.UsageRecorded, []string{retry(1), events.KeyRejected(7, 1), events.KeyClosed(letterID)}, events.StatusDiscarded, 1, false},
+		"discarded": {events.StageValidation, events.UsageRecorded,
+			[]string{retry(1), events.KeyRejected(7, 1), events.KeyClosed(letterID)}, events.StatusDiscarded, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := letterOf(c.stage, c.source)
@@ -62,7 +69,9 @@ func TestTheStateOfADeadLetter(t *testing.T) {
 				later = append(later, e)
 			}
 			for range 2 { // it starts from the events, not from the state before
-				if l.Evolve(later, 0); l.Rejected != slices.ContainsFunc(c.keys, func(key string) bool { return strings.HasPrefix(key, "x/7/") }) {
+				if l.Evolve(later, 0); l.Rejected != slices.ContainsFunc(c.keys, func(key string) bool {
+					return strings.HasPrefix(key, "x/7/")
+				}) {
 					t.Errorf("rejected: %v", l.Rejected)
 				}
 				if l.Status != c.status || l.Attempts != c.attempts || l.Parked != c.parked {
@@ -76,7 +85,8 @@ func TestTheStateOfADeadLetter(t *testing.T) {
 func TestTheRequestsOfBulks(t *testing.T) {
 	first, second := uuid.New(), uuid.New()
 	later := []LaterEvent{
-		{Key: events.KeyRequested(letterID, 1), Position: 10, Cause: first}, {Key: events.KeyRetry(letterID, 1), Position: 11, Cause: uuid.New()},
+		{Key: events.KeyRequested(letterID, 1), Position: 10, Cause: first}, {Key: events.KeyRetry(letterID, 1), Position: 11,
+			Cause: uuid.New()},
 		{Key: events.KeyRequested(letterID, 2), Position: 12, Cause: second},
 	}
 	for executed, waiting := range map[int64]bool{10: true, 11: true, 12: false} {
@@ -86,7 +96,8 @@ func TestTheRequestsOfBulks(t *testing.T) {
 		}
 	}
 	l := letterOf(events.StageValidation, events.UsageRecorded)
-	if l.Evolve([]LaterEvent{{Key: events.KeyClosed(letterID), Cause: first, Closed: events.StatusDiscarded}}, 0); !slices.Equal(l.AskedBy, []uuid.UUID{first}) || l.Requests != 0 {
+	if l.Evolve([]LaterEvent{{Key: events.KeyClosed(letterID), Cause: first, Closed: events.StatusDiscarded}}, 0); !slices.Equal(l.AskedBy,
+		[]uuid.UUID{first}) || l.Requests != 0 {
 		t.Errorf("discarded by a bulk: %+v", l)
 	}
 }
@@ -117,9 +128,12 @@ func TestWhatMayBeDoneWithADeadLetter(t *testing.T) {
 		"a verdict":   {events.StageAggregation, events.UsageValidated, events.StatusFailed, "", ""},
 		"refused":     {events.StageIngestion, events.UsageRefused, events.StatusFailed, "refused usage cannot be retried", ""},
 		"no usage":    {events.StagePublishing, events.PlanDefined, events.StatusFailed, "only usage is retried", ""},
-		"under way":   {events.StageValidation, events.UsageRecorded, events.StatusRetrying, "is RETRYING; only FAILED", "is RETRYING: its event may still be counted"},
-		"resolved":    {events.StageValidation, events.UsageRecorded, events.StatusResolved, "is RESOLVED; only FAILED", "is RESOLVED: it cannot be discarded"},
-		"discarded":   {events.StageValidation, events.UsageRecorded, events.StatusDiscarded, "is DISCARDED; only FAILED", "is DISCARDED already"},
+		"under way": {events.StageValidation, events.UsageRecorded, events.StatusRetrying, "is RETRYING; only FAILED",
+			"is RETRYING: its event may still be counted"},
+		"resolved": {events.StageValidation, events.UsageRecorded, events.StatusResolved, "is RESOLVED; only FAILED",
+			"is RESOLVED: it cannot be discarded"},
+		"discarded": {events.StageValidation, events.UsageRecorded, events.StatusDiscarded, "is DISCARDED; only FAILED",
+			"is DISCARDED already"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := letterOf(c.stage, c.source)

@@ -12,9 +12,9 @@ import (
 // StatusBefore is the status of usage before the start of the tenant's first subscription: it counts, and costs 0.
 const StatusBefore = "BEFORE"
 
-// GrantOf returns the number of the grant that usage under a subscription is charged by: the position of the entry in force at a time, as known
-// at a position. Usage before the start of the first subscription has events.GrantBefore. Without an entry in force at the time it is the
-// one that the usage was counted by, else the subscription's last known, else its first.
+// GrantOf returns the number of the grant that usage under a subscription is charged by: the position of the entry in force at a time, as
+// known at a position. Usage before the start of the first subscription has events.GrantBefore. Without an entry in force at the time it is
+// the one that the usage was counted by, else the subscription's last known, else its first.
 func (h History) GrantOf(position int64, at time.Time, subscription uuid.UUID) int64 {
 	if h.before(position, at) {
 		return events.GrantBefore
@@ -64,7 +64,8 @@ func (h History) before(position int64, at time.Time) bool {
 // entry returns the entry of a grant; that of usage before all is the subscription's first. It is nil if the history has none.
 func (h History) entry(number int64, subscription uuid.UUID) *HistoryEntry {
 	for i := range h {
-		if e := &h[i]; e.Subscription != nil && (number == e.FromPosition || number == events.GrantBefore && e.Subscription.ID == subscription) {
+		if e := &h[i]; e.Subscription != nil &&
+			(number == e.FromPosition || number == events.GrantBefore && e.Subscription.ID == subscription) {
 			return e
 		}
 	}
@@ -117,8 +118,8 @@ type GrantTerms struct {
 	start time.Time
 }
 
-// Terms returns the terms of a grant of a feature, as known at a position, with the part of its interval that lies in the period. A grant that the
-// history does not have has no price.
+// Terms returns the terms of a grant of a feature, as known at a position, with the part of its interval that lies in the period. A grant
+// that the history does not have has no price.
 func (h History) Terms(number, position int64, subscription uuid.UUID, feature, periodKey string) (t GrantTerms) {
 	e := h.entry(number, subscription)
 	if e == nil {

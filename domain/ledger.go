@@ -134,7 +134,8 @@ func Enforced(g *Grant) bool {
 const wholeHistory = int64(^uint64(0) >> 1)
 
 // Decide grants all requests of a tenant, or refuses all: then it returns the index of the first one that is refused. The refusals
-// are those of Entitled, period_closed, quota_exceeded with the account, and those of reservations. An account that is not loaded is at zero.
+// are those of Entitled, period_closed, quota_exceeded with the account, and those of reservations. An account that is not loaded is at
+// zero.
 func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision, refused int, refusal *Error) {
 	l.undo = l.undo[:0]
 	for i := range requests {
@@ -168,7 +169,8 @@ func (l *Ledger) use(h History, r *LedgerRequest) (Decision, *Error) {
 		return Decision{}, refusal
 	}
 	g = h.Present(r.Feature, g)
-	d := Decision{Verdict: Verdict{SubscriptionID: s.ID, FeatureType: g.Type, PeriodKey: PeriodKey(g.ResetPeriod, at)}, At: at, Limit: g.Limit}
+	d := Decision{Verdict: Verdict{SubscriptionID: s.ID, FeatureType: g.Type, PeriodKey: PeriodKey(g.ResetPeriod, at)}, At: at,
+		Limit: g.Limit}
 	if periods := l.periods[r.TenantID]; periods != nil {
 		if refusal := periods.RefuseLate(d.PeriodKey); refusal != nil {
 			return Decision{}, refusal
@@ -236,5 +238,6 @@ func Remaining(limit, used, held *big.Int) *big.Int {
 func quotaExceeded(r LedgerRequest, period string, limit int64, a *Account) *Error {
 	q := &Quota{Limit: big.NewInt(limit), Used: new(big.Int).Set(&a.Used), Held: new(big.Int).Set(&a.Held), PeriodKey: period}
 	return &Error{Code: "quota_exceeded", Pointer: "/amount", Quota: q,
-		Message: "The limit of " + r.Feature + " does not allow this amount: " + q.Remaining().String() + " of " + q.Limit.String() + " remain in the period " + period + "; nothing was recorded"}
+		Message: "The limit of " + r.Feature + " does not allow this amount: " + q.Remaining().String() + " of " + q.Limit.String() +
+			" remain in the period " + period + "; nothing was recorded"}
 }

@@ -63,16 +63,20 @@ func TestP7_ADeniedRequestTakesNothing(t *testing.T) {
 }
 
 func TestP7_RequestsTogetherAreGrantedOrUndone(t *testing.T) {
-	h := granting(quota("calls", 10, LimitHard, ResetMonthly), quota("tokens", 100, LimitHard, ResetMonthly), featureOf(FeatureMetered, "bytes"))
+	h := granting(quota("calls", 10, LimitHard, ResetMonthly), quota("tokens", 100, LimitHard, ResetMonthly),
+		featureOf(FeatureMetered, "bytes"))
 	l := NewLedger(ledgerTime)
 	for i, together := range [][]LedgerRequest{
-		{ledgerRequest("calls", 4), ledgerRequest("tokens", 90), ledgerRequest("bytes", 5), ledgerRequest("calls", 7)}, // the last one is above the limit with the first one
+		// the last one is above the limit with the first one
+		{ledgerRequest("calls", 4), ledgerRequest("tokens", 90), ledgerRequest("bytes", 5), ledgerRequest("calls", 7)},
 		{ledgerRequest("tokens", 90), ledgerRequest("calls", 4), ledgerRequest("calls", 4), ledgerRequest("none", 1)},
 		{ledgerRequest("calls", 11), ledgerRequest("tokens", 1)},
 	} {
 		granted, refused, refusal := l.Decide(h, together)
-		if granted != nil || refused != []int{3, 3, 0}[i] || refusal == nil || l.usedIn("calls", "2026-05") != "0" || l.usedIn("tokens", "2026-05") != "0" {
-			t.Errorf("%v: %v %d %v; %s and %s are used", together, granted, refused, refusal, l.usedIn("calls", "2026-05"), l.usedIn("tokens", "2026-05"))
+		if granted != nil || refused != []int{3, 3, 0}[i] || refusal == nil || l.usedIn("calls", "2026-05") != "0" ||
+			l.usedIn("tokens", "2026-05") != "0" {
+			t.Errorf("%v: %v %d %v; %s and %s are used", together, granted, refused, refusal, l.usedIn("calls", "2026-05"),
+				l.usedIn("tokens", "2026-05"))
 		}
 	}
 	granted, _, refusal := l.Decide(h, []LedgerRequest{ledgerRequest("calls", 4), ledgerRequest("tokens", 90), ledgerRequest("calls", 6)})
@@ -83,7 +87,8 @@ func TestP7_RequestsTogetherAreGrantedOrUndone(t *testing.T) {
 
 // SOFT limits, METERED features and QUOTA features without a limit never deny, also far past 64 bits.
 func TestP7_OnlyHardLimitsDeny(t *testing.T) {
-	h := granting(quota("soft", 1, LimitSoft, ResetMonthly), quota("open", -1, LimitHard, ResetMonthly), featureOf(FeatureMetered, "metered"))
+	h := granting(quota("soft", 1, LimitSoft, ResetMonthly), quota("open", -1, LimitHard, ResetMonthly),
+		featureOf(FeatureMetered, "metered"))
 	l := NewLedger(ledgerTime)
 	const times = 2100 // of 2^53 − 1 is above 2^63
 	for _, feature := range []string{"soft", "open", "metered"} {
@@ -127,15 +132,18 @@ func TestP7_AnAccountHoldsNoLimit(t *testing.T) {
 	if _, _, refusal := l.Decide(soft, []LedgerRequest{ledgerRequest("calls", 9)}); refusal != nil {
 		t.Fatal(refusal)
 	}
-	if _, _, refusal := l.Decide(hard, []LedgerRequest{ledgerRequest("calls", 2)}); refusal == nil || refusal.Quota.Remaining().String() != "1" {
+	if _, _, refusal := l.Decide(hard, []LedgerRequest{ledgerRequest("calls", 2)}); refusal == nil ||
+		refusal.Quota.Remaining().String() != "1" {
 		t.Errorf("the HARD limit does not know the usage before: %v", refusal)
 	}
 	lower := granting(quota("calls", 4, LimitHard, ResetMonthly))
-	if _, _, refusal := l.Decide(lower, []LedgerRequest{ledgerRequest("calls", 1)}); refusal == nil || refusal.Quota.Remaining().Sign() != 0 {
+	if _, _, refusal := l.Decide(lower, []LedgerRequest{ledgerRequest("calls", 1)}); refusal == nil ||
+		refusal.Quota.Remaining().Sign() != 0 {
 		t.Errorf("a lowered limit: %v", refusal)
 	}
 	annual := granting(quota("calls", 10, LimitHard, ResetAnnually)) // another reset period is another account
-	if granted, _, refusal := l.Decide(annual, []LedgerRequest{ledgerRequest("calls", 10)}); refusal != nil || granted[0].PeriodKey != "2026" || l.usedIn("calls", "2026-05") != "9" {
+	if granted, _, refusal := l.Decide(annual, []LedgerRequest{ledgerRequest("calls", 10)}); refusal != nil ||
+		granted[0].PeriodKey != "2026" || l.usedIn("calls", "2026-05") != "9" {
 		t.Errorf("%v %v, and %s are used in May", granted, refusal, l.usedIn("calls", "2026-05"))
 	}
 }
@@ -186,7 +194,8 @@ func TestP7_EnforcedUsageOfAnEarlierTimeIsDecidedByThePresentLimit(t *testing.T)
 		"cancelled":            {nil, 6, false, 10},
 		"without the feature":  {&Subscription{Status: SubscriptionActive}, 6, false, 10},
 	} {
-		h := History{{FromPosition: 1, Subscription: enforced(10, LimitHard, ResetMonthly)}, {FromPosition: 2, EffectiveFrom: changed, Subscription: c.now}}
+		h := History{{FromPosition: 1, Subscription: enforced(10, LimitHard, ResetMonthly)},
+			{FromPosition: 2, EffectiveFrom: changed, Subscription: c.now}}
 		l := NewLedger(ledgerTime)
 		a := new(Account)
 		a.Used.SetInt64(5)
@@ -218,7 +227,8 @@ func TestP7_EnforcedUsageOfTheFirstInstantIsOfItsTime(t *testing.T) {
 	} else {
 		l.Load(key, new(Account))
 	}
-	if granted, _, refusal := l.Decide(granting(g), []LedgerRequest{r}); refusal != nil || granted[0].PeriodKey != "0001-01" || !granted[0].At.Equal(first) {
+	if granted, _, refusal := l.Decide(granting(g), []LedgerRequest{r}); refusal != nil || granted[0].PeriodKey != "0001-01" ||
+		!granted[0].At.Equal(first) {
 		t.Errorf("%+v %v", granted, refusal)
 	}
 }
@@ -233,8 +243,10 @@ func TestP7_AHoldOfMayCountsInMay(t *testing.T) {
 	if refusal != nil || held[0].PeriodKey != "2026-05" || held[0].Held.String() != "7" {
 		t.Fatal(held, refusal)
 	}
-	annual := History{{FromPosition: 1, Subscription: &Subscription{ID: uuid.UUID{2}, Status: SubscriptionActive, Entitlements: []Grant{quota("calls", 3, LimitHard, ResetAnnually)}}}}
-	for name, h := range map[string]History{"the same plan": granting(quota("calls", 10, LimitHard, ResetMonthly)), "another subscription": annual, "none": nil} {
+	annual := History{{FromPosition: 1, Subscription: &Subscription{ID: uuid.UUID{2}, Status: SubscriptionActive,
+		Entitlements: []Grant{quota("calls", 3, LimitHard, ResetAnnually)}}}}
+	for name, h := range map[string]History{"the same plan": granting(quota("calls", 10, LimitHard, ResetMonthly)),
+		"another subscription": annual, "none": nil} {
 		l := NewLedger(june)
 		a := new(Account)
 		a.Held.SetInt64(7)
@@ -247,8 +259,10 @@ func TestP7_AHoldOfMayCountsInMay(t *testing.T) {
 			t.Fatal(name, refusal)
 		}
 		d := granted[0]
-		if d.PeriodKey != "2026-05" || d.SubscriptionID != (uuid.UUID{1}) || !d.At.Equal(june) || d.Used.String() != "4" || d.Held.Sign() != 0 || d.HeldAmount != 7 ||
-			*d.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 4, Held: -7}) || d.Reservation.State != events.StateCommitted {
+		if d.PeriodKey != "2026-05" || d.SubscriptionID != (uuid.UUID{1}) || !d.At.Equal(june) || d.Used.String() != "4" ||
+			d.Held.Sign() != 0 || d.HeldAmount != 7 ||
+			*d.Account != (events.AccountChange{Feature: "calls", PeriodKey: "2026-05", Used: 4, Held: -7}) ||
+			d.Reservation.State != events.StateCommitted {
 			t.Errorf("%s: %+v, account %+v, reservation %+v", name, d, d.Account, d.Reservation)
 		}
 		if l.usedIn("calls", "2026-06") != "0" || l.usedIn("calls", "2026") != "0" {
@@ -277,7 +291,8 @@ func TestP7_AnAnswerHasTheLimitOfItsAccount(t *testing.T) {
 				t.Fatal(refusal)
 			}
 			l.DecideAt(ledgerTime.AddDate(0, 1, 0)) // in June
-			end := LedgerRequest{Kind: kind, TenantID: ledgerTenant, Feature: "calls", Amount: 400, ReservationID: "r", EventID: "e", Lasts: time.Hour}
+			end := LedgerRequest{Kind: kind, TenantID: ledgerTenant, Feature: "calls", Amount: 400, ReservationID: "r", EventID: "e",
+				Lasts: time.Hour}
 			granted, _, refusal := l.Decide(c.now, []LedgerRequest{end})
 			if refusal != nil || *granted[0].Limit != c.want || granted[0].PeriodKey != "2026-05" {
 				t.Errorf("%s, request %d: %+v %v", name, kind, granted, refusal)
@@ -298,7 +313,8 @@ func TestP7_UsageIsEnforcedByThePresentGrant(t *testing.T) {
 		then, now string
 		granted   bool
 	}{{OnIngestRecord, OnIngestEnforce, false}, {OnIngestEnforce, OnIngestRecord, true}} {
-		h := History{{FromPosition: 1, Subscription: plan(c.then)}, {FromPosition: 2, EffectiveFrom: ledgerTime.Add(-time.Hour), Subscription: plan(c.now)}}
+		h := History{{FromPosition: 1, Subscription: plan(c.then)}, {FromPosition: 2, EffectiveFrom: ledgerTime.Add(-time.Hour),
+			Subscription: plan(c.now)}}
 		at := ledgerTime.Add(-2 * time.Hour)
 		_, g, refusal := Entitled(h, wholeHistory, "calls", at)
 		if refusal != nil || Enforced(h.Present("calls", g)) == c.granted {

@@ -45,7 +45,8 @@ type Offboarding struct {
 }
 
 // offboardingSteps lists the steps in their order.
-var offboardingSteps = []string{events.OffboardingRequested, events.OffboardingSuspended, events.OffboardingDrained, events.OffboardingClosed, events.OffboardingPushed,
+var offboardingSteps = []string{events.OffboardingRequested, events.OffboardingSuspended, events.OffboardingDrained,
+	events.OffboardingClosed, events.OffboardingPushed,
 	events.OffboardingExported, events.OffboardingArchived}
 
 // Reached reports whether a step has ended.
@@ -61,7 +62,8 @@ func (o *Offboarding) Blocks() *Error {
 	case o.State == OffboardingArchived:
 		return archived()
 	}
-	return &Error{Code: "tenant_offboarding", Message: "The tenant is being offboarded; cancel it first: POST /tenants/{tenantId}/offboard/cancel"}
+	return &Error{Code: "tenant_offboarding",
+		Message: "The tenant is being offboarded; cancel it first: POST /tenants/{tenantId}/offboard/cancel"}
 }
 
 func archived() *Error {
@@ -77,7 +79,8 @@ func (o *Offboarding) Cancel(reason, actor string) (requested bool, refusal *Err
 		o.State, o.CancelReason, o.CancelActor = OffboardingCancelling, reason, actor
 		return true, nil
 	}
-	return false, &Error{Code: "offboarding_ended", Message: "The offboarding is " + o.State + "; it can be cancelled until the tenant is archived"}
+	return false, &Error{Code: "offboarding_ended",
+		Message: "The offboarding is " + o.State + "; it can be cancelled until the tenant is archived"}
 }
 
 // End ends the offboarding.
@@ -85,8 +88,8 @@ func (o *Offboarding) End(state, step string, now time.Time) {
 	o.State, o.Step, o.EndedAt = state, step, &now
 }
 
-// ToReopen returns the periods that a cancelled offboarding reopens, and those that are still being closed. A period that was reopened since is
-// left as it is.
+// ToReopen returns the periods that a cancelled offboarding reopens, and those that are still being closed. A period that was reopened
+// since is left as it is.
 func (o *Offboarding) ToReopen(h *PeriodHistory) (reopen []Closing, closing []string) {
 	for _, c := range o.Closed {
 		last := h.Last(c.PeriodKey)
@@ -122,8 +125,8 @@ func (h *PeriodHistory) ToClose(used []string) (open, closing []string) {
 	return open, closing
 }
 
-// ClosableAtEnd returns the snapshot that the close of an open period of a tenant that ends begins, and whether it is before the period's end. Every period is
-// closable then, lifetime too.
+// ClosableAtEnd returns the snapshot that the close of an open period of a tenant that ends begins, and whether it is before the period's
+// end. Every period is closable then, lifetime too.
 func (h *PeriodHistory) ClosableAtEnd(periodKey string, now time.Time) (snapshot int, early bool) {
 	snapshot = 1
 	if last := h.Last(periodKey); last != nil {

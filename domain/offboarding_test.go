@@ -27,7 +27,8 @@ func TestCancelOffboarding(t *testing.T) {
 		if refusal != nil {
 			code = refusal.Code
 		}
-		if requested != c.requested || code != c.code || o.State != c.now || (o.CancelReason == "r") != c.requested || (o.CancelActor == "a") != c.requested {
+		if requested != c.requested || code != c.code || o.State != c.now || (o.CancelReason == "r") != c.requested ||
+			(o.CancelActor == "a") != c.requested {
 			t.Errorf("%s: %v %q, then %+v", c.state, requested, code, o)
 		}
 	}
@@ -37,7 +38,8 @@ func TestOffboardingBlocksChanges(t *testing.T) {
 	if (*Offboarding)(nil).Blocks() != nil {
 		t.Error("no offboarding blocks changes")
 	}
-	for state, blocks := range map[string]bool{OffboardingRunning: true, OffboardingCancelling: true, OffboardingCancelled: false, OffboardingArchived: true} {
+	for state, blocks := range map[string]bool{OffboardingRunning: true, OffboardingCancelling: true, OffboardingCancelled: false,
+		OffboardingArchived: true} {
 		if refusal := (&Offboarding{State: state}).Blocks(); (refusal != nil) != blocks || blocks && refusal.Code != "tenant_offboarding" {
 			t.Errorf("%s: %v", state, refusal)
 		}
@@ -79,7 +81,8 @@ func TestP8_OffboardingClosesAndReopensPeriods(t *testing.T) {
 	if _, early := h.ClosableAtEnd("2026-05", now.Add(time.Second)); early {
 		t.Error("a period that has ended is closed early")
 	}
-	o := Offboarding{Closed: []Closing{{PeriodKey: "2026-03", Snapshot: 1}, {PeriodKey: "2026-04", Snapshot: 1}, {PeriodKey: "2026-05", Snapshot: 1}, {PeriodKey: "2026-03", Snapshot: 2}}}
+	o := Offboarding{Closed: []Closing{{PeriodKey: "2026-03", Snapshot: 1}, {PeriodKey: "2026-04", Snapshot: 1},
+		{PeriodKey: "2026-05", Snapshot: 1}, {PeriodKey: "2026-03", Snapshot: 2}}}
 	reopen, closing := o.ToReopen(&h)
 	if got := fmt.Sprintln(len(reopen), reopen[0].PeriodKey, reopen[0].Snapshot, closing); got != "1 2026-03 1 [2026-04]\n" {
 		t.Error(got)
@@ -88,7 +91,8 @@ func TestP8_OffboardingClosesAndReopensPeriods(t *testing.T) {
 
 func TestManifestListsSnapshots(t *testing.T) {
 	tenant := uuid.MustParse("0196c0de-0000-7000-8000-000000000001")
-	m := OffboardingManifest{TenantID: tenant, Snapshots: []ExportedSnapshot{{PeriodKey: "2026-05", Snapshot: 2, Cut: events.Position{Partition: 1, Number: 5}}}}
+	m := OffboardingManifest{TenantID: tenant,
+		Snapshots: []ExportedSnapshot{{PeriodKey: "2026-05", Snapshot: 2, Cut: events.Position{Partition: 1, Number: 5}}}}
 	for want, list := range map[bool][]Closing{true: {{tenant, "2026-05", 2}}, false: {{tenant, "2026-05", 1}}} {
 		if m.Lists(list) != want || m.Lists(nil) || m.Lists(append(list, list...)) {
 			t.Errorf("%v: %v", list, m.Lists(list))

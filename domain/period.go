@@ -34,8 +34,8 @@ type LatePolicy struct {
 	LateUsage    string // events.LateUsageReject or events.LateUsageAdjust
 }
 
-// PeriodHistory holds the changes of a tenant's periods, and its policies for late usage, in the order of their positions. Whether an event is
-// late depends only on it and on the event (P8).
+// PeriodHistory holds the changes of a tenant's periods, and its policies for late usage, in the order of their positions. Whether an event
+// is late depends only on it and on the event (P8).
 type PeriodHistory struct {
 	Changes  []PeriodChange
 	Policies []LatePolicy
@@ -133,8 +133,8 @@ func (h *PeriodHistory) Cause(periodKey string, recorded int64, retry *RetriedUs
 	return recorded
 }
 
-// Lateness returns the adjustment that a verdict on an event becomes, nil if the event is not late. The kind is that of the event if it is not
-// retried. Late usage is refused with period_closed, unless the tenant's policy at its cause adjusts it; all other events are accepted.
+// Lateness returns the adjustment that a verdict on an event becomes, nil if the event is not late. The kind is that of the event if it is
+// not retried. Late usage is refused with period_closed, unless the tenant's policy at its cause adjusts it; all other events are accepted.
 func (h *PeriodHistory) Lateness(periodKey, kind string, recorded int64, retry *RetriedUsage) (*events.Late, *Error) {
 	if len(h.Changes) == 0 {
 		return nil, nil
@@ -159,8 +159,8 @@ func (h *PeriodHistory) RefuseLate(periodKey string) *Error {
 	return refusal
 }
 
-// RetryAfterFreeze returns the snapshot that the retried fold of a verdict adjusts; 0 if it adjusts no snapshot: the period is not frozen, or the
-// verdict is an adjustment of the snapshot already.
+// RetryAfterFreeze returns the snapshot that the retried fold of a verdict adjusts; 0 if it adjusts no snapshot: the period is not frozen,
+// or the verdict is an adjustment of the snapshot already.
 func (h *PeriodHistory) RetryAfterFreeze(v *events.Validated) (snapshot int) {
 	snapshot = h.Frozen(v.PeriodKey, wholeHistory)
 	if v.Late != nil && v.Late.Snapshot == snapshot {
@@ -171,5 +171,6 @@ func (h *PeriodHistory) RetryAfterFreeze(v *events.Validated) (snapshot int) {
 
 func periodClosed(periodKey string) *Error {
 	return &Error{Code: "period_closed", Pointer: "/timestamp",
-		Message: fmt.Sprintf("The period %s is closed, and the tenant's policy refuses late usage; set lateUsage to ADJUST, or reopen the period", periodKey)}
+		Message: fmt.Sprintf("The period %s is closed, and the tenant's policy refuses late usage; set lateUsage to ADJUST, or "+
+			"reopen the period", periodKey)}
 }

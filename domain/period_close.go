@@ -29,8 +29,8 @@ const (
 // Waivable lists the conditions that a close can do without.
 func Waivable() []string { return []string{MissingLetters, MissingRebuilds} }
 
-// Closable returns the number of the snapshot that a close of a period begins. Of a period that is closing or closed it returns the last change
-// instead. Refusals: period_key_invalid, period_not_closable (lifetime, and a period that has not begun), period_not_ended.
+// Closable returns the number of the snapshot that a close of a period begins. Of a period that is closing or closed it returns the last
+// change instead. Refusals: period_key_invalid, period_not_closable (lifetime, and a period that has not begun), period_not_ended.
 func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (snapshot int, known *PeriodChange, refusal *Error) {
 	last := h.Last(periodKey)
 	if last.State() != StateOpen {
@@ -45,9 +45,11 @@ func (h *PeriodHistory) Closable(periodKey string, early bool, now time.Time) (s
 	start, end, _ := PeriodBounds(periodKey)
 	switch {
 	case now.Before(start):
-		return 0, nil, &Error{Code: "period_not_closable", Message: "The period " + periodKey + " begins at " + FormatTime(start) + ": a period that has not begun cannot be closed"}
+		return 0, nil, &Error{Code: "period_not_closable", Message: "The period " + periodKey + " begins at " + FormatTime(start) +
+			": a period that has not begun cannot be closed"}
 	case now.Before(end) && !early:
-		return 0, nil, &Error{Code: "period_not_ended", Message: "The period " + periodKey + " ends at " + FormatTime(end) + "; send early to close it before"}
+		return 0, nil, &Error{Code: "period_not_ended", Message: "The period " + periodKey + " ends at " + FormatTime(end) +
+			"; send early to close it before"}
 	case last == nil:
 		return 1, nil, nil
 	}
@@ -59,7 +61,8 @@ func CheckPeriodKey(key string) *Error {
 	if start, end, ok := PeriodBounds(key); ok && start.Year() >= 1 && end.Year() <= 9999 {
 		return nil
 	}
-	return &Error{Code: "period_key_invalid", Pointer: "/periodKey", Message: "a period key is a month such as 2026-05 or a year such as 2026"}
+	return &Error{Code: "period_key_invalid", Pointer: "/periodKey",
+		Message: "a period key is a month such as 2026-05 or a year such as 2026"}
 }
 
 // Reopenable returns the snapshot that a reopening ends. Refusals: period_not_closed, period_closing.
@@ -121,7 +124,8 @@ func (f *Figures) Differs(o *Figures) string {
 	}
 	none := FigureLine{Amount: new(big.Int)}
 	describe := func(at key, a, b FigureLine) string {
-		return fmt.Sprintf("%s under %s: %s in %d events by the log, %s in %d by the rows", at.feature, at.subscription, a.Amount, a.EventCount, b.Amount, b.EventCount)
+		return fmt.Sprintf("%s under %s: %s in %d events by the log, %s in %d by the rows", at.feature, at.subscription, a.Amount,
+			a.EventCount, b.Amount, b.EventCount)
 	}
 	for _, l := range f.Lines {
 		at := key{l.Feature, l.SubscriptionID}
@@ -203,7 +207,8 @@ func (f *Figures) Parts(periodKey string, snapshot int) []events.Frozen {
 	for i := range list {
 		list[i] = events.Frozen{PeriodKey: periodKey, Snapshot: snapshot, Part: i + 1, Parts: parts, Lines: []events.FrozenLine{}}
 		for _, l := range part(f.Lines, i) {
-			list[i].Lines = append(list[i].Lines, events.FrozenLine{Feature: l.Feature, SubscriptionID: l.SubscriptionID, Amount: l.Amount.String(),
+			list[i].Lines = append(list[i].Lines, events.FrozenLine{Feature: l.Feature, SubscriptionID: l.SubscriptionID,
+				Amount:     l.Amount.String(),
 				EventCount: l.EventCount, LastEventAt: l.LastEventAt.UTC()})
 		}
 		for _, l := range part(f.Charges, i) {

@@ -78,7 +78,8 @@ func TestAClosedLifetimeIsKnown(t *testing.T) {
 	now := time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
 	h := PeriodHistory{Changes: []PeriodChange{{1, PeriodLifetime, 1, PeriodCloseRequested}}}
 	for _, want := range []string{StateClosing, StateClosed} {
-		if snapshot, known, refusal := h.Closable(PeriodLifetime, false, now); snapshot != 0 || known == nil || known.State() != want || refusal != nil {
+		if snapshot, known, refusal := h.Closable(PeriodLifetime, false, now); snapshot != 0 || known == nil || known.State() != want ||
+			refusal != nil {
 			t.Errorf("%s: snapshot %d, %+v, %v", want, snapshot, known, refusal)
 		}
 		h.Changes = append(h.Changes, PeriodChange{2, PeriodLifetime, 1, PeriodClosed})
@@ -99,9 +100,11 @@ func TestP8_EachCloseHasTheNextSnapshot(t *testing.T) {
 		}
 		for _, change := range []string{PeriodCloseRequested, PeriodClosed, PeriodReopened} {
 			at := int64(10 * len(h.Changes))
-			h.Changes = append(h.Changes, PeriodChange{at, "2026-05", got, change}, PeriodChange{at + 1, "2026-06", 1, PeriodCloseRequested})
+			h.Changes = append(h.Changes, PeriodChange{at, "2026-05", got, change},
+				PeriodChange{at + 1, "2026-06", 1, PeriodCloseRequested})
 		}
-		if snapshot, refusal := (&PeriodHistory{Changes: h.Changes[:len(h.Changes)-2]}).Reopenable("2026-05"); snapshot != want || refusal != nil {
+		if snapshot, refusal := (&PeriodHistory{Changes: h.Changes[:len(h.Changes)-2]}).Reopenable("2026-05"); snapshot != want ||
+			refusal != nil {
 			t.Errorf("close %d is reopened as %d, %v", want, snapshot, refusal)
 		}
 	}
@@ -114,7 +117,8 @@ func TestReopenablePeriods(t *testing.T) {
 		want    int
 		code    string
 	}{
-		"never closed": {1, 0, "period_not_closed"}, "closing": {2, 0, "period_closing"}, "closed": {3, 1, ""}, "reopened": {4, 0, "period_not_closed"},
+		"never closed": {1, 0, "period_not_closed"}, "closing": {2, 0, "period_closing"}, "closed": {3, 1, ""},
+		"reopened":      {4, 0, "period_not_closed"},
 		"closing again": {5, 0, "period_closing"}, "closed again": {6, 2, ""},
 	} {
 		h := PeriodHistory{Changes: all.Changes[:c.changes]}
@@ -132,7 +136,8 @@ func figures(lines ...string) *Figures {
 		amount, count, _ := strings.Cut(line, ":")
 		n, _ := new(big.Int).SetString(amount, 10)
 		events, _ := new(big.Int).SetString(count, 10)
-		f.Lines = append(f.Lines, FigureLine{Feature: "calls", SubscriptionID: uuid.UUID{byte(i + 1)}, Amount: n, EventCount: events.Int64()})
+		f.Lines = append(f.Lines, FigureLine{Feature: "calls", SubscriptionID: uuid.UUID{byte(i + 1)}, Amount: n,
+			EventCount: events.Int64()})
 	}
 	return f
 }
@@ -145,15 +150,18 @@ func TestP8_TheHashOfFiguresIsThatOfTheCanonicalDocument(t *testing.T) {
 	odd.Lines[1].Feature, odd.Logic = "a\"b\\c\u00e9\u2028", "usage_aggregates/v2"
 	seen := map[string]string{}
 	for name, f := range map[string]*Figures{
-		"none": figures(), "one": figures("5:1"), "odd": odd, "2^53": figures("9007199254740992:1"), "2^53+1": figures("9007199254740993:1"),
-		"large": figures(huge + ":1"), "larger by 1": figures("123456789012345678901234567890123456790:1"), "count": figures("5:2"),
+		"none": figures(), "one": figures("5:1"), "odd": odd, "2^53": figures("9007199254740992:1"),
+		"2^53+1": figures("9007199254740993:1"),
+		"large":  figures(huge + ":1"), "larger by 1": figures("123456789012345678901234567890123456790:1"), "count": figures("5:2"),
 	} {
 		lines := []map[string]any{}
 		for _, l := range f.Lines {
-			lines = append(lines, map[string]any{"feature": l.Feature, "subscriptionId": l.SubscriptionID.String(), "amount": l.Amount.String(),
+			lines = append(lines, map[string]any{"feature": l.Feature, "subscriptionId": l.SubscriptionID.String(),
+				"amount":     l.Amount.String(),
 				"eventCount": json.Number(big.NewInt(l.EventCount).String())})
 		}
-		document, err := json.Marshal(map[string]any{"tenantId": tenant.String(), "snapshot": 3, "periodKey": "2026-05", "logic": f.Logic, "lines": lines, "cut": "17-4711"})
+		document, err := json.Marshal(map[string]any{"tenantId": tenant.String(), "snapshot": 3, "periodKey": "2026-05", "logic": f.Logic,
+			"lines": lines, "cut": "17-4711"})
 		must.OK(t, err)
 		// The canonical form writes numbers as doubles: a count above 2^53 − 1 is no number that it keeps, and none that a tenant reaches.
 		canonical, fault := strictjson.Canonical([]byte(strings.ReplaceAll(string(document), ":9007199254740993", `:"count"`)))
@@ -173,7 +181,8 @@ func TestP8_TheHashOfFiguresIsThatOfTheCanonicalDocument(t *testing.T) {
 	one := figures("5:1")
 	for name, got := range map[string]string{
 		"tenant": one.FiguresHash(uuid.UUID{1}, "2026-05", 3, cut), "period": one.FiguresHash(tenant, "2026-06", 3, cut),
-		"snapshot": one.FiguresHash(tenant, "2026-05", 4, cut), "cut": one.FiguresHash(tenant, "2026-05", 3, events.Position{Partition: 17, Number: 4712}),
+		"snapshot": one.FiguresHash(tenant, "2026-05", 4, cut),
+		"cut":      one.FiguresHash(tenant, "2026-05", 3, events.Position{Partition: 17, Number: 4712}),
 	} {
 		if other, known := seen[got]; known {
 			t.Errorf("another %s has the hash of %s", name, other)
@@ -214,10 +223,12 @@ func TestP8_FiguresThatDiffer(t *testing.T) {
 
 // The parts hold all lines in their order; a period without usage has one part without lines.
 func TestPartsOfFigures(t *testing.T) {
-	for lines, sizes := range map[int][]int{0: {0}, 1: {1}, events.MaxFrozenLines: {500}, events.MaxFrozenLines + 1: {500, 1}, 2*events.MaxFrozenLines + 7: {500, 500, 7}} {
+	for lines, sizes := range map[int][]int{0: {0}, 1: {1}, events.MaxFrozenLines: {500}, events.MaxFrozenLines + 1: {500, 1},
+		2*events.MaxFrozenLines + 7: {500, 500, 7}} {
 		f := &Figures{}
 		for i := range lines {
-			f.Lines = append(f.Lines, FigureLine{Feature: "calls", SubscriptionID: uuid.UUID{byte(i >> 8), byte(i)}, Amount: big.NewInt(int64(i)), EventCount: int64(i)})
+			f.Lines = append(f.Lines, FigureLine{Feature: "calls", SubscriptionID: uuid.UUID{byte(i >> 8), byte(i)},
+				Amount: big.NewInt(int64(i)), EventCount: int64(i)})
 		}
 		var got []events.FrozenLine
 		var counts []int
@@ -239,7 +250,8 @@ func TestPartsOfFigures(t *testing.T) {
 }
 
 func TestDecidedAdjustmentsAreNotDecidable(t *testing.T) {
-	for state, decidable := range map[string]bool{events.AdjustmentPending: true, events.AdjustmentApproved: false, events.AdjustmentWaived: false, events.AdjustmentVoid: false} {
+	for state, decidable := range map[string]bool{events.AdjustmentPending: true, events.AdjustmentApproved: false,
+		events.AdjustmentWaived: false, events.AdjustmentVoid: false} {
 		refusal := (&Adjustment{State: state}).Decidable()
 		if (refusal == nil) != decidable || refusal != nil && refusal.Code != "adjustment_decided" {
 			t.Errorf("%s: %v", state, refusal)

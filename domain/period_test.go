@@ -9,8 +9,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// closings is the history of a period that was closed at 10, frozen at 20, reopened at 30 and closed again at 40, whose figures are frozen at 50.
-// Another period is closed at 5.
+// closings is the history of a period that was closed at 10, frozen at 20, reopened at 30 and closed again at 40, whose figures are frozen
+// at 50. Another period is closed at 5.
 func closings() PeriodHistory {
 	return PeriodHistory{Changes: []PeriodChange{
 		{5, "2026-04", 1, PeriodCloseRequested},
@@ -25,9 +25,11 @@ func TestP8_AnEventIsLateBehindTheCut(t *testing.T) {
 	for _, c := range []struct {
 		position       int64
 		closed, frozen int
-	}{{9, 0, 0}, {10, 0, 0}, {11, 1, 0}, {20, 1, 0}, {21, 1, 1}, {30, 1, 1}, {31, 0, 0}, {40, 0, 0}, {41, 2, 0}, {50, 2, 0}, {51, 2, 2}, {wholeHistory, 2, 2}} {
+	}{{9, 0, 0}, {10, 0, 0}, {11, 1, 0}, {20, 1, 0}, {21, 1, 1}, {30, 1, 1}, {31, 0, 0}, {40, 0, 0}, {41, 2, 0}, {50, 2, 0}, {51, 2, 2},
+		{wholeHistory, 2, 2}} {
 		if closed, frozen := h.Closed("2026-05", c.position), h.Frozen("2026-05", c.position); closed != c.closed || frozen != c.frozen {
-			t.Errorf("an event at %d is behind the cut of snapshot %d, frozen is %d; want %d and %d", c.position, closed, frozen, c.closed, c.frozen)
+			t.Errorf("an event at %d is behind the cut of snapshot %d, frozen is %d; want %d and %d", c.position, closed, frozen, c.closed,
+				c.frozen)
 		}
 	}
 	for period, snapshot := range map[string]int{"2026-04": 1, "2026-06": 0, "2026": 0, PeriodLifetime: 0} {
@@ -174,7 +176,8 @@ func TestP8_LedgersRefuseUsageOfClosedPeriods(t *testing.T) {
 		"METERED":        {&PeriodHistory{Changes: closed}, "bytes", false},
 		"another period": {&PeriodHistory{Changes: closed}, "yearly", true},
 		"adjusted":       {&PeriodHistory{Changes: closed, Policies: adjusting}, "calls", true},
-		"reopened":       {&PeriodHistory{Changes: append(closed[:1:1], PeriodChange{20, "2026-05", 1, PeriodClosed}, PeriodChange{30, "2026-05", 1, PeriodReopened})}, "calls", true},
+		"reopened": {&PeriodHistory{Changes: append(closed[:1:1], PeriodChange{20, "2026-05", 1, PeriodClosed},
+			PeriodChange{30, "2026-05", 1, PeriodReopened})}, "calls", true},
 	} {
 		for _, kind := range []RequestKind{Use, Enforce, Hold} {
 			l := NewLedger(ledgerTime)
@@ -207,7 +210,8 @@ func TestP8_ACommitOfAClosedPeriodIsGranted(t *testing.T) {
 	a := new(Account)
 	a.Held.SetInt64(7)
 	l.Load(AccountKey{ledgerTenant, "calls", "2026-05"}, a)
-	l.LoadReservation(ledgerTenant, &events.ReservationState{ID: "r", Feature: "calls", PeriodKey: "2026-05", FeatureType: FeatureQuota, Amount: 7, State: events.StateHeld,
+	l.LoadReservation(ledgerTenant, &events.ReservationState{ID: "r", Feature: "calls", PeriodKey: "2026-05", FeatureType: FeatureQuota,
+		Amount: 7, State: events.StateHeld,
 		ExpiresAt: ledgerTime.Add(time.Hour)})
 	granted, _, refusal := l.Decide(granting(quota("calls", 10, LimitHard, ResetMonthly)), []LedgerRequest{onHold(Commit, "r", 4, 0)})
 	if refusal != nil || granted[0].PeriodKey != "2026-05" || l.usedIn("calls", "2026-05") != "4" {

@@ -38,9 +38,12 @@ func TestChargesOfEachModel(t *testing.T) {
 	}{
 		{&flat, 0, "0"}, {&flat, 1, "5"}, {&flat, 1_000_000, "5"}, {&flat, -3, "-5"},
 		{&perUnit, 0, "0"}, {&perUnit, 3, "27021597764222973"}, {&perUnit, -1, "-9007199254740991"},
-		{&packages, 0, "0"}, {&packages, 1, "150000"}, {&packages, 999, "150000"}, {&packages, 1000, "150000"}, {&packages, 1001, "300000"}, {&packages, -1, "-150000"}, {&packages, -1001, "-300000"},
-		{&graduated, 0, "0"}, {&graduated, 100, "0"}, {&graduated, 101, "1007"}, {&graduated, 150, "1350"}, {&graduated, 151, "1353"}, {&graduated, -151, "-1353"}, {&graduated, -100, "0"},
-		{&volume, 0, "0"}, {&volume, 100, "0"}, {&volume, 101, "1707"}, {&volume, 150, "2050"}, {&volume, 151, "453"}, {&volume, -151, "-453"},
+		{&packages, 0, "0"}, {&packages, 1, "150000"}, {&packages, 999, "150000"}, {&packages, 1000, "150000"}, {&packages, 1001, "300000"},
+		{&packages, -1, "-150000"}, {&packages, -1001, "-300000"},
+		{&graduated, 0, "0"}, {&graduated, 100, "0"}, {&graduated, 101, "1007"}, {&graduated, 150, "1350"}, {&graduated, 151, "1353"},
+		{&graduated, -151, "-1353"}, {&graduated, -100, "0"},
+		{&volume, 0, "0"}, {&volume, 100, "0"}, {&volume, 101, "1707"}, {&volume, 150, "2050"}, {&volume, 151, "453"},
+		{&volume, -151, "-453"},
 	} {
 		amount := big.NewInt(c.amount)
 		if got := c.price.Charge(amount); got.String() != c.want || amount.Cmp(big.NewInt(c.amount)) != 0 {
@@ -127,7 +130,8 @@ func TestMoreUsageNeverCostsLess(t *testing.T) {
 }
 
 func TestMicroUnitsAsADecimal(t *testing.T) {
-	for n, want := range map[string]string{"0": "0.00", "1": "0.000001", "-1": "-0.000001", "10": "0.00001", "1500000": "1.50", "1000000": "1.00", "28600000": "28.60", "123456789": "123.456789",
+	for n, want := range map[string]string{"0": "0.00", "1": "0.000001", "-1": "-0.000001", "10": "0.00001", "1500000": "1.50",
+		"1000000": "1.00", "28600000": "28.60", "123456789": "123.456789",
 		"-1234500": "-1.2345", "90071992547409930001": "90071992547409.930001", "999999": "0.999999", "-20000": "-0.02"} {
 		number, _ := new(big.Int).SetString(n, 10)
 		if got := DecimalOfMicroUnits(number); got != want || number.String() != n {
@@ -156,7 +160,8 @@ func TestCurrencies(t *testing.T) {
 
 // No computation of money uses a number that is not exact.
 func TestMoneyIsNeverAFloat(t *testing.T) {
-	files := []string{"price.go", "../events/catalogue.go", "../commands/catalogue/prices.go", "../infra/postgres/store/folds.go", "../http/catalogue/prices.go", "../http/billing/charges.go",
+	files := []string{"price.go", "../events/catalogue.go", "../commands/catalogue/prices.go", "../infra/postgres/store/folds.go",
+		"../http/catalogue/prices.go", "../http/billing/charges.go",
 		"../projections/periods/charges.go", "../projections/rebuild/priced.go"}
 	more, err := filepath.Glob("../projections/prices/*.go")
 	if err != nil || len(more) == 0 {

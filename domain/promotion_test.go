@@ -15,12 +15,13 @@ func TestGenerationsThatCannotBeShown(t *testing.T) {
 		generation Generation
 		why        string // "": it can be shown
 	}{
-		"fed":                    {Generation{Number: 2, Fed: whole}, ""},
-		"fed in its partition":   {Generation{Number: 2, TenantID: tenant, Fed: 1}, ""},
-		"not fed everywhere":     {Generation{Number: 2, Fed: whole - 1}, "generation 2: it is not fed in every partition"},
-		"not fed in its own":     {Generation{Number: 2, TenantID: tenant}, "generation 2: it is not fed in every partition"},
-		"dropped":                {Generation{Number: 2, Dropped: true}, "generation 2: it was dropped"},
-		"broken, then dropped":   {Generation{Number: 2, Broken: "position 7: no such period", Dropped: true}, "generation 2: position 7: no such period"},
+		"fed":                  {Generation{Number: 2, Fed: whole}, ""},
+		"fed in its partition": {Generation{Number: 2, TenantID: tenant, Fed: 1}, ""},
+		"not fed everywhere":   {Generation{Number: 2, Fed: whole - 1}, "generation 2: it is not fed in every partition"},
+		"not fed in its own":   {Generation{Number: 2, TenantID: tenant}, "generation 2: it is not fed in every partition"},
+		"dropped":              {Generation{Number: 2, Dropped: true}, "generation 2: it was dropped"},
+		"broken, then dropped": {Generation{Number: 2, Broken: "position 7: no such period", Dropped: true},
+			"generation 2: position 7: no such period"},
 		"broken, but fed so far": {Generation{Number: 2, Broken: "position 7", Fed: whole}, "generation 2: position 7"},
 		"a tenant's, broken":     {Generation{Number: 2, TenantID: tenant, Broken: "position 7", Fed: 1}, "generation 2: position 7"},
 	} {

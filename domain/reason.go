@@ -10,7 +10,8 @@ import (
 // MaxReason bounds the reason of a change, in characters.
 const MaxReason = 500
 
-// CheckReason returns the fault of a reason, nil if people can read it in the log. It is the only rule, for members of bodies, headers and forms.
+// CheckReason returns the fault of a reason, nil if people can read it in the log. It is the only rule, for members of bodies, headers and
+// forms.
 func CheckReason(reason string) *Error {
 	fault := func(code, message string) *Error { return &Error{Code: code, Message: message, Pointer: "/reason"} }
 	switch {

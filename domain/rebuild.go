@@ -103,7 +103,8 @@ func (r *Rebuild) Revocable() *Error {
 		return &Error{Code: "rebuild_not_promoted", Message: "The rebuild is " + r.State + "; only a promoted rebuild can be rolled back"}
 	}
 	if r.Repair {
-		return &Error{Code: "rebuild_is_repair", Message: "The rebuild replaced rows that differ from the log; readers must not see them again"}
+		return &Error{Code: "rebuild_is_repair",
+			Message: "The rebuild replaced rows that differ from the log; readers must not see them again"}
 	}
 	return nil
 }

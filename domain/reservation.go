@@ -78,8 +78,9 @@ func (l *Ledger) commit(h History, r *LedgerRequest) (Decision, *Error) {
 		return Decision{}, refusal
 	}
 	if r.Amount > before.Amount && !r.Overage {
-		return Decision{}, &Error{Code: "amount_exceeds_hold", Pointer: "/amount", Message: "The reservation holds less than this amount; " +
-			`commit at most the held amount, or send "overage":"record" if more has been used`}
+		return Decision{}, &Error{Code: "amount_exceeds_hold", Pointer: "/amount",
+			Message: "The reservation holds less than this amount; " +
+				`commit at most the held amount, or send "overage":"record" if more has been used`}
 	}
 	after := *before
 	after.State, after.EventID, after.Committed = events.StateCommitted, r.EventID, r.Amount
@@ -124,7 +125,8 @@ func (l *Ledger) end(h History, r *LedgerRequest, after *events.ReservationState
 // of returns the place of a reservation in the catalogue, with the limit that is in force now for its account, or that of its
 // grant if no present grant has this account.
 func (l *Ledger) of(h History, r *LedgerRequest, s *events.ReservationState) Decision {
-	d := Decision{Verdict: Verdict{SubscriptionID: s.SubscriptionID, FeatureType: s.FeatureType, PeriodKey: s.PeriodKey}, At: l.timeOf(*r), Limit: s.Limit}
+	d := Decision{Verdict: Verdict{SubscriptionID: s.SubscriptionID, FeatureType: s.FeatureType, PeriodKey: s.PeriodKey}, At: l.timeOf(*r),
+		Limit: s.Limit}
 	if _, g, refusal := l.entitled(h, *r); refusal == nil && countsIn(g, s.PeriodKey) {
 		d.Limit = g.Limit
 	}
@@ -150,7 +152,8 @@ func ReservationNotFound() *Error {
 
 // ReservationEnded is the refusal of requests about a reservation that is held no longer.
 func ReservationEnded(state string) *Error {
-	return &Error{Code: "reservation_ended", State: state, Message: "The reservation is " + state + " and holds nothing; hold the amount again under another reservationId"}
+	return &Error{Code: "reservation_ended", State: state,
+		Message: "The reservation is " + state + " and holds nothing; hold the amount again under another reservationId"}
 }
 
 func (l *Ledger) become(tenant uuid.UUID, s *events.ReservationState) *events.ReservationState {

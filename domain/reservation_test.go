@@ -14,13 +14,15 @@ func holdFor(id string, amount int64, lasts time.Duration) LedgerRequest {
 
 // onHold makes a request of a kind about a reservation of calls.
 func onHold(kind RequestKind, id string, amount int64, lasts time.Duration) LedgerRequest {
-	return LedgerRequest{Kind: kind, TenantID: ledgerTenant, Feature: "calls", Amount: amount, ReservationID: id, EventID: "use of " + id, Lasts: lasts}
+	return LedgerRequest{Kind: kind, TenantID: ledgerTenant, Feature: "calls", Amount: amount, ReservationID: id, EventID: "use of " + id,
+		Lasts: lasts}
 }
 
 // A hold that is undone, because one granted together with it is refused, is unknown to the requests behind it in the group.
 func TestP7_AHoldThatIsUndoneHoldsNothing(t *testing.T) {
 	h, l := granting(quota("calls", 10, LimitHard, ResetMonthly)), NewLedger(ledgerTime)
-	if _, refused, refusal := l.Decide(h, []LedgerRequest{holdFor("r", 6, time.Hour), holdFor("s", 6, time.Hour)}); refusal == nil || refused != 1 {
+	if _, refused, refusal := l.Decide(h, []LedgerRequest{holdFor("r", 6, time.Hour), holdFor("s", 6, time.Hour)}); refusal == nil ||
+		refused != 1 {
 		t.Fatalf("request %d is refused: %v", refused, refusal)
 	}
 	for _, kind := range []RequestKind{Commit, Extend, Release} {
@@ -39,7 +41,8 @@ func TestP7_AChangeThatIsUndoneLeavesTheReservation(t *testing.T) {
 		if _, _, refusal := l.Decide(h, []LedgerRequest{holdFor("r", 6, time.Hour)}); refusal != nil {
 			t.Fatal(refusal)
 		}
-		if _, refused, refusal := l.Decide(h, []LedgerRequest{onHold(kind, "r", 6, 0), holdFor("s", 11, time.Hour)}); refusal == nil || refused != 1 {
+		if _, refused, refusal := l.Decide(h, []LedgerRequest{onHold(kind, "r", 6, 0), holdFor("s", 11, time.Hour)}); refusal == nil ||
+			refused != 1 {
 			t.Fatalf("request %d is refused: %v", refused, refusal)
 		}
 		granted, _, refusal := l.Decide(h, []LedgerRequest{onHold(Release, "r", 0, 0)})

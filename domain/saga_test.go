@@ -33,7 +33,8 @@ func TestSagaIsPartialFromItsDeadlineOn(t *testing.T) {
 	} {
 		s := Saga{Step: "wait", State: SagaRunning, Attempts: 3, LastError: "x", DeadlineAt: &deadline}
 		s.Apply(c.result, now.Add(c.after))
-		if s.State != c.state || s.Step != c.step || !s.NextAt.Equal(now.Add(c.next)) || s.Attempts != 0 || s.Open() != (c.result.End == "") ||
+		if s.State != c.state || s.Step != c.step || !s.NextAt.Equal(now.Add(c.next)) || s.Attempts != 0 ||
+			s.Open() != (c.result.End == "") ||
 			s.Outcome != c.result.Outcome || s.LastError != c.result.Reason || !slices.Equal(s.Missing, c.result.Missing) {
 			t.Errorf("%s: %+v", name, s)
 		}
@@ -51,11 +52,13 @@ func TestSagaBackoffDoublesUpToItsBound(t *testing.T) {
 		if wait < before || wait < time.Second || wait > 5*time.Minute || n < 9 && wait != min(time.Second<<n, 5*time.Minute) {
 			t.Errorf("after %d failures it waits %s", n+1, wait)
 		}
-		if before = wait; s.State != SagaDrift || s.Attempts != n+1 || len(s.LastError) > 1000 || !utf8.ValidString(s.LastError) || strings.Contains(s.LastError, "\x00") {
+		if before = wait; s.State != SagaDrift || s.Attempts != n+1 || len(s.LastError) > 1000 || !utf8.ValidString(s.LastError) ||
+			strings.Contains(s.LastError, "\x00") {
 			t.Errorf("after %d failures: %+v", n+1, s)
 		}
 	}
-	if refusal := s.Retry("r", "a", []string{"x", "x"}); refusal != nil || s.Attempts != 0 || s.Retries != 1 || !slices.Equal(s.Despite, []string{"x"}) || !s.NextAt.Equal(now.Add(before)) {
+	if refusal := s.Retry("r", "a", []string{"x", "x"}); refusal != nil || s.Attempts != 0 || s.Retries != 1 ||
+		!slices.Equal(s.Despite, []string{"x"}) || !s.NextAt.Equal(now.Add(before)) {
 		t.Errorf("%+v, %v", s, refusal)
 	}
 	s.Apply(SagaDone(), now)

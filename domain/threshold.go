@@ -81,8 +81,8 @@ func reasonOf(t *Threshold, limit *int64) string {
 	return ""
 }
 
-// Above returns the thresholds of a feature that its used amount has reached, for events after which it need not rise to them: another limit, or the definition of a
-// threshold.
+// Above returns the thresholds of a feature that its used amount has reached, for events after which it need not rise to them: another
+// limit, or the definition of a threshold.
 func Above(thresholds []Threshold, feature string, limit *int64, used *big.Int, reason string) (above []Crossing) {
 	for _, c := range Crossings(thresholds, feature, limit, new(big.Int), used) {
 		c.Before, c.Reason = c.After, reason
@@ -93,7 +93,8 @@ func Above(thresholds []Threshold, feature string, limit *int64, used *big.Int, 
 
 // Event returns the payload of a crossing.
 func (c *Crossing) Event(feature, periodKey string) events.CrossedThreshold {
-	return events.CrossedThreshold{ThresholdID: c.Threshold.ID, Feature: feature, PeriodKey: periodKey, Percent: c.Threshold.Percent, Amount: c.Value, Limit: c.Limit,
+	return events.CrossedThreshold{ThresholdID: c.Threshold.ID, Feature: feature, PeriodKey: periodKey, Percent: c.Threshold.Percent,
+		Amount: c.Value, Limit: c.Limit,
 		Before: c.Before.String(), After: c.After.String(), Reason: c.Reason}
 }
 

@@ -14,7 +14,8 @@ func TestValuesOfThresholds(t *testing.T) {
 		limit           *int64
 		want            int64
 	}{
-		{80, 0, of(1000), 800}, {80, 0, of(7), 6}, {1, 0, of(1), 1}, {1, 0, of(100), 1}, {1, 0, of(101), 2}, {100, 0, of(3), 3}, {33, 0, of(100), 33}, {33, 0, of(10), 4},
+		{80, 0, of(1000), 800}, {80, 0, of(7), 6}, {1, 0, of(1), 1}, {1, 0, of(100), 1}, {1, 0, of(101), 2}, {100, 0, of(3), 3},
+		{33, 0, of(100), 33}, {33, 0, of(10), 4},
 		{120, 0, of(5), 6}, {1000, 0, of(1<<53 - 1), 10 * (1<<53 - 1)}, {80, 0, of(1<<53 - 1), (80*(1<<53-1) + 99) / 100},
 		{80, 0, nil, 0}, {80, 0, of(0), 1}, {0, 5, nil, 5}, {0, 5, of(1), 5}, {0, 1<<53 - 1, of(1), 1<<53 - 1},
 	} {
@@ -35,15 +36,18 @@ func limitText(limit *int64) string {
 // A threshold is crossed by the one change that rises to it: not if the amount is there already, and not by a fall.
 func TestCrossings(t *testing.T) {
 	limit := int64(100)
-	thresholds := []Threshold{{ID: uuid.UUID{1}, Feature: "a", Percent: 80}, {ID: uuid.UUID{2}, Amount: 80}, {ID: uuid.UUID{3}, Feature: "b", Amount: 1}, {ID: uuid.UUID{4}, Feature: "a", Amount: 90}}
+	thresholds := []Threshold{{ID: uuid.UUID{1}, Feature: "a", Percent: 80}, {ID: uuid.UUID{2}, Amount: 80},
+		{ID: uuid.UUID{3}, Feature: "b", Amount: 1}, {ID: uuid.UUID{4}, Feature: "a", Amount: 90}}
 	for _, c := range []struct {
 		feature       string
 		limit         *int64
 		before, after int64
 		want          []byte
 	}{
-		{"a", &limit, 79, 80, []byte{1, 2}}, {"a", &limit, 80, 81, nil}, {"a", &limit, 78, 79, nil}, {"a", &limit, 0, 1000, []byte{1, 2, 4}}, {"a", &limit, 81, 79, nil}, {"a", &limit, 80, 80, nil},
-		{"a", nil, 0, 89, []byte{2}}, {"b", &limit, -5, 1, []byte{3}}, {"b", &limit, 1, 80, []byte{2}}, {"c", nil, 79, 80, []byte{2}}, {"a", &limit, 80, 90, []byte{4}},
+		{"a", &limit, 79, 80, []byte{1, 2}}, {"a", &limit, 80, 81, nil}, {"a", &limit, 78, 79, nil},
+		{"a", &limit, 0, 1000, []byte{1, 2, 4}}, {"a", &limit, 81, 79, nil}, {"a", &limit, 80, 80, nil},
+		{"a", nil, 0, 89, []byte{2}}, {"b", &limit, -5, 1, []byte{3}}, {"b", &limit, 1, 80, []byte{2}}, {"c", nil, 79, 80, []byte{2}},
+		{"a", &limit, 80, 90, []byte{4}},
 	} {
 		crossed := Crossings(thresholds, c.feature, c.limit, big.NewInt(c.before), big.NewInt(c.after))
 		var got []byte
@@ -65,7 +69,8 @@ func TestCrossings(t *testing.T) {
 
 func TestLimitOfAPeriod(t *testing.T) {
 	limit := int64(5)
-	s := &Subscription{Status: SubscriptionActive, Entitlements: []Grant{{Entitlement: Entitlement{Feature: "a", Limit: &limit, ResetPeriod: ResetMonthly}}}}
+	s := &Subscription{Status: SubscriptionActive,
+		Entitlements: []Grant{{Entitlement: Entitlement{Feature: "a", Limit: &limit, ResetPeriod: ResetMonthly}}}}
 	ended := *s
 	ended.Status = SubscriptionCancelled
 	h := History{{FromPosition: 3, Subscription: s}, {FromPosition: 9, Subscription: &ended}}
@@ -73,7 +78,8 @@ func TestLimitOfAPeriod(t *testing.T) {
 		position        int64
 		feature, period string
 		want            bool
-	}{{2, "a", "2026-05", false}, {3, "a", "2026-05", true}, {8, "a", "2026", false}, {8, "a", "lifetime", false}, {8, "b", "2026-05", false}, {9, "a", "2026-05", false}} {
+	}{{2, "a", "2026-05", false}, {3, "a", "2026-05", true}, {8, "a", "2026", false}, {8, "a", "lifetime", false},
+		{8, "b", "2026-05", false}, {9, "a", "2026-05", false}} {
 		if got := h.LimitOf(c.position, c.feature, c.period); (got != nil) != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}

@@ -25,7 +25,8 @@ func ParseTime[T string | []byte](s T) (time.Time, *Error) {
 }
 
 func timeRefusal(s []byte, why string) *Error {
-	return &Error{Code: "timestamp_invalid", Message: "Invalid time " + strictjson.Quote(s) + ": expected RFC 3339, e.g. 2026-05-01T12:00:00Z: " + why}
+	return &Error{Code: "timestamp_invalid", Message: "Invalid time " + strictjson.Quote(s) +
+		": expected RFC 3339, e.g. 2026-05-01T12:00:00Z: " + why}
 }
 
 func parseTime(s []byte) (t time.Time, why string) {

@@ -26,11 +26,13 @@ func (w TimestampWindow) Check(ts, now time.Time, backfill bool) *Error {
 	now = now.Truncate(time.Microsecond)
 	if ts.After(now.Add(w.Ahead)) {
 		return &Error{Code: "timestamp_in_future", Pointer: "/timestamp",
-			Message: "timestamp " + FormatTime(ts) + " is more than " + w.Ahead.String() + " ahead of the server; check the producer's clock"}
+			Message: "timestamp " + FormatTime(ts) + " is more than " + w.Ahead.String() +
+				" ahead of the server; check the producer's clock"}
 	}
 	if !backfill && ts.Before(now.Add(-w.Behind)) {
 		return &Error{Code: "timestamp_too_old", Pointer: "/timestamp",
-			Message: "timestamp " + FormatTime(ts) + " is more than " + w.Behind.String() + " behind the server; use a key with usage:backfill for older usage"}
+			Message: "timestamp " + FormatTime(ts) + " is more than " + w.Behind.String() +
+				" behind the server; use a key with usage:backfill for older usage"}
 	}
 	return nil
 }

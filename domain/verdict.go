@@ -93,14 +93,17 @@ func Decide(h History, position int64, feature string, at time.Time) (Verdict, *
 func Entitled(h History, position int64, feature string, at time.Time) (*Subscription, *Grant, *Error) {
 	s := h.At(position, at)
 	if s == nil {
-		return nil, nil, &Error{Code: "no_active_subscription", Message: "The tenant has no ACTIVE or TRIALING subscription for this time; create one, then send the event again"}
+		return nil, nil, &Error{Code: "no_active_subscription",
+			Message: "The tenant has no ACTIVE or TRIALING subscription for this time; create one, then send the event again"}
 	}
 	g := s.Grant(feature)
 	if g == nil {
-		return nil, nil, &Error{Code: "feature_not_found", Message: fmt.Sprintf("Feature %q not found in the active subscription", feature), Pointer: "/feature"}
+		return nil, nil, &Error{Code: "feature_not_found", Message: fmt.Sprintf("Feature %q not found in the active subscription", feature),
+			Pointer: "/feature"}
 	}
 	if g.Type == FeatureBoolean {
-		return nil, nil, &Error{Code: "not_entitled", Message: fmt.Sprintf("Feature %q is BOOLEAN: it is granted or not, and takes no usage", feature), Pointer: "/feature"}
+		return nil, nil, &Error{Code: "not_entitled",
+			Message: fmt.Sprintf("Feature %q is BOOLEAN: it is granted or not, and takes no usage", feature), Pointer: "/feature"}
 	}
 	return s, g, nil
 }
@@ -135,7 +138,8 @@ func CheckUsagePeriod(key string) *Error {
 	if _, _, ok := PeriodBounds(key); ok || key == PeriodLifetime {
 		return nil
 	}
-	return &Error{Code: "period_key_invalid", Pointer: "/periodKey", Message: "a period key is a month such as 2026-05, a year such as 2026, or lifetime"}
+	return &Error{Code: "period_key_invalid", Pointer: "/periodKey",
+		Message: "a period key is a month such as 2026-05, a year such as 2026, or lifetime"}
 }
 
 // PeriodBounds returns the half-open range [start, end) of a period key; ok is

@@ -15,7 +15,8 @@ import (
 func subscribed(status string, features ...string) *Subscription {
 	s := &Subscription{ID: uuid.New(), Status: status}
 	for _, f := range features {
-		s.Entitlements = append(s.Entitlements, Grant{Entitlement: Entitlement{Feature: f, ResetPeriod: ResetMonthly}, Type: FeatureMetered})
+		s.Entitlements = append(s.Entitlements, Grant{Entitlement: Entitlement{Feature: f, ResetPeriod: ResetMonthly},
+			Type: FeatureMetered})
 	}
 	return s
 }
@@ -23,8 +24,10 @@ func subscribed(status string, features ...string) *Subscription {
 // Usage belongs to the subscription in force at its time, from the first moment on,
 // however late it arrives; without one, to the current subscription.
 func TestUsageBelongsToTheSubscriptionInForce(t *testing.T) {
-	may, june, july := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
-	first, second, tried := subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionTrialing, "calls")
+	may, june, july := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2026, 7, 1, 0, 0, 0, 0, time.UTC)
+	first, second, tried := subscribed(SubscriptionActive, "calls"), subscribed(SubscriptionActive, "calls"),
+		subscribed(SubscriptionTrialing, "calls")
 	replaced := History{{10, may, first}, {20, june, second}}
 	ended := History{{10, may, first}, {20, june, nil}}
 	again := History{{10, may, first}, {20, june, nil}, {30, july, tried}}
@@ -86,7 +89,8 @@ func TestVerdictsNameTheGrant(t *testing.T) {
 	s.Entitlements[1].ResetPeriod = ResetNever
 	s.Entitlements = append(s.Entitlements, Grant{Entitlement: Entitlement{Feature: "sso"}, Type: FeatureBoolean})
 	h := History{{10, at, s}}
-	if v, no := Decide(h, 10, "calls", at); no != nil || v != (Verdict{SubscriptionID: s.ID, FeatureType: FeatureMetered, PeriodKey: "2026-05"}) {
+	if v, no := Decide(h, 10, "calls", at); no != nil ||
+		v != (Verdict{SubscriptionID: s.ID, FeatureType: FeatureMetered, PeriodKey: "2026-05"}) {
 		t.Errorf("the verdict is %+v %v", v, no)
 	}
 	for feature, code := range map[string]string{"sso": "not_entitled", "bytes": "feature_not_found"} {
@@ -95,7 +99,8 @@ func TestVerdictsNameTheGrant(t *testing.T) {
 		}
 	}
 	for _, status := range []string{SubscriptionPastDue, SubscriptionCancelled, SubscriptionExpired} {
-		if _, no := Decide(History{{10, at, subscribed(status, "calls")}}, 10, "calls", at); no == nil || no.Code != "no_active_subscription" {
+		if _, no := Decide(History{{10, at, subscribed(status, "calls")}}, 10, "calls", at); no == nil ||
+			no.Code != "no_active_subscription" {
 			t.Errorf("%s: %v", status, no)
 		}
 	}
@@ -116,7 +121,8 @@ func TestPeriodsUseUTC(t *testing.T) {
 		} {
 			at, err := time.Parse(time.RFC3339Nano, text)
 			must.OK(t, err)
-			if got := []string{PeriodKey(ResetMonthly, at), PeriodKey(ResetAnnually, at)}; !slices.Equal(got, want) || PeriodKey(ResetNever, at) != PeriodLifetime {
+			if got := []string{PeriodKey(ResetMonthly, at), PeriodKey(ResetAnnually, at)}; !slices.Equal(got, want) ||
+				PeriodKey(ResetNever, at) != PeriodLifetime {
 				t.Errorf("%s is counted in %q, not in %q, on a server in %s", text, got, want, zone)
 			}
 		}

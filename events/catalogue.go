@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// The nouns of the catalogue. Each is declared here once: as the payload of its events, the answer of the API, and the value of its row. Events are
-// stored for ever: golden files (testdata) guard the names of their members.
+// The nouns of the catalogue. Each is declared here once: as the payload of its events, the answer of the API, and the value of its row.
+// Events are stored for ever: golden files (testdata) guard the names of their members.
 
 // Tenant is a customer of the service's user, the payload of TenantCreated and TenantChanged.
 type Tenant struct {
@@ -15,7 +15,8 @@ type Tenant struct {
 	Name   string    `json:"name"`
 	Class  string    `json:"class"`  // small, medium or large
 	Status string    `json:"status"` // ACTIVE, SUSPENDED or ARCHIVED
-	// Mode is live or test, fixed at the creation. A test tenant is never closed by a policy, never pushed, and in no figure of all tenants.
+	// Mode is live or test, fixed at the creation. A test tenant is never closed by a policy, never pushed, and in no figure of all
+	// tenants.
 	Mode string `json:"mode" enum:"live,test" doc:"Fixed at the creation. The keys of a tenant have its mode. A test tenant is never closed by a policy, never pushed to billing, and in no figure of all tenants unless asked."`
 	// DataResidency is the required place of the tenant's data. Each event keeps the
 	// residency under which it was recorded.
@@ -121,8 +122,8 @@ type Subscription struct {
 	CreatedAt    time.Time `json:"createdAt"`
 }
 
-// Price is a price of an amount of a feature in a period, the payload of PriceDefined. Money is in micro-units, millionths of the currency's unit: no
-// computation needs a fraction.
+// Price is a price of an amount of a feature in a period, the payload of PriceDefined. Money is in micro-units, millionths of the
+// currency's unit: no computation needs a fraction.
 type Price struct {
 	Key         string      `json:"key" doc:"The key of the price."`
 	Version     int64       `json:"version" doc:"From 1, one more after each change. Versions never change."`

@@ -74,7 +74,8 @@ func KeyPeriod(periodKey string, snapshot int, step string) string {
 	return "p/" + periodKey + "/" + strconv.Itoa(snapshot) + "/" + step
 }
 
-// KeyProposal limits the proposals for a line of a closed period to one for each reconciliation: that of a flip, or one of late usage behind it.
+// KeyProposal limits the proposals for a line of a closed period to one for each reconciliation: that of a flip, or one of late usage
+// behind it.
 func KeyProposal(reconciliation, periodKey, feature string, subscription uuid.UUID) string {
 	return "j/" + reconciliation + "/" + periodKey + "/" + feature + "/" + subscription.String()
 }

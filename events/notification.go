@@ -2,7 +2,8 @@ package events
 
 import "github.com/google/uuid"
 
-// Threshold is the payload of ThresholdChanged. It has either a percentage of the limit or an amount, and applies to the used amount of each period.
+// Threshold is the payload of ThresholdChanged. It has either a percentage of the limit or an amount, and applies to the used amount of
+// each period.
 type Threshold struct {
 	ThresholdID uuid.UUID `json:"thresholdId"`
 	Feature     string    `json:"feature,omitempty"` // "": each feature of the tenant

@@ -25,7 +25,8 @@ type FrozenLine struct {
 	LastEventAt    time.Time `json:"lastEventAt"`
 }
 
-// FrozenCharge is a line of the charges of a closed period. Price, its version, Currency and MicroUnits are left out of a line without a price.
+// FrozenCharge is a line of the charges of a closed period. Price, its version, Currency and MicroUnits are left out of a line without a
+// price.
 type FrozenCharge struct {
 	Feature        string     `json:"feature"`
 	SubscriptionID uuid.UUID  `json:"subscriptionId"`

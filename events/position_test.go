@@ -13,7 +13,8 @@ func TestPositionsAreReadAsWritten(t *testing.T) {
 			t.Errorf("%s is read as %v, %v", p, got, err)
 		}
 	}
-	for _, s := range strings.Fields("- 1 1- -1 01-1 1-01 1-00 32-1 1--1 +1-1 1-+1 1-1- 1-9223372036854775808 1-99999999999999999999 9999999999999999999999-1 1-1a") {
+	for _, s := range strings.Fields("- 1 1- -1 01-1 1-01 1-00 32-1 1--1 +1-1 1-+1 1-1- 1-9223372036854775808 1-99999999999999999999 " +
+		"9999999999999999999999-1 1-1a") {
 		if p, err := ParsePosition(s); err == nil {
 			t.Errorf("%q is read as %v", s, p)
 		}

@@ -13,7 +13,8 @@ const goodParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 func TestMalformedTraceParentsAreIgnored(t *testing.T) {
 	for header, want := range map[string]bool{
 		goodParent: true, "cc" + goodParent[2:]: true, goodParent[:53] + "ff": true,
-		"": false, "ff" + goodParent[2:]: false, strings.ToUpper(goodParent): false, goodParent[:54]: false, goodParent + "-x": false, goodParent + "0": false,
+		"": false, "ff" + goodParent[2:]: false, strings.ToUpper(goodParent): false, goodParent[:54]: false, goodParent + "-x": false,
+		goodParent + "0": false,
 		"00-" + strings.Repeat("0", 32) + goodParent[35:]: false, goodParent[:36] + strings.Repeat("0", 16) + goodParent[52:]: false,
 		strings.Repeat("-", 55): false, strings.Repeat("0", 55): false, goodParent[:3] + "g" + goodParent[4:]: false,
 		goodParent[:2] + "0" + goodParent[3:]: false, strings.Repeat(goodParent, 80): false, "00-é" + goodParent[5:]: false,
@@ -22,7 +23,8 @@ func TestMalformedTraceParentsAreIgnored(t *testing.T) {
 		if ok != want {
 			t.Errorf("%.80q: %v, want %v", header, ok, want)
 		}
-		if ok && (trace != uuid.MustParse("0af7651916cd43dd8448eb211c80319c") || span != [8]byte{0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31}) || !ok && (trace != uuid.Nil || span != [8]byte{}) {
+		if ok && (trace != uuid.MustParse("0af7651916cd43dd8448eb211c80319c") || span != [8]byte{0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33,
+			0x31}) || !ok && (trace != uuid.Nil || span != [8]byte{}) {
 			t.Errorf("%.80q: trace %x, span %x", header, trace, span)
 		}
 	}

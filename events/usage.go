@@ -112,8 +112,8 @@ type Validated struct {
 	ValidatedSubscriptionID uuid.UUID `json:"validatedSubscriptionId"`
 	FeatureType             string    `json:"featureType"`
 	PeriodKey               string    `json:"periodKey"`
-	// Grant is the position of the change of the subscription that made the grant in force at Timestamp, as known at the verdict; GrantBefore
-	// before the start of the first subscription, and 0, left out, if the grant names no price.
+	// Grant is the position of the change of the subscription that made the grant in force at Timestamp, as known at the verdict;
+	// GrantBefore before the start of the first subscription, and 0, left out, if the grant names no price.
 	Grant int64 `json:"grant,omitempty"`
 	// Admitted is true for the verdict on admitted usage, whose account counted it when it was recorded.
 	Admitted bool `json:"admitted,omitempty"`

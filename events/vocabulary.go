@@ -14,8 +14,8 @@ import (
 )
 
 // Vocabulary defines how the records of each subject are rendered: type, version,
-// topic, schema and retention class. An event keeps the vocabulary of the binary that recorded it, so every later release renders the same bytes. The SHA-256 of its
-// document identifies a vocabulary.
+// topic, schema and retention class. An event keeps the vocabulary of the binary that recorded it, so every later release renders the same
+// bytes. The SHA-256 of its document identifies a vocabulary.
 type Vocabulary struct {
 	hash     string
 	document string
@@ -172,8 +172,9 @@ func (e *Entry) term() Term {
 	return Term{
 		SubjectInfo: SubjectInfo{Subject: e.Subject, Type: e.Type, Version: e.Version, Topic: topic, Retention: e.Retention},
 		SchemaURI:   e.SchemaURI,
-		Head:        `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI + `","tenantId":"`,
-		Tail:        e.Retention + `","dataResidency":"`,
+		Head: `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI +
+			`","tenantId":"`,
+		Tail: e.Retention + `","dataResidency":"`,
 	}
 }
 

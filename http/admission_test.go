@@ -33,7 +33,8 @@ func (w *testService) stall(path, key string, length int, body string) net.Conn 
 	conn, err := net.Dial("tcp", w.addr)
 	w.must(err)
 	w.Cleanup(func() { conn.Close() })
-	_, err = fmt.Fprintf(conn, "POST /api/v1%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+	_, err = fmt.Fprintf(conn, "POST /api/v1%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer "+
+		"%s\r\nContent-Length: %d\r\n\r\n%s",
 		path, key, length, body)
 	w.must(err)
 	return conn
@@ -97,7 +98,8 @@ func TestConnectionsAreBoundedExceptForHealth(t *testing.T) {
 	w.client.CloseIdleConnections()
 	var held []net.Conn
 	refused := answer{}
-	for n := 0; refused.status != 503 && n < 1000; n++ { // until three of operators are in work: before, a new connection closes one of them
+	for n := 0; refused.status != 503 && n < 1000; n++ {
+		// until three of operators are in work: before, a new connection closes one of them
 		held = append(held, w.stall("/tenants", bootstrap, 10, "{"))
 		w.client.CloseIdleConnections()
 		refused = w.do(call{method: "GET", path: "/api/v1/usage/conflicts", key: a.key})
@@ -168,7 +170,8 @@ func TestOverloadIsRefusedBeforeTheBodyIsRead(t *testing.T) {
 	d := &overloadedLog{full: true}
 	w, a := newServiceWithAccount(t, func(s *http.Server) { d.UsageLog, s.Ingest.Log = s.Ingest.Log, d })
 	before := w.stored()
-	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n",
+	got := w.raw("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer "+
+		"%s\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n",
 		a.key)
 	if !strings.HasPrefix(got, "HTTP/1.1 503") || !strings.Contains(got, "Retry-After: 3") {
 		t.Errorf("a client that sends Expect: 100-continue is answered %s", got)

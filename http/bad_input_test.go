@@ -104,7 +104,8 @@ func (w *testService) callersWithoutRight(a *account) (list []badInput) {
 		`{"status":"CANCELLED"}`})
 	reading, _ := w.key(a.id, nil, "entitlements:read", "usage:write")
 	for _, c := range []badInput{
-		{call{key: suspended.key}, 403, "tenant_suspended"}, {call{key: reading}, 403, "forbidden"}, {call{key: bootstrap}, 403, "forbidden"},
+		{call{key: suspended.key}, 403, "tenant_suspended"}, {call{key: reading}, 403, "forbidden"},
+		{call{key: bootstrap}, 403, "forbidden"},
 		{call{key: ended.key}, 409, "no_active_subscription"}, {call{}, 401, "unauthenticated"},
 	} {
 		list = append(list, badInput{consuming(c.key, "api_calls", "bad", 1), c.status, c.code},

@@ -54,7 +54,8 @@ func structures(good string, optional bool, bad addCase) {
 	}
 	for name, body := range map[string]string{"empty": "", "two documents": good + "\n" + good, "trailing comma": open + comma + ",}",
 		"cut off":         open,
-		"byte order mark": "\xef\xbb\xbf" + good, "a member twice": `{"` + member + `":1,` + good[1:len(good)-1] + comma + `"` + member + `":1}`,
+		"byte order mark": "\xef\xbb\xbf" + good, "a member twice": `{"` + member + `":1,` + good[1:len(good)-1] + comma + `"` + member +
+			`":1}`,
 		"100,000 levels": strings.Repeat("[", 100_000)} {
 		if name != "empty" || !optional {
 			bad("JSON structure", name, body, malformed)
@@ -149,7 +150,8 @@ func members(good, name string, schema schema, ingest bool, bad addCase) {
 	if typed != "string" || ingest {
 		return
 	}
-	set("strings", `"\u0000"`, "parameter_invalid", "tenant_not_found", "plan_not_found", "time_invalid", "position_invalid", "range_invalid")
+	set("strings", `"\u0000"`, "parameter_invalid", "tenant_not_found", "plan_not_found", "time_invalid", "position_invalid",
+		"range_invalid")
 	if schema.MaxLength != nil {
 		set("strings", `"`+strings.Repeat("é", *schema.MaxLength+1)+`"`)
 	}

@@ -221,7 +221,8 @@ func pathCases(route auth.Route, base call) (list []badCase) {
 		if !found {
 			continue
 		}
-		for name, id := range map[string]string{"traversal": "..%2f..%2ftenants", "SQL": "'%20OR%201=1--", "too long": strings.Repeat("x", 2000),
+		for name, id := range map[string]string{"traversal": "..%2f..%2ftenants", "SQL": "'%20OR%201=1--",
+			"too long": strings.Repeat("x", 2000),
 			"nobody's": newID().String()} {
 			if route.Method == "PUT" && name == "nobody's" {
 				continue // it would be the id of a new entity
@@ -238,7 +239,8 @@ func pathCases(route auth.Route, base call) (list []badCase) {
 }
 
 func queryCases(base call) (list []badCase) {
-	for query, code := range map[string]string{"nothing=1": "unknown_parameter", "Limit=1": "unknown_parameter", "a=%zz": "malformed_query"} {
+	for query, code := range map[string]string{"nothing=1": "unknown_parameter", "Limit=1": "unknown_parameter",
+		"a=%zz": "malformed_query"} {
 		c := base
 		c.path = with(c.path, query)
 		list = append(list, badCase{"query", query[:min(len(query), 20)], c, []int{400}, []string{code}})
@@ -248,7 +250,8 @@ func queryCases(base call) (list []badCase) {
 
 // badValues are bad values of parameters by their name.
 var badValues = map[string][]string{
-	"groupBy": {"region", "metadata.none", "metadata.region&groupBy=metadata.region"}, "cursor": {"x", "eyJ2IjoyfQ", "..%2F..%2Fetc%2Fpasswd"},
+	"groupBy":    {"region", "metadata.none", "metadata.region&groupBy=metadata.region"},
+	"cursor":     {"x", "eyJ2IjoyfQ", "..%2F..%2Fetc%2Fpasswd"},
 	"externalId": {"a%20b", "%C3%A9"}, "kind": {strings.Repeat("x", 41)}, "q": {"%00", strings.Repeat("%C3%A9", 256)},
 	"sha256": {"x", strings.Repeat("0", 64)}, "tenantId": {"x", "'%20OR%201=1--"}, "subscriptionId": {"x", "..%2F"},
 }
@@ -289,7 +292,8 @@ func parameterCases(base call, name string, schema schema) (list []badCase) {
 	default:
 		add("strings", badValues[name]...)
 	}
-	texts := []string{"reason", "code", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period", "periodKey"}
+	texts := []string{"reason", "code", "fingerprint", "feature", "consumer", "topic", "subject", "stream", "correlationId", "period",
+		"periodKey"}
 	if len(list) > 0 || slices.Contains(texts, name) {
 		statuses, codes = []int{400}, []string{"parameter_invalid"}
 		add("strings", "", "%00", "%ff", strings.Repeat("x", 3000))

@@ -96,7 +96,8 @@ func TestUsageOfAnEndedSubscriptionIsRefused(t *testing.T) {
 		w.want(201, call{"POST", "/api/v1/tenants/" + other.id + "/subscriptions", bootstrap, nil,
 			map[string]any{"plan": "basic", "status": status}})
 		other.key, _ = w.key(other.id, nil, "usage:write")
-		want := map[bool]string{true: "accepted <nil>", false: "rejected no_active_subscription"}[status == "ACTIVE" || status == "TRIALING"]
+		want := map[bool]string{true: "accepted <nil>", false: "rejected no_active_subscription"}[status == "ACTIVE" ||
+			status == "TRIALING"]
 		for _, of := range []*account{a, other} {
 			w.same("usage while "+status, valuesOf(verdicts(w.ingest(of, batch(event(status, nil))))[0], "status", "code"), want)
 		}

@@ -36,7 +36,8 @@ func (w *testService) use(a *account, id string, amount int) {
 
 func (w *testService) planOf(key, price string) {
 	w.Helper()
-	w.do(call{"PUT", "/api/v1/plans/" + key, bootstrap, nil, `{"name":"P","entitlements":[{"feature":"api_calls","limit":null,"resetPeriod":"MONTHLY",` + price + `}]}`})
+	w.do(call{"PUT", "/api/v1/plans/" + key, bootstrap, nil,
+		`{"name":"P","entitlements":[{"feature":"api_calls","limit":null,"resetPeriod":"MONTHLY",` + price + `}]}`})
 }
 
 // A change of the plan or of a price leaves earlier usage its price, and a subscription its version until it is moved on.
@@ -62,7 +63,8 @@ func TestP8_UsageKeepsThePriceOfItsTime(t *testing.T) {
 	w.same("moved on", w.chargedLines(month+"/charges"), "ACTIVE 100 one1 100.00 | ACTIVE 101 tenth1 10.10 | ACTIVE 1 tenth2 7.00 | 117.10")
 	w.accept(a, correction("c1", "u1", 50))
 	w.fold()
-	w.same("a correction", w.chargedLines(month+"/charges"), "ACTIVE 50 one1 50.00 | ACTIVE 101 tenth1 10.10 | ACTIVE 1 tenth2 7.00 | 67.10")
+	w.same("a correction", w.chargedLines(month+"/charges"),
+		"ACTIVE 50 one1 50.00 | ACTIVE 101 tenth1 10.10 | ACTIVE 1 tenth2 7.00 | 67.10")
 	w.same("the versions", w.adjustmentsAt("/api/v1/prices/tenth/versions", "version", "microUnits"), "[1 100000 2 7000000]")
 	page := w.want(200, call{method: "GET", path: "/api/v1/prices/tenth/versions?limit=1", key: bootstrap})
 	w.same("the rest", w.adjustmentsAt("/api/v1/prices/tenth/versions?limit=1&cursor="+page["nextCursor"].(string), "version"), "[2]")
@@ -86,7 +88,8 @@ func TestP8_TrialsAndUsageBeforeTheStartAreFree(t *testing.T) {
 	b := &account{id: w.newAccountlessTenant("B")}
 	b.key, _ = w.key(b.id, nil, "usage:write")
 	start := time.Now().UTC().Add(time.Hour).Format(time.RFC3339)
-	b.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + b.id + "/subscriptions", bootstrap, nil, `{"plan":"basic","status":"TRIALING","startsAt":"` + start + `"}`})["id"].(string)
+	b.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + b.id + "/subscriptions", bootstrap, nil,
+		`{"plan":"basic","status":"TRIALING","startsAt":"` + start + `"}`})["id"].(string)
 	w.use(b, "u1", 1)
 	w.patchSubscription(b, `{"status":"ACTIVE"}`)
 	w.use(b, "u2", 2)
@@ -99,7 +102,8 @@ func TestP8_TrialsAndUsageBeforeTheStartAreFree(t *testing.T) {
 	w.use(a, "u2", 2)
 	w.patchSubscription(a, `{"status":"ACTIVE"}`)
 	w.use(a, "u3", 4)
-	w.same("a trial that is charged", w.chargedLines(month+"/charges"), "TRIALING 1 calls1 0.00 | TRIALING 2 calls1 5.00 | ACTIVE 4 calls1 0.00 | 5.00")
+	w.same("a trial that is charged", w.chargedLines(month+"/charges"),
+		"TRIALING 1 calls1 0.00 | TRIALING 2 calls1 5.00 | ACTIVE 4 calls1 0.00 | 5.00")
 }
 
 // The sums of the charges are those of all lines, also above 1,000.
@@ -111,9 +115,11 @@ func TestP8_ChargesOfManyLinesAreSummedUp(t *testing.T) {
 	a := w.newAccount("A")
 	w.use(a, "u1", 1)
 	for _, sql := range []string{
-		`INSERT INTO subscription_history SELECT h.tenant_id, h.from_position + 1000000 + n, h.effective_from, jsonb_set(h.snapshot::jsonb, '{id}', to_jsonb(md5(n::text)::uuid))
+		`INSERT INTO subscription_history SELECT h.tenant_id, h.from_position + 1000000 + n, h.effective_from, jsonb_set(h.snapshot::jsonb,
+			'{id}', to_jsonb(md5(n::text)::uuid))
 FROM subscription_history h, generate_series(1, 1100) n`,
-		`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(a, jsonb_build_object('subscription_id', md5(n::text)::uuid))).* FROM usage_aggregates a, generate_series(1, 1100) n`} {
+		`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(a, jsonb_build_object('subscription_id', md5(n::text)::uuid))).*
+			FROM usage_aggregates a, generate_series(1, 1100) n`} {
 		_, err := w.pool.Exec(t.Context(), sql)
 		w.must(err)
 	}
@@ -171,20 +177,30 @@ func TestP8_APriceIsEvaluatedOverRecordedUsage(t *testing.T) {
 		}
 	}
 	month := `"periodKey":"` + now()[:7] + `",`
-	w.same("the current version", evaluate(month+`"priceKey":"one"`), "[A net 7 7.00 14.00 EUR 7.00 B net 5 5.00 10.00 EUR 5.00 all 2 12 12.00 24.00 EUR 12.00]")
-	w.same("the first version", evaluate(month+`"priceKey":"one","version":1,"tenantId":"`+b.id+`"`), "[B net 5 5.00 5.00 EUR 0.00 all 1 5 5.00 5.00 EUR 0.00]")
-	w.same("a closed period", evaluate(`"periodKey":"`+key+`","priceKey":"one"`), "[A billable 10 10.00 20.00 EUR 10.00 all 1 10 10.00 20.00 EUR 10.00]")
-	inline := `"feature":"api_calls","price":{"currency":"§","model":"graduated","tiers":[{"upTo":4,"microUnits":0},{"microUnits":1000000}]}`
-	w.same("an inline price", evaluate(month+strings.Replace(inline, "§", "EUR", 1)), "[A net 7 7.00 3.00 EUR -4.00 B net 5 5.00 1.00 EUR -4.00 all 2 12 12.00 4.00 EUR -8.00]")
-	w.same("another currency", evaluate(month+strings.Replace(inline, "§", "USD", 1)+`,"tenantId":"`+b.id+`"`), "[B net 5 5.00 1.00 USD all 1 5 5.00 1.00 USD]")
-	w.same("a position", evaluate(month+`"priceKey":"one","tenantId":"`+a.id+`","position":"`+position+`"`), "[A position 3 7.00 6.00 EUR -1.00 all 1 3 7.00 6.00 EUR -1.00]")
+	w.same("the current version", evaluate(month+`"priceKey":"one"`),
+		"[A net 7 7.00 14.00 EUR 7.00 B net 5 5.00 10.00 EUR 5.00 all 2 12 12.00 24.00 EUR 12.00]")
+	w.same("the first version", evaluate(month+`"priceKey":"one","version":1,"tenantId":"`+b.id+`"`),
+		"[B net 5 5.00 5.00 EUR 0.00 all 1 5 5.00 5.00 EUR 0.00]")
+	w.same("a closed period", evaluate(`"periodKey":"`+key+`","priceKey":"one"`),
+		"[A billable 10 10.00 20.00 EUR 10.00 all 1 10 10.00 20.00 EUR 10.00]")
+	inline :=
+		`"feature":"api_calls","price":{"currency":"§","model":"graduated","tiers":[{"upTo":4,"microUnits":0},{"microUnits":1000000}]}`
+	w.same("an inline price", evaluate(month+strings.Replace(inline, "§", "EUR", 1)),
+		"[A net 7 7.00 3.00 EUR -4.00 B net 5 5.00 1.00 EUR -4.00 all 2 12 12.00 4.00 EUR -8.00]")
+	w.same("another currency", evaluate(month+strings.Replace(inline, "§", "USD", 1)+`,"tenantId":"`+b.id+`"`),
+		"[B net 5 5.00 1.00 USD all 1 5 5.00 1.00 USD]")
+	w.same("a position", evaluate(month+`"priceKey":"one","tenantId":"`+a.id+`","position":"`+position+`"`),
+		"[A position 3 7.00 6.00 EUR -1.00 all 1 3 7.00 6.00 EUR -1.00]")
 	w.same("another feature", evaluate(month+`"priceKey":"one","feature":"storage"`), "[]")
 	w.same("what is stored", w.stored(), before)
 	id := w.rebuilt("usage_aggregates", nil)
-	w.same("a rebuild", evaluate(month+`"priceKey":"one","version":1,"rebuildId":"`+id+`"`), "[A rebuild 7 7.00 7.00 EUR 0.00 B rebuild 5 5.00 5.00 EUR 0.00 all 2 12 12.00 12.00 EUR 0.00]")
-	w.refused(w.do(call{"POST", "/api/v1/prices/evaluate", bootstrap, nil, `{"periodKey":"2026-05","priceKey":"one","rebuildId":"` + newID().String() + `"}`}), 404, "rebuild_not_found")
+	w.same("a rebuild", evaluate(month+`"priceKey":"one","version":1,"rebuildId":"`+id+`"`),
+		"[A rebuild 7 7.00 7.00 EUR 0.00 B rebuild 5 5.00 5.00 EUR 0.00 all 2 12 12.00 12.00 EUR 0.00]")
+	w.refused(w.do(call{"POST", "/api/v1/prices/evaluate", bootstrap, nil, `{"periodKey":"2026-05","priceKey":"one","rebuildId":"` +
+		newID().String() + `"}`}), 404, "rebuild_not_found")
 	w.exec(`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(u, jsonb_build_object('tenant_id', gen_random_uuid()))).*
-FROM usage_aggregates u, generate_series(1, 999) WHERE u.tenant_id = '` + a.id + `' AND u.generation = 1 AND u.period_key = '` + now()[:7] + `'`)
+FROM usage_aggregates u, generate_series(1, 999) WHERE u.tenant_id = '` + a.id + `' AND u.generation = 1 AND u.period_key = '` + now()[:7] +
+		`'`)
 	got := w.want(200, call{"POST", "/api/v1/prices/evaluate?limit=1", bootstrap, nil, "{" + month + `"priceKey":"one"}`})
 	w.same("the totals of more than 1,000 tenants", fmt.Sprint(got["totals"]), "<nil>")
 }

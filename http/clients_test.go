@@ -94,7 +94,8 @@ func TestToolsOfTheDescriptionWork(t *testing.T) {
 	t.Run("Go", func(t *testing.T) {
 		c := tools(t, "go.mod", []string{"go", "install", oapiCodegen}, []string{"go", "install", ogen}, []string{"go", "mod", "download"})
 		w.must(os.MkdirAll(filepath.Join(c.work(), "api"), 0o755))
-		c.must("", filepath.Join(c.dir, "oapi-codegen"), "-generate", "types,client", "-package", "api", "-o", "api/api.gen.go", "openapi.json")
+		c.must("", filepath.Join(c.dir, "oapi-codegen"), "-generate", "types,client", "-package", "api", "-o", "api/api.gen.go",
+			"openapi.json")
 		c.must("round trip", "go", "run", ".")
 	})
 	t.Run("Go by ogen", func(t *testing.T) {
@@ -103,8 +104,10 @@ func TestToolsOfTheDescriptionWork(t *testing.T) {
 		c.must("round trip", "go", "run", "./ogen")
 	})
 	t.Run("Python", func(t *testing.T) {
-		c := tools(t, "requirements.txt", []string{"python3", "-m", "venv", "py"}, []string{"py/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"})
-		c.must("", filepath.Join(c.dir, "py", "bin", "openapi-python-client"), "generate", "--path", "openapi.json", "--output-path", "api_client", "--meta", "none")
+		c := tools(t, "requirements.txt", []string{"python3", "-m", "venv", "py"}, []string{"py/bin/pip", "install", "--quiet",
+			"--disable-pip-version-check", "-r", "requirements.txt"})
+		c.must("", filepath.Join(c.dir, "py", "bin", "openapi-python-client"), "generate", "--path", "openapi.json", "--output-path",
+			"api_client", "--meta", "none")
 		c.must("round trip", filepath.Join(c.dir, "py", "bin", "python"), "round_trip.py")
 	})
 	t.Run("TypeScript", func(t *testing.T) {
@@ -119,7 +122,8 @@ func TestToolsOfTheDescriptionWork(t *testing.T) {
 	t.Run("spectral", func(t *testing.T) {
 		c := tools(t, "package.json", npm)
 		// openapi-python-client raises TypeError for every body of an operation that also has a list with items.
-		w.must(os.WriteFile(filepath.Join(c.work(), ".spectral.yaml"), []byte(`{extends: ["spectral:oas"], rules: {array-items: off}}`), 0o600))
+		w.must(os.WriteFile(filepath.Join(c.work(), ".spectral.yaml"), []byte(`{extends: ["spectral:oas"], rules: {array-items: off}}`),
+			0o600))
 		c.must("No results", filepath.Join(c.dir, "node_modules", ".bin", "spectral"), "lint", "openapi.json", "-F", "hint")
 	})
 	t.Run("axe", func(t *testing.T) {

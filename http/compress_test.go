@@ -50,7 +50,8 @@ func TestLongAnswersAreCompressedIfTheClientAcceptsIt(t *testing.T) {
 			_, _ = io.WriteString(w, c.body)
 		})
 		got := answer.Header
-		if err != nil || body != c.body || got.Get("Content-Encoding") != c.want || got.Get("ETag") != `"1"` || strings.Join(got["Vary"], ", ") != "Accept, Accept-Encoding" {
+		if err != nil || body != c.body || got.Get("Content-Encoding") != c.want || got.Get("ETag") != `"1"` ||
+			strings.Join(got["Vary"], ", ") != "Accept, Accept-Encoding" {
 			t.Errorf("%d bytes for %s: %v, %d bytes, %v", len(c.body), c.accepts, err, len(body), got)
 		}
 	}
@@ -76,8 +77,10 @@ func TestWhichAnswersAreCompressed(t *testing.T) {
 	for _, op := range api.OperationsOf(site.API.OpenAPI()) {
 		got[op.OperationID] = site.Compresses(op, site.Declared[op.Method+" "+op.Path])
 	}
-	for id, want := range map[string]bool{"listAggregates": true, "exportEvents": true, "getReceipt": true, "ingestUsage": false, "checkEntitlement": false,
-		"createKey": false, "rotateKey": false, "createOperatorKey": false, "createWebhook": false, "rotateWebhook": false, "streamEvents": false, "watchRebuild": false} {
+	for id, want := range map[string]bool{"listAggregates": true, "exportEvents": true, "getReceipt": true, "ingestUsage": false,
+		"checkEntitlement": false,
+		"createKey":        false, "rotateKey": false, "createOperatorKey": false, "createWebhook": false, "rotateWebhook": false,
+		"streamEvents": false, "watchRebuild": false} {
 		if compresses, known := got[id]; !known || compresses != want {
 			t.Errorf("%s: compressed %v, known %v", id, compresses, known)
 		}

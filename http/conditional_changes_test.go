@@ -185,7 +185,8 @@ func TestOlderSnapshotsAreOfSubscriptionsThatGoOn(t *testing.T) {
 		a := w.newAccount(status)
 		ids[status] = a.subscription
 		if status != "ACTIVE" {
-			w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"status":"` + status + `"}`})
+			w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil,
+				`{"status":"` + status + `"}`})
 		}
 	}
 	older()

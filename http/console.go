@@ -21,7 +21,9 @@ func consoleRoutes(t *api.Site) {
 	}
 	t.Faults = append(t.Faults, api.DescribeMembers(t.API.OpenAPI())) // forms explain their fields
 	pages, err := console.New(console.Config{
-		API: inProcess(t), Operation: func(name string) *console.Operation { return operationNamed(t, name) }, Schemas: t.API.OpenAPI().Components.Schemas,
+		API: inProcess(t), Operation: func(name string) *console.Operation {
+			return operationNamed(t, name)
+		}, Schemas: t.API.OpenAPI().Components.Schemas,
 		Keys: t.Edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.Log, Now: t.Now, Version: domain.Version + ", " + t.Version,
 		Pages: pages.All(), NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails

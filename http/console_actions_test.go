@@ -37,7 +37,8 @@ const (
 func consoleActions() []consoleAction {
 	const subscription, period = consoleTenant + "/subscriptions/{subscriptionId}", consoleTenant + "/periods/{periodKey}"
 	return []consoleAction{
-		{consoleTenant + "/change", consoleTenant + "/change", "name=<b>A&class=large&lateUsage=ADJUST&externalIds=crm-1&metadata={\"q\":\"'\"}",
+		{consoleTenant + "/change", consoleTenant + "/change",
+			"name=<b>A&class=large&lateUsage=ADJUST&externalIds=crm-1&metadata={\"q\":\"'\"}",
 			events.TenantChanged, "crm-1"},
 		{consoleTenant + "/suspend", "", "", events.TenantChanged, "SUSPENDED"},
 		{consoleTenant + "/activate", "", "", events.TenantChanged, "ACTIVE"},
@@ -49,11 +50,13 @@ func consoleActions() []consoleAction {
 		{consoleTenant + "/billing", "", "provider=stripe&customer=cus_1<b>", events.TenantChanged, "stripe: cus_1&lt;b&gt;"},
 		{"/console/new/comparison", "/console/pushes", "", 0, "RUNNING"},
 		{consoleTenant + "/billing/remove", consoleTenant, "", events.TenantChanged, ""},
-		{"/console/adjustments/{adjustmentId}/approve", "/console/adjustments?tenantId={tenantId}", "", events.AdjustmentDecided, "APPROVED"},
+		{"/console/adjustments/{adjustmentId}/approve", "/console/adjustments?tenantId={tenantId}", "", events.AdjustmentDecided,
+			"APPROVED"},
 		{"/console/adjustments/{adjustmentId}/waive", "/console/adjustments?tenantId={tenantId}", "", events.AdjustmentDecided, "WAIVED"},
 		{"/console/adjustments/decision", "/console/adjustments/decision?tenantId={tenantId}&periodKey={periodKey}", "decision=approve",
 			events.AdjustmentDecided, ""},
-		{"/console/catalogue/features/{lookupKey}/change", "", "name=Tokens&type=QUOTA&unit=token&groupBy=region, model", events.FeatureDefined,
+		{"/console/catalogue/features/{lookupKey}/change", "", "name=Tokens&type=QUOTA&unit=token&groupBy=region, model",
+			events.FeatureDefined,
 			"region, model"},
 		{"/console/new/feature", "/console/new/feature", "lookupKey=extra&name=<b>E&type=METERED", events.FeatureDefined, "extra"},
 		{"/console/catalogue/prices/{priceKey}/change", "",
@@ -63,12 +66,14 @@ func consoleActions() []consoleAction {
 			events.PriceDefined, "9007199254740991"},
 		{"/console/catalogue/plans/{key}/change", "", "name=Basic&entitlements=[{\"feature\":\"api_calls\",\"limit\":9007199254740991}]",
 			events.PlanDefined, "9007199254740991"},
-		{"/console/new/plan", "/console/new/plan", "key=extra&name=E&entitlements=[{\"feature\":\"api_calls\",\"limit\":10}]", events.PlanDefined,
+		{"/console/new/plan", "/console/new/plan", "key=extra&name=E&entitlements=[{\"feature\":\"api_calls\",\"limit\":10}]",
+			events.PlanDefined,
 			"extra"},
 		{"/console/dead-letters/{deadLetterId}/retry", "", "", events.RetryRequested, ""},
 		{"/console/dead-letters/{deadLetterId}/discard", "", "", events.DeadLetterClosed, ""},
 		{"/console/dead-letters/bulk/retry", "/console/dead-letters/bulk?action=retry&feature=of-a-retry", "", events.RetryRequested, ""},
-		{"/console/dead-letters/bulk/discard", "/console/dead-letters/bulk?action=discard&feature=of-a-discard", "", events.DeadLetterClosed, ""},
+		{"/console/dead-letters/bulk/discard", "/console/dead-letters/bulk?action=discard&feature=of-a-discard", "",
+			events.DeadLetterClosed, ""},
 		{consoleRebuild + "/diff/promote", "", "", events.RebuildPromoted, "PROMOTED"},
 		{consoleRebuild + "/rollback", "", "", events.RebuildRolledBack, "ROLLED_BACK"},
 		{consoleRebuild + "/abandon", "", "", events.RebuildAbandoned, "ABANDONED"},
@@ -84,7 +89,8 @@ func consoleActions() []consoleAction {
 		{period + "/close", "", "despite=rebuilds", events.PeriodCloseRequested, "CLOSING"},
 		{"/console/pushes/{pushId}/retry", "", "", 0, "PENDING"},
 		{"/console/pushes/{pushId}/resolve", "", "delivered=yes", events.PushDelivered, "DELIVERED"},
-		{"/console/reservations/{feature}/{reservationId}/release", "/console/reservations?feature=api_calls", "", events.ReservationReleased,
+		{"/console/reservations/{feature}/{reservationId}/release", "/console/reservations?feature=api_calls", "",
+			events.ReservationReleased,
 			"RELEASED"},
 		{"/console/sagas/{sagaId}/retry", "", "despite=dead_letters", 0, "dead_letters"},
 		{"/console/new/replay", "/console/new/replay", "topic=usage.raw&fromTime=2026-01-01T00:00:00Z", events.ReplayRequested, "range"},
@@ -240,8 +246,10 @@ func (b *browser) makes(c consoleAction, page answer, action, reason string) {
 	}
 	for click, got := range answers {
 		to := pathOf(got)
-		if got.status != nethttp.StatusSeeOther || to != pathOf(answers[0]) && (click < 2 || !strings.HasPrefix(pathOf(answers[0]), to+"/")) {
-			b.Fatalf("%s: click %d gives %d and leads to %s, the first to %s:\n%s", c.action, click+1, got.status, to, pathOf(answers[0]), got.body)
+		if got.status != nethttp.StatusSeeOther ||
+			to != pathOf(answers[0]) && (click < 2 || !strings.HasPrefix(pathOf(answers[0]), to+"/")) {
+			b.Fatalf("%s: click %d gives %d and leads to %s, the first to %s:\n%s", c.action, click+1, got.status, to, pathOf(answers[0]),
+				got.body)
 		}
 		b.shows(b.follow(got), map[bool]string{true: c.shows}[to == pathOf(answers[0])])
 	}

@@ -20,7 +20,8 @@ func TestConsole_PagesStaySmall(t *testing.T) {
 	granted := make([]string, 200)
 	for n := range granted {
 		feature := fmt.Sprintf("%s%03d", strings.Repeat("f", 61), n)
-		granted[n] = fmt.Sprintf(`{"feature":%q,"limit":9007199254740991,"limitBehavior":"HARD","resetPeriod":"ANNUALLY","onIngest":"enforce"}`,
+		granted[n] = fmt.Sprintf(
+			`{"feature":%q,"limit":9007199254740991,"limitBehavior":"HARD","resetPeriod":"ANNUALLY","onIngest":"enforce"}`,
 			feature)
 		w.want(201, call{"PUT", "/api/v1/features/" + feature, bootstrap, nil, map[string]any{"name": wide, "type": "QUOTA"}})
 	}
@@ -37,14 +38,18 @@ func TestConsole_PagesStaySmall(t *testing.T) {
 		s := w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/subscriptions", bootstrap, nil,
 			map[string]any{"plan": "large", "status": "EXPIRED"}})
 		if n == 0 {
-			w.asOwner(`INSERT INTO adjustments SELECT gen_random_uuid(), $1, '2026-04', 1, $2, $3, 'CORRECTION', -9007199254740991, 1, n, n, $4, NULL, CASE WHEN n % 2 = 0 THEN 'PENDING' ELSE 'WAIVED' END,
-				CASE WHEN n % 2 = 1 THEN $5 END, CASE WHEN n % 2 = 1 THEN n END FROM generate_series(1, 300) n`, a.id, strings.Repeat("f", 64), s["id"], id, reason)
+			w.asOwner(`INSERT INTO adjustments SELECT gen_random_uuid(), $1, '2026-04', 1, $2, $3, 'CORRECTION', -9007199254740991, 1, n, n,
+				$4, NULL, CASE WHEN n % 2 = 0 THEN 'PENDING' ELSE 'WAIVED' END,
+				CASE WHEN n % 2 = 1 THEN $5 END, CASE WHEN n % 2 = 1 THEN n END FROM generate_series(1, 300) n`, a.id,
+				strings.Repeat("f", 64), s["id"], id, reason)
 		}
 	}
 	webhook, _ := w.webhookOf(a)
 	w.asOwner(`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, position, state, sent, next_at, created_at)
-		SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'adjustment.pending', n, 'PENDING', 100, now(), now() FROM generate_series(1, 50) n`, webhook, a.id)
-	w.asOwner(`INSERT INTO webhook_attempts SELECT id, tenant_id, n, now(), 500, 10000, $1 FROM webhook_deliveries, generate_series(81, 100) n`,
+		SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'adjustment.pending', n, 'PENDING', 100, now(), now() FROM generate_series(1,
+		50) n`, webhook, a.id)
+	w.asOwner(`INSERT INTO webhook_attempts SELECT id, tenant_id, n, now(), 500, 10000, $1 FROM webhook_deliveries, generate_series(81,
+		100) n`,
 		strings.Repeat("&", 200))
 	for range 50 {
 		w.want(201, call{"POST", "/api/v1/tenants/" + a.id + "/thresholds", bootstrap, nil,

@@ -65,7 +65,8 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 		{operator, "q=order/17", "/console/usage/events/order%2F17?tenantId=" + a.id},
 		{operator, "q=order/17&tenantId=" + a.id, "/console/usage/events/order%2F17?tenantId=" + a.id},
 		{tenant, "q=order/17", "/console/usage/events/order%2F17"}, {tenant, "q=" + position, "/console/events/" + position},
-		{operator, "q=x+" + a.key + "+y", "/console/search?secret=removed"}, {tenant, "tenantId=" + a.key, "/console/search?secret=removed"},
+		{operator, "q=x+" + a.key + "+y", "/console/search?secret=removed"},
+		{tenant, "tenantId=" + a.key, "/console/search?secret=removed"},
 		{&browser{testService: w}, "q=" + strings.ToUpper(a.key[:8]) + a.key[8:], "/console/search?secret=removed"}, // nobody is signed in
 	} {
 		got := c.b.open("/console/search?" + c.query)

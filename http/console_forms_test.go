@@ -13,7 +13,8 @@ func (w *testService) everyRow() (counts string) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(), `SELECT string_agg(relname || ' ' || (xpath('/row/n/text()',
  query_to_xml(format('SELECT count(*) AS n FROM %I', relname), false, true, '')))[1]::text, ', ' ORDER BY relname)
- FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'console_sessions' AND has_table_privilege(oid, 'SELECT')`).Scan(&counts))
+ FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'console_sessions' AND has_table_privilege(oid,
+ 'SELECT')`).Scan(&counts))
 	return counts
 }
 
@@ -30,7 +31,8 @@ func (b *browser) pageRefused(name string, got answer, status int, code string) 
 	b.hasHeaders(name, got)
 }
 
-const wantedPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const wantedPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action " +
+	"'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // hasHeaders fails unless an answer has the headers of the console.
 func (b *browser) hasHeaders(name string, got answer) {
@@ -103,7 +105,8 @@ func TestConsole_BadFormsChangeNothing(t *testing.T) {
 	}
 	b.pageRefused("a parameter of the address", send(path+"?x=1", formCase{}), 400, "unknown_parameter")
 	b.pageRefused("a body that is no form", b.do(call{method: "POST", path: path,
-		header: b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"}), body: "a=%zz&;"}), 400, "malformed_request")
+		header: b.header(map[string]string{"Content-Type": "application/x-www-form-urlencoded"}), body: "a=%zz&;"}), 400,
+		"malformed_request")
 	other := w.signIn(bootstrap)
 	foreign := other.form(other.open("/console/tenants/"+a.id), path)
 	b.pageRefused("another session's token", send(path, formCase{change: set("token", foreign.Get("token"))}), 403, "forbidden")

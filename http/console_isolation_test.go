@@ -83,7 +83,8 @@ func anyOf(some, of []string) bool {
 func (b *browser) absent(name string, got answer) {
 	b.Helper()
 	want := b.open("/console/nothing")
-	if b.hasHeaders(name, got); got.status != want.status || withoutTraces(got) != withoutTraces(want) || len(got.header) != len(want.header) {
+	if b.hasHeaders(name, got); got.status != want.status || withoutTraces(got) != withoutTraces(want) ||
+		len(got.header) != len(want.header) {
 		b.Errorf("%s: %d, an absent page %d:\n%s\n%s", name, got.status, want.status, got.body, want.body)
 	}
 }

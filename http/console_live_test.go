@@ -8,7 +8,8 @@ import (
 
 const recordedLive = "/console/events/live?subject=meterplex.usage.event.recorded"
 
-// TestConsole_P9_LivePartsAreOfTheirTenant: visitors who ask for the log by the same address share its read only if they have the same rights.
+// TestConsole_P9_LivePartsAreOfTheirTenant: visitors who ask for the log by the same address share its read only if they have the same
+// rights.
 func TestConsole_P9_LivePartsAreOfTheirTenant(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
@@ -17,7 +18,8 @@ func TestConsole_P9_LivePartsAreOfTheirTenant(t *testing.T) {
 		w.ingest(a, batch(event(fmt.Sprintf("of-%d", n), nil)))
 	}
 	for n, a := range accounts {
-		if rows := string(w.signIn(a.key).open(recordedLive).body); strings.Count(rows, "<td") == 0 || strings.Count(rows, "of-") != 1 || !strings.Contains(rows, fmt.Sprintf("of-%d&#34;", n)) {
+		if rows := string(w.signIn(a.key).open(recordedLive).body); strings.Count(rows, "<td") == 0 || strings.Count(rows, "of-") != 1 ||
+			!strings.Contains(rows, fmt.Sprintf("of-%d&#34;", n)) {
 			t.Errorf("tenant %d sees\n%s", n, rows)
 		}
 	}

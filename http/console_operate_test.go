@@ -29,10 +29,13 @@ func TestConsole_TheSystemIsShown(t *testing.T) {
 	w.ingest(a, batch(event("1", nil)))
 	w.withhold(a, events.TopicUsageValidated, 1000, 3)
 	_, err := w.pool.Exec(t.Context(),
-		`UPDATE relay_cursors SET owner = 'host-<b>', lease_until = now() + interval '1 hour', attempts = 7, last_error = 'no broker <script>', last_attempt_at = now() WHERE partition = 3`)
+		`UPDATE relay_cursors SET owner = 'host-<b>', lease_until = now() + interval '1 hour', attempts = 7,
+			last_error = 'no broker <script>', last_attempt_at = now() WHERE partition = 3`)
 	w.must(err)
-	w.asOwner(`INSERT INTO instances (id, version, roles, started_at, seen_at, ended_at) VALUES ('node-1', 'v<1>', '{api,relay}', now() - interval '1 hour', now(), NULL),
- ('node-2', 'v1', '{relay}', now() - interval '1 hour', now() - interval '5 minutes', NULL), ('node-3', 'v1', '{}', now() - interval '1 hour', now() - interval '1 minute', now() - interval '1 minute')`)
+	w.asOwner(`INSERT INTO instances (id, version, roles, started_at, seen_at, ended_at) VALUES ('node-1', 'v<1>', '{api,relay}',
+		now() - interval '1 hour', now(), NULL),
+ ('node-2', 'v1', '{relay}', now() - interval '1 hour', now() - interval '5 minutes', NULL), ('node-3', 'v1', '{}',
+ now() - interval '1 hour', now() - interval '1 minute', now() - interval '1 minute')`)
 	listed := w.get("/system/instances?limit=2")
 	if rows := listed["data"].([]any); len(rows) != 2 || rows[0].(map[string]any)["state"] != "RUNNING" ||
 		rows[1].(map[string]any)["state"] != "LOST" || listed["nextCursor"] == nil {
@@ -56,8 +59,9 @@ func TestConsole_TheSystemIsShown(t *testing.T) {
 // TestConsole_TheOverviewShowsEachFigureWithItsScope: items lead to pages of the console, and charts have their tables.
 func TestConsole_TheOverviewShowsEachFigureWithItsScope(t *testing.T) {
 	w, _, _ := watchedService(t, &state.State{
-		ReadAt:      time.Now().UTC(),
-		Outbox:      state.Outbox{Totals: state.OutboxTotals{Unpublished: 12, OldestUnpublishedSeconds: 90}, Partitions: []state.OutboxPartition{{Head: events.Position{Number: 9007199254740993}}}},
+		ReadAt: time.Now().UTC(),
+		Outbox: state.Outbox{Totals: state.OutboxTotals{Unpublished: 12, OldestUnpublishedSeconds: 90},
+			Partitions: []state.OutboxPartition{{Head: events.Position{Number: 9007199254740993}}}},
 		Lags:        state.Lags{{Consumer: "meterplex-usage-aggregator", Behind: 40, Seconds: 0.25}},
 		DeadLetters: state.DeadLetters{Groups: []state.OpenLetters{{Status: "FAILED", Stage: "VALIDATION", Count: 5}}},
 		Identity:    &state.Comparison{Holds: false, Accepted: 10, Missing: 3, ComparedAt: time.Now().UTC()},

@@ -9,9 +9,11 @@ import (
 func TestConsole_ADifferenceOfAClosedPeriodIsACaution(t *testing.T) {
 	w, a, _ := newRebuildWorld(t)
 	id := w.rebuilt("usage_aggregates", nil)
-	w.exec(`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(u, jsonb_build_object('feature', 'f' || lpad(n::text, 62, '0'), 'amount', CASE WHEN u.generation > 1 THEN 1000 ELSE 1 END))).*
+	w.exec(`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(u, jsonb_build_object('feature', 'f' || lpad(n::text, 62, '0'),
+		'amount', CASE WHEN u.generation > 1 THEN 1000 ELSE 1 END))).*
  FROM usage_aggregates u, generate_series(1, 300) n WHERE u.tenant_id = $1 AND u.feature = 'storage'`, a.id)
-	w.exec(`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(u, jsonb_build_object('feature', 'zeta', 'period_key', '2026-03', 'amount', u.generation))).*
+	w.exec(`INSERT INTO usage_aggregates SELECT (jsonb_populate_record(u, jsonb_build_object('feature', 'zeta', 'period_key', '2026-03',
+		'amount', u.generation))).*
  FROM usage_aggregates u WHERE u.tenant_id = $1 AND u.feature = 'storage'`, a.id)
 	b := w.signIn(bootstrap)
 	at := "/console/rebuilds/" + id + "/diff"

@@ -47,13 +47,15 @@ func (w *testService) wrongKeys(a *account) map[string]string {
 	known, _ := w.key("", nil, "audit")
 	w.signIn(known) // its prefix is known to this instance, too
 	return map[string]string{
-		"unknown": "mp_op_" + strings.Repeat("x", 43), "a wrong secret behind a known prefix": known[:14] + strings.Repeat("x", len(known)-14),
+		"unknown": "mp_op_" + strings.Repeat("x", 43), "a wrong secret behind a known prefix": known[:14] + strings.Repeat("x",
+			len(known)-14),
 		"empty": "", "no key": "'; DROP TABLE api_keys; --",
 		"revoked": revoked, "expired": expired, "of a suspended tenant": suspended.key, "endless": "mp_op_" + strings.Repeat("x", 5000),
 	}
 }
 
-// TestConsole_EveryWrongKeyGetsTheSameAnswer, and after ten of them of one address further ones are refused for a minute; a right key signs in.
+// TestConsole_EveryWrongKeyGetsTheSameAnswer, and after ten of them of one address further ones are refused for a minute; a right key signs
+// in.
 func TestConsole_EveryWrongKeyGetsTheSameAnswer(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

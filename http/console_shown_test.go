@@ -26,7 +26,8 @@ func TestConsole_PeriodsShowWhatTheAPIAnswers(t *testing.T) {
 	charges := w.want(200, call{method: "GET", path: path + "/charges", key: bootstrap})["totals"].([]any)[0].(map[string]any)
 	b.shows(b.open(at), "CLOSED", huge, read["figuresHash"].(string), read["logicHash"].(string), charges["decimal"].(string),
 		"billable amounts")
-	b.shows(b.open("/console/evaluation?priceKey=calls&version=1&periodKey="+key), "All tenants", ">A</a>", "billable", charges["decimal"].(string)+" EUR")
+	b.shows(b.open("/console/evaluation?priceKey=calls&version=1&periodKey="+key), "All tenants", ">A</a>", "billable",
+		charges["decimal"].(string)+" EUR")
 	lines, exported := b.open(at+"/lines.csv"), w.do(call{method: "GET", path: path + "/export?format=csv", key: bootstrap})
 	if string(lines.body) != string(exported.body) || !strings.Contains(lines.header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("the file is %d %s, and the export %s", lines.status, lines.body, exported.body)
@@ -43,7 +44,8 @@ func TestConsole_EntitlementsShowUsedHeldAndLimit(t *testing.T) {
 	const figures = `<td class="number">123</td><td class="number">77</td><td class="number">1,000</td>`
 	b, own := w.signIn(bootstrap), w.signIn(a.key)
 	b.shows(b.open("/console/entitlements"), "Choose a tenant", `/console/entitlements?tenantId=`+a.id)
-	b.shows(b.open("/console/entitlements?tenantId="+a.id), figures, `low="799" high="1000" optimum="0" max="1000"`, "<span>12 %</span>", "-01 00:00:00Z", "True at position")
+	b.shows(b.open("/console/entitlements?tenantId="+a.id), figures, `low="799" high="1000" optimum="0" max="1000"`, "<span>12 %</span>",
+		"-01 00:00:00Z", "True at position")
 	list := b.open("/console/reservations?feature=api_calls&tenantId=" + a.id)
 	b.shows(list, "job/1", "HELD", `<td class="number">77</td>`)
 	b.hides(list, "/release")
@@ -89,7 +91,8 @@ func TestConsole_FormsKeepEachDigit(t *testing.T) {
 
 	at := "/console/tenants/" + a.id
 	changing := b.open(at + "/change")
-	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"lateUsage":"ADJUST"}`}) // meanwhile: the form does not revert it
+	// meanwhile: the form does not revert it
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"lateUsage":"ADJUST"}`})
 	b.shows(b.twice(changing, at+"/change", "a new contract", url.Values{"name": {hostile}, "class": {"large"}, "lateUsage": {"REJECT"},
 		"closeAfterHours": {"24"}, "externalIds": {"crm-1\r\n=crm-2\r\n"}, "metadata": {`{"<b>": "=1"}`}}),
 		hostileShown, "24 h after their end", "=crm-2, crm-1", "<dt>&lt;b&gt;</dt><dd>=1</dd>", "ADJUST")

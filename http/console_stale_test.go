@@ -49,9 +49,10 @@ func TestConsole_AStaleDisplayChangesNothing(t *testing.T) {
 
 	other := w.adjusted("B")
 	ids, decision := w.adjustmentsAt("/api/v1/adjustments?tenantId="+other.id, "id"), "/console/adjustments/decision"
-	b.refusesStale(staleForm{decision + "?tenantId=" + other.id + "&periodKey=" + key, decision, url.Values{"decision": {"approve"}}, func() {
-		w.want(200, call{"POST", "/api/v1/adjustments/" + ids[0] + "/waive", bootstrap, nil, `{"reason":"meanwhile"}`})
-	}, "adjustment_decided", []string{"<strong>1</strong>", "<strong>-5</strong>"}, "Done: Decide these adjustments.",
+	b.refusesStale(staleForm{decision + "?tenantId=" + other.id + "&periodKey=" + key, decision, url.Values{"decision": {"approve"}},
+		func() {
+			w.want(200, call{"POST", "/api/v1/adjustments/" + ids[0] + "/waive", bootstrap, nil, `{"reason":"meanwhile"}`})
+		}, "adjustment_decided", []string{"<strong>1</strong>", "<strong>-5</strong>"}, "Done: Decide these adjustments.",
 		events.AdjustmentDecided, 1})
 	w.same("the adjustments", w.adjustmentsAt("/api/v1/adjustments?tenantId="+other.id, "amount", "state"),
 		[]string{"-7 WAIVED", "-5 APPROVED"})
@@ -74,7 +75,8 @@ func TestConsole_AnotherDifferenceIsNotPromoted(t *testing.T) {
 	b, id := w.signIn(bootstrap), w.rebuilt("usage_aggregates", nil)
 	at := "/console/rebuilds/" + id
 	b.shows(b.open(at+"/diff"), `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", "Largest differences")
-	b.shows(b.open(at+"/diff/events?feature=storage&periodKey=lifetime&tenantId="+a.id), "s0", "s2", "Explained by events<strong>22</strong>")
+	b.shows(b.open(at+"/diff/events?feature=storage&periodKey=lifetime&tenantId="+a.id), "s0", "s2",
+		"Explained by events<strong>22</strong>")
 	b.refusesStale(staleForm{at + "/diff", at + "/diff/promote", nil, func() {
 		w.ingest(a, batch(event("late", map[string]any{"feature": "storage", "amount": 7})))
 		w.foldBoth()

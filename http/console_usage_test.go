@@ -109,14 +109,16 @@ func TestConsole_FiguresAreComparedAndSaved(t *testing.T) {
 	b.shows(b.open("/console/usage?asOfPosition="+now+"&asOfPosition2="+first), "-"+huge)
 	usage := b.open("/console/usage?feature=api_calls&groupBy=region")
 	series, figures := b.open(b.link(usage, "/console/usage/series.csv?")), b.open(b.link(usage, "/console/usage/figures.csv?"))
-	if !strings.Contains(string(series.body), ",'=1+1\n") || series.header.Get("Content-Disposition") != `attachment; filename="series.csv"` {
+	if !strings.Contains(string(series.body), ",'=1+1\n") ||
+		series.header.Get("Content-Disposition") != `attachment; filename="series.csv"` {
 		t.Errorf("%v\n%s", series.header, series.body)
 	}
 	api := w.do(call{method: "GET", path: "/api/v1/usage/aggregates?feature=api_calls&format=csv", key: a.reader})
 	w.same("the file", string(figures.body), string(api.body))
 }
 
-// A tenant is shown by its name, with the end of its id if another has the name, too: the beginning of an id is a time, which both may share.
+// A tenant is shown by its name, with the end of its id if another has the name, too: the beginning of an id is a time, which both may
+// share.
 func TestConsole_TenantsAreShownByTheirNames(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	twins := []*account{w.newAccount("Twin"), w.newAccount("Twin")}

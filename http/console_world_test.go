@@ -170,7 +170,8 @@ const hostileShown = `=&lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt;&#39;&#34;
 func (w *testService) viaConsole(subject events.Subject) (n int) {
 	w.Helper()
 	w.must(w.pool.QueryRow(w.Context(),
-		`SELECT count(*) FROM event_log l JOIN log_origins o ON o.id = l.origin WHERE l.subject = $1 AND o.via = 'console' AND o.actor_type = 'api_key'`,
+		`SELECT count(*) FROM event_log l JOIN log_origins o ON o.id = l.origin WHERE l.subject = $1 AND o.via = 'console'
+			AND o.actor_type = 'api_key'`,
 		int16(subject)).Scan(&n))
 	return n
 }

@@ -44,7 +44,8 @@ func TestP7_ConsumeGrantsUpToTheLimit(t *testing.T) {
 
 func TestP7_ARepeatedConsumeGetsItsFirstAnswer(t *testing.T) {
 	w, a := newServiceWithAccount(t)
-	sent := call{"POST", "/api/v1/entitlements/api_calls/consume", a.key, nil, `{"eventId":"r","amount":600,"metadata":{"model":"x","n":1}}`}
+	sent := call{"POST", "/api/v1/entitlements/api_calls/consume", a.key, nil,
+		`{"eventId":"r","amount":600,"metadata":{"model":"x","n":1}}`}
 	first := w.do(sent)
 	w.want(200, consuming(a.key, "api_calls", "other", 400)) // the limit is reached
 	again := sent

@@ -43,7 +43,8 @@ func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
 	w := newTestService(t, func(s *http.Server) { s.Catalogue.Now = func() time.Time { return at } })
 	a := w.newAccountlessTenant("A")
 	c := call{"POST", "/api/v1/tenants/" + a + "/api-keys", bootstrap, map[string]string{"Idempotency-Key": "short"},
-		map[string]any{"name": "short-lived", "scopes": []string{"usage:read"}, "expiresAt": at.Add(time.Minute).UTC().Format(time.RFC3339Nano)}}
+		map[string]any{"name": "short-lived", "scopes": []string{"usage:read"},
+			"expiresAt": at.Add(time.Minute).UTC().Format(time.RFC3339Nano)}}
 	first := w.want(201, c)
 	at = at.Add(time.Hour)
 	if again := w.want(200, c); again["id"] != first["id"] || again["secret"] != nil {
@@ -57,7 +58,8 @@ func TestARepeatIsAnsweredAlsoOnceTheKeyHasExpired(t *testing.T) {
 func TestNamesAreCountedInCharacters(t *testing.T) {
 	w := newTestService(t)
 	name := strings.Repeat("é", 200)
-	w.same("the answer", w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": name, "class": "small"}})["name"],
+	w.same("the answer", w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil,
+		map[string]any{"name": name, "class": "small"}})["name"],
 		name)
 	unit := strings.Repeat("€", 50)
 	w.same("the answer", w.want(201, call{"PUT", "/api/v1/features/euros", bootstrap, nil,

@@ -12,14 +12,17 @@ func TestEveryReadOfEventsTakesAPosition(t *testing.T) {
 	m := newIsolationFixture(t)
 	at := verdicts(m.ingest(m.a, batch(event("late", nil))))[0]["position"].(string)
 	month := time.Now().UTC().Format("2006-01")
-	paths := []string{"/usage/events", "/usage/events/late", "/usage/conflicts", "/usage/refusals", "/usage/aggregates", "/usage" + queries["GET /usage"], "/usage/aggregates/explain?feature=api_calls&period=" + month,
-		"/dead-letters", "/dead-letters/groups", "/adjustments", "/quota/accounts", "/events", "/events/export", "/events/" + at, "/events/" + at + "/lineage"}
+	paths := []string{"/usage/events", "/usage/events/late", "/usage/conflicts", "/usage/refusals", "/usage/aggregates",
+		"/usage" + queries["GET /usage"], "/usage/aggregates/explain?feature=api_calls&period=" + month,
+		"/dead-letters", "/dead-letters/groups", "/adjustments", "/quota/accounts", "/events", "/events/export", "/events/" + at,
+		"/events/" + at + "/lineage"}
 	calls := []call{{method: "GET", path: "/api/v1/dead-letters/" + m.a.letterID + "?minPosition=" + at, key: m.audit}}
 	for _, path := range paths {
 		calls = append(calls, call{method: "GET", path: with(with("/api/v1"+path, "tenantId="+m.a.id), "minPosition="+at), key: m.audit})
 	}
 	for _, path := range []string{"", "/" + month, "/" + month + "/charges", "/" + month + "/adjustments", "/" + month + "/export"} {
-		calls = append(calls, call{method: "GET", path: "/api/v1/tenants/" + m.a.id + "/periods" + path + "?minPosition=" + at, key: m.audit})
+		calls = append(calls, call{method: "GET", path: "/api/v1/tenants/" + m.a.id + "/periods" + path + "?minPosition=" + at,
+			key: m.audit})
 	}
 	for _, path := range []string{"/entitlements", "/entitlements/api_calls/check"} {
 		calls = append(calls, call{method: "GET", path: with("/api/v1"+path, "minPosition="+at), key: m.a.key})
@@ -56,10 +59,12 @@ func TestFiguresAreExplainedByTheParametersTheyAreReadWith(t *testing.T) {
 			t.Errorf("%s: %v", query, got)
 		}
 	}
-	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates/explain" + figure + "&periodKey=lifetime", key: a.key}), 400, "parameter_invalid")
+	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates/explain" + figure + "&periodKey=lifetime", key: a.key}), 400,
+		"parameter_invalid")
 }
 
-// TestP9_KeysOfTheLogReadEarlierFigures: a key with events:read reads figures as of a position or time and explains them, and no present ones.
+// TestP9_KeysOfTheLogReadEarlierFigures: a key with events:read reads figures as of a position or time and explains them, and no present
+// ones.
 func TestP9_KeysOfTheLogReadEarlierFigures(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	at := verdicts(w.ingest(a, batch(event("one", nil))))[0]["position"].(string)
@@ -67,7 +72,8 @@ func TestP9_KeysOfTheLogReadEarlierFigures(t *testing.T) {
 	key, _ := w.key(a.id, nil, "events:read")
 	month := time.Now().UTC().Format("2006-01")
 	const figures = "/api/v1/usage/aggregates"
-	for _, path := range []string{figures + "?asOfPosition=" + at, figures + "?asOf=" + time.Now().UTC().Format(time.RFC3339Nano), figures + "/explain?feature=api_calls&period=" + month} {
+	for _, path := range []string{figures + "?asOfPosition=" + at, figures + "?asOf=" + time.Now().UTC().Format(time.RFC3339Nano),
+		figures + "/explain?feature=api_calls&period=" + month} {
 		w.want(200, call{method: "GET", path: path, key: key})
 	}
 	for _, path := range []string{figures, figures + "?format=csv", figures + "?minPosition=" + at, "/api/v1/usage/events"} {
@@ -87,7 +93,8 @@ func TestP3_TheIdentityResponseNamesItsTerms(t *testing.T) {
 		m.must(err)
 		return v
 	}
-	if term("accepted") != 7 || term("aggregated") != 5 || term("rejected") != 1 || term("inFlight") != 1 || term("parked") != 0 || got["holds"] != true {
+	if term("accepted") != 7 || term("aggregated") != 5 || term("rejected") != 1 || term("inFlight") != 1 || term("parked") != 0 ||
+		got["holds"] != true {
 		t.Errorf("%v", got)
 	}
 }

@@ -20,7 +20,8 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 	w := newTestService(t)
 	for path, want := range map[string]string{
 		"/api/v1/usage/events": "GET, HEAD, POST", "/api/v1/tenants/x": "GET, HEAD, PATCH", "/api/v1/plans/x": "GET, HEAD, PUT",
-		"/api/v1/tenants/x/api-keys/y": "DELETE", "/api/v1/entitlements/check": "POST", "/api/v1/entitlements/consume": "POST", "/api/v1/entitlements/x/consume": "POST", "/livez": "GET, HEAD",
+		"/api/v1/tenants/x/api-keys/y": "DELETE", "/api/v1/entitlements/check": "POST", "/api/v1/entitlements/consume": "POST",
+		"/api/v1/entitlements/x/consume": "POST", "/livez": "GET, HEAD",
 	} {
 		got := w.do(call{method: "TRACE", path: path})
 		w.refused(got, 405, "method_not_allowed")
@@ -28,9 +29,11 @@ func TestAllowNamesEveryMethodInOneLine(t *testing.T) {
 			t.Errorf("%s: Allow is %q instead of %q", path, allow, want)
 		}
 	}
-	for _, asked := range []string{"OPTIONS * HTTP/1.1", "GET /api/v1/usages HTTP/1.1", "POST /api/v1/entitlements/api_calls/consumption HTTP/1.1", "GET /consoles HTTP/1.1"} {
+	for _, asked := range []string{"OPTIONS * HTTP/1.1", "GET /api/v1/usages HTTP/1.1",
+		"POST /api/v1/entitlements/api_calls/consumption HTTP/1.1", "GET /consoles HTTP/1.1"} {
 		got := w.raw("%s\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", asked)
-		if !strings.HasPrefix(got, "HTTP/1.1 404") || !strings.Contains(got, "X-Request-Id: ") || !strings.Contains(got, `"code":"not_found"`) {
+		if !strings.HasPrefix(got, "HTTP/1.1 404") || !strings.Contains(got, "X-Request-Id: ") ||
+			!strings.Contains(got, `"code":"not_found"`) {
 			t.Errorf("%s: %s", asked, got)
 		}
 	}
@@ -48,10 +51,12 @@ func TestRefusalsReachClientsThatSendBeforeReading(t *testing.T) {
 		{"usage/events", json, a.key, 5 << 20, 413}, {"usage/events", json, a.key, 12 << 20, 413},
 		{"usage/events", json, a.key, 64 << 20, 413}, {"usage/events", json, "none", 64 << 20, 401},
 		{"usage/events", json + "Content-Encoding: gzip\r\n", a.key, 4 << 20, 400}, {"usage/events", text, a.key, 4 << 20, 415},
-		{"usage/events", json, "none", 4 << 20, 401}, {"usage/events", json, a.reader, 4 << 20, 403}, {"nowhere", json, a.key, 4 << 20, 404},
+		{"usage/events", json, "none", 4 << 20, 401}, {"usage/events", json, a.reader, 4 << 20, 403},
+		{"nowhere", json, a.key, 4 << 20, 404},
 		{"tenants/x", json, a.key, 4 << 20, 405}, {"usage/events?x=1", json, a.key, 4 << 20, 400},
 	} {
-		head := fmt.Sprintf("POST /api/v1/%s HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path, c.header, c.key, c.size)
+		head := fmt.Sprintf("POST /api/v1/%s HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n", c.path,
+			c.header, c.key, c.size)
 		got, err := w.sendAll(head, c.size)
 		if err != nil || !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) {
 			t.Errorf("%s, %d bytes: not %d: %v %.200s", c.path, c.size, c.status, err, got)
@@ -59,7 +64,8 @@ func TestRefusalsReachClientsThatSendBeforeReading(t *testing.T) {
 	}
 	// A client that announces far too much, or waits for 100-continue, is answered without its body.
 	for _, header := range []string{"Content-Length: 99999999999", "Content-Length: 5242880\r\nExpect: 100-continue"} {
-		got, err := w.sendAll("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n"+json+"Authorization: Bearer "+a.key+"\r\n"+header+"\r\n\r\n", 0)
+		got, err := w.sendAll("POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n"+json+"Authorization: Bearer "+a.key+"\r\n"+header+
+			"\r\n\r\n", 0)
 		if err != nil || !strings.HasPrefix(got, "HTTP/1.1 413 ") {
 			t.Errorf("%s: %v %.200s", header, err, got)
 		}
@@ -79,7 +85,8 @@ func TestRefusedRequestsHoldNoSlot(t *testing.T) {
 			conn, err := net.Dial("tcp", w.addr)
 			w.must(err)
 			defer conn.Close()
-			_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{",
+			_, err = fmt.Fprintf(conn, "POST /api/v1/usage/events HTTP/1.1\r\nHost: x\r\n%sAuthorization: Bearer %s\r\nContent-Length: "+
+				"%d\r\n\r\n{",
 				c.header, c.key, c.size)
 			w.must(err)
 		}

@@ -103,7 +103,8 @@ func TestP3_ARetractionTakesItsTargetBackForEver(t *testing.T) {
 		valuesOf(list[1].(map[string]any), "eventId", "kind", "before", "after", "delta") != "r RETRACTION 4 0 -4" {
 		t.Errorf("the receipt %v", r)
 	}
-	w.listed(a, "r retraction 0 u AGGREGATED", "c correction 4 u AGGREGATED", "other usage 1 <nil> AGGREGATED", "u usage 10 <nil> AGGREGATED")
+	w.listed(a, "r retraction 0 u AGGREGATED", "c correction 4 u AGGREGATED", "other usage 1 <nil> AGGREGATED",
+		"u usage 10 <nil> AGGREGATED")
 	w.explained(a, "u usage 10 1 10", "other usage 1 1 11", "c correction -6 0 5", "r retraction -4 -1 1")
 	before := w.stored()
 	for _, again := range []map[string]any{correction("c2", "u", 1), retraction("r2", "u")} {
@@ -126,7 +127,8 @@ func (w *testService) listed(a *account, want ...string) {
 func (w *testService) explained(a *account, want ...string) {
 	w.Helper()
 	var got []string
-	answer := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates/explain?feature=api_calls&period=" + now()[:7], key: a.reader})
+	answer := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates/explain?feature=api_calls&period=" + now()[:7],
+		key: a.reader})
 	for _, u := range answer["data"].([]any) {
 		got = append(got, valuesOf(u.(map[string]any), "eventId", "kind", "amount", "count", "runningTotal"))
 	}
@@ -170,7 +172,8 @@ func TestP4_ARefusedCorrectionIsNotStored(t *testing.T) {
 
 func TestP3_TheTargetMayBeEarlierInTheSameBatch(t *testing.T) {
 	w, a := newServiceWithAccount(t)
-	sent := batch(correction("early", "u", 1), event("u", map[string]any{"amount": 10}), correction("zero", "u", 0), correction("c", "u", 3),
+	sent := batch(correction("early", "u", 1), event("u", map[string]any{"amount": 10}), correction("zero", "u", 0),
+		correction("c", "u", 3),
 		retraction("r", "u"), correction("late", "u", 5), event("v", nil))
 	want := []string{"rejected correction_target_unknown /events/0/correctionRef", "accepted <nil> <nil>", "accepted <nil> <nil>",
 		"accepted <nil> <nil>", "accepted <nil> <nil>",

@@ -25,7 +25,8 @@ func TestP9_ALongAnswerEndsWithItsKey(t *testing.T) {
 	w.periodLines(revokedRows)
 	w.exec(`INSERT INTO usage_aggregates SELECT generation, partition, tenant_id, feature, period_key,
  ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, 1, 1, period_start, period_end, last_event_at
- FROM (SELECT * FROM usage_aggregates WHERE tenant_id = $2 AND feature = 'storage' LIMIT 1) row, generate_series(1, $1) n`, revokedRows, a.id)
+ FROM (SELECT * FROM usage_aggregates WHERE tenant_id = $2 AND feature = 'storage' LIMIT 1) row, generate_series(1, $1) n`, revokedRows,
+		a.id)
 	diff := "/api/v1/rebuilds/" + w.rebuilt("usage_aggregates", nil) + "/diff?all=true&format=csv"
 	revoked := func(path, id string) func() {
 		return func() { w.want(204, call{method: "DELETE", path: path + id, key: bootstrap}) }

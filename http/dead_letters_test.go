@@ -101,7 +101,8 @@ func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
 	groups := w.letters("/groups")
 	sizes := ""
 	for _, g := range groups {
-		sizes += fmt.Sprint(g["stage"], " ", g["feature"], " ", g["count"], " of ", g["tenants"], " ", g["statuses"].(map[string]any)["FAILED"],
+		sizes += fmt.Sprint(g["stage"], " ", g["feature"], " ", g["count"], " of ", g["tenants"], " ",
+			g["statuses"].(map[string]any)["FAILED"],
 			"; ")
 	}
 	if len(groups) != 3 || sizes[:26] != "VALIDATION gone 5 of 2 5; " {
@@ -109,7 +110,8 @@ func TestDeadLettersAreGroupedAndFiltered(t *testing.T) {
 	}
 	print := groups[0]["fingerprint"].(string)
 	for query, want := range map[string]int{
-		"?fingerprint=" + print: 5, "?fingerprint=" + print + "&tenantId=" + b.id: 2, "?feature=never": 1, "?feature=never&stage=INGESTION": 0,
+		"?fingerprint=" + print: 5, "?fingerprint=" + print + "&tenantId=" + b.id: 2, "?feature=never": 1,
+		"?feature=never&stage=INGESTION":       0,
 		"?topic=usage.raw":                     7,
 		"?consumer=meterplex-usage-aggregator": 0, "?reason=feature_not_found": 6, "?status=RESOLVED": 0,
 		"?to=" + url.QueryEscape("2020-01-01T00:00:00Z"): 0,

@@ -14,9 +14,11 @@ func TestAReadOfADeadLetterWaitsForItsFold(t *testing.T) {
 	w.ingest(a, batch(event("e", map[string]any{"amount": 2})))
 	var id, at, beyond string
 	w.must(w.pool.QueryRow(t.Context(), `SELECT l.event_id, l.partition || '-' || l.position, h.partition || '-' || h.position + 1
- FROM event_log_rows l JOIN log_heads h USING (partition) WHERE l.tenant_id = $1 AND l.subject = $2`, a.id, events.UsageConflicted).Scan(&id, &at, &beyond))
+ FROM event_log_rows l JOIN log_heads h USING (partition) WHERE l.tenant_id = $1 AND l.subject = $2`, a.id, events.UsageConflicted).
+		Scan(&id, &at, &beyond))
 	letter := func(id, at, wait string) answer {
-		return w.do(call{"GET", "/api/v1/dead-letters/" + id + "?minPosition=" + at, bootstrap, map[string]string{"Prefer": "wait=" + wait}, nil})
+		return w.do(call{"GET", "/api/v1/dead-letters/" + id + "?minPosition=" + at, bootstrap, map[string]string{"Prefer": "wait=" + wait},
+			nil})
 	}
 	unknown := newID().String()
 	w.refused(letter(id, at, "0"), 503, "projection_behind")

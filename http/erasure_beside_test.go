@@ -28,7 +28,8 @@ type pausedLog struct {
 	paused    chan struct{}
 }
 
-func (l *pausedLog) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+func (l *pausedLog) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic,
+	limit int) ([]events.Envelope, error) {
 	if partition == l.partition {
 		switch n := l.reads.Add(1); {
 		case n == 3:
@@ -41,7 +42,8 @@ func (l *pausedLog) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, afte
 	return l.Log.ReadTx(ctx, tx, partition, after, upTo, topic, limit)
 }
 
-// A consumer with records from before an erasure, and a rebuild that has folded a part of the log before it, leave no personal data and change no figure.
+// A consumer with records from before an erasure, and a rebuild that has folded a part of the log before it, leave no personal data and
+// change no figure.
 func TestP6_AConsumerAndARebuildBesideAnErasure(t *testing.T) {
 	tier.AtSize(t)
 	w := newErasureWorld(t, true)
@@ -70,7 +72,8 @@ func TestP6_AConsumerAndARebuildBesideAnErasure(t *testing.T) {
 	}
 	var rows, different int
 	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*), count(*) FILTER (WHERE n = 1) FROM (
- SELECT count(*) AS n FROM usage_series WHERE tenant_id = $1 GROUP BY feature, hour, group_values, amount, event_count) s`, w.a.id).Scan(&rows, &different))
+ SELECT count(*) AS n FROM usage_series WHERE tenant_id = $1 GROUP BY feature, hour, group_values, amount, event_count) s`, w.a.id).
+		Scan(&rows, &different))
 	if rows < 2 || different > 0 {
 		t.Errorf("%d of %d rows are in one generation only", different, rows)
 	}

@@ -34,7 +34,8 @@ import (
 )
 
 func (w *testService) erasures() *offboarding.Erasures {
-	return &offboarding.Erasures{Store: &offboardings.Erasures{Store: w.store, Models: models.PersonalData(), Rows: 3}, Now: time.Now, NewID: newID,
+	return &offboarding.Erasures{Store: &offboardings.Erasures{Store: w.store, Models: models.PersonalData(), Rows: 3}, Now: time.Now,
+		NewID:  newID,
 		Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -62,8 +63,11 @@ func newErasureWorld(t *testing.T, behind bool) *erasureWorld {
 		`{"name":"Zebra Ltd","class":"small","externalIds":["crm-zebra"],"metadata":{"contact":"ann@zebra.example"}}`})["id"].(string)
 	w.a.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/subscriptions", bootstrap, nil, `{"plan":"basic"}`})["id"].(string)
 	w.a.key, w.a.keyID = w.key(w.a.id, nil, commands.TenantScopes()...)
-	w.want(200, call{"PATCH", "/api/v1/tenants/" + w.a.id, bootstrap, map[string]string{"Idempotency-Key": "rename"}, `{"name":"Zebra Holding"}`})
-	w.want(200, call{"PATCH", "/api/v1/tenants/" + w.a.id, bootstrap, map[string]string{"Idempotency-Key": "again"}, `{"name":"Zebra Holding"}`}) // no event
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + w.a.id, bootstrap, map[string]string{"Idempotency-Key": "rename"},
+		`{"name":"Zebra Holding"}`})
+	// no event
+	w.want(200, call{"PATCH", "/api/v1/tenants/" + w.a.id, bootstrap, map[string]string{"Idempotency-Key": "again"},
+		`{"name":"Zebra Holding"}`})
 	of := func(id string, metadata map[string]any) map[string]any {
 		return event(id, map[string]any{"metadata": metadata})
 	}
@@ -79,17 +83,23 @@ func newErasureWorld(t *testing.T, behind bool) *erasureWorld {
 		event("source", map[string]any{"source": "/x", "metadata": map[string]any{"user": "zebra"}}),
 		event("plain", nil),
 		event("storage", map[string]any{"feature": "storage", "metadata": map[string]any{"region": "zebra-eu"}}))
-	w.refuse(w.a, of("text", map[string]any{"region": "zebra-eu", "user": "zebra-2"}), of("text", map[string]any{"user": "zebra-3"}), event("plain", map[string]any{"amount": 2}),
-		event("unknown", map[string]any{"feature": "nothing", "metadata": map[string]any{"region": "zebra"}}), event("bad", map[string]any{"amount": -1, "metadata": map[string]any{"region": "zebra"}}))
+	w.refuse(w.a, of("text", map[string]any{"region": "zebra-eu", "user": "zebra-2"}), of("text", map[string]any{"user": "zebra-3"}),
+		event("plain", map[string]any{"amount": 2}),
+		event("unknown", map[string]any{"feature": "nothing", "metadata": map[string]any{"region": "zebra"}}),
+		event("bad", map[string]any{"amount": -1, "metadata": map[string]any{"region": "zebra"}}))
 	w.fold()
 	w.accept(w.a,
-		map[string]any{"eventId": "c1", "type": "correction", "correctionRef": "text", "feature": "api_calls", "amount": 5, "timestamp": now(), "metadata": map[string]any{"by": "zebra"}},
-		map[string]any{"eventId": "c2", "type": "retraction", "correctionRef": "number", "feature": "api_calls", "timestamp": now(), "metadata": map[string]any{"by": "zebra"}})
-	w.want(200, call{"POST", "/api/v1/entitlements/api_calls/consume", w.a.key, nil, `{"eventId":"used","amount":2,"metadata":{"region":"zebra-us","user":"zebra"}}`})
+		map[string]any{"eventId": "c1", "type": "correction", "correctionRef": "text", "feature": "api_calls", "amount": 5,
+			"timestamp": now(), "metadata": map[string]any{"by": "zebra"}},
+		map[string]any{"eventId": "c2", "type": "retraction", "correctionRef": "number", "feature": "api_calls", "timestamp": now(),
+			"metadata": map[string]any{"by": "zebra"}})
+	w.want(200, call{"POST", "/api/v1/entitlements/api_calls/consume", w.a.key, nil,
+		`{"eventId":"used","amount":2,"metadata":{"region":"zebra-us","user":"zebra"}}`})
 	w.refuse(w.a, event("used", map[string]any{"metadata": map[string]any{"user": "zebra"}}))
 	w.message(`{"eventId":"sent","feature":"api_calls","amount":-1,"timestamp":"` + now() + `","metadata":{"user":"zebra"}}`)
 	w.message(`{"eventId":"sent","feature":"api_calls","amount":1,"timestamp":"` + now() + `","metadata":{"user":9007199254740993}}`)
-	w.message(`{"eventId":"hostile","feature":"api_calls","amount":-1,"timestamp":"` + now() + `","metadata":{"zebra\u0000":1e200000,"user":"\ud83d zebra"}}`)
+	w.message(`{"eventId":"hostile","feature":"api_calls","amount":-1,"timestamp":"` + now() +
+		`","metadata":{"zebra\u0000":1e200000,"user":"\ud83d zebra"}}`)
 	if behind {
 		w.judge()
 		w.feed(usage.Consumer(newID, models.DefaultFolds().Usage))
@@ -98,7 +108,8 @@ func newErasureWorld(t *testing.T, behind bool) *erasureWorld {
 		w.recordSeen()
 		w.fold()
 	}
-	w.lists = []string{"/api/v1/usage?tenantId=" + w.a.id + "&feature=api_calls&granularity=hour&from=" + day(0) + "&to=" + day(1), periodsOf(w.a), "/api/v1/tenants/" + w.a.id + "/offboard"}
+	w.lists = []string{"/api/v1/usage?tenantId=" + w.a.id + "&feature=api_calls&granularity=hour&from=" + day(0) + "&to=" + day(1),
+		periodsOf(w.a), "/api/v1/tenants/" + w.a.id + "/offboard"}
 	w.want(202, call{"POST", "/api/v1/tenants/" + w.a.id + "/offboard", bootstrap, nil, `{"reason":"the contract ended"}`})
 	w.provider = &countingProvider{w: w.testService}
 	w.until("archive", false)
@@ -113,7 +124,8 @@ func (w *erasureWorld) archivedTexts() (n int) {
 	w.must(w.pool.QueryRow(w.Context(), `SELECT count(*) FROM event_log_rows l WHERE l.tenant_id = $1
  AND (l.body::text ~ 'zebra|emVicm' OR l.dedupe_key ~ $2)
  AND l.position >
-  (SELECT a.position FROM event_log_rows a WHERE a.tenant_id = $1 AND a.dedupe_key ~ '^o/.*/archived$')`, w.a.id, strings.Join(w.sums, "|")).Scan(&n))
+  (SELECT a.position FROM event_log_rows a WHERE a.tenant_id = $1 AND a.dedupe_key ~ '^o/.*/archived$')`, w.a.id,
+		strings.Join(w.sums, "|")).Scan(&n))
 	return n
 }
 
@@ -132,9 +144,11 @@ func (w *erasureWorld) message(value string) {
 	w.Helper()
 	sum := sha256.Sum256([]byte(value))
 	w.sums = append(w.sums, hex.EncodeToString(sum[:8]))
-	c := &metering.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &metering.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
-		Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }}}
-	w.must(c.Process(w.Context(), []events.Record{{Topic: events.TopicUsageCommands, Offset: int64(len(value)), Key: []byte(w.a.id), Value: []byte(value),
+	c := &metering.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool},
+		Ingest: &metering.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
+			Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }}}
+	w.must(c.Process(w.Context(), []events.Record{{Topic: events.TopicUsageCommands, Offset: int64(len(value)), Key: []byte(w.a.id),
+		Value:   []byte(value),
 		Headers: []events.Header{{Key: metering.HeaderMessageID, Value: []byte("always the same")}}}}))
 }
 
@@ -154,18 +168,23 @@ func (w *erasureWorld) count(sql string) (n int) {
 func (w *erasureWorld) failures() {
 	w.Helper()
 	tenant := uuid.MustParse(w.a.id)
-	usage := json.RawMessage(`{"amount":1,"eventId":"text","feature":"api_calls","metadata":{"region":"zebra-eu"},"timestamp":"2026-05-01T00:00:00Z","type":"usage"}`)
+	usage := json.RawMessage(
+		`{"amount":1,"eventId":"text","feature":"api_calls","metadata":{"region":"zebra-eu"},"timestamp":"2026-05-01T00:00:00Z","type":"usage"}`)
 	for subject, payload := range map[events.Subject]any{
-		events.PublishFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.catalogue.tenant.created.v1", Topic: "meterplex.catalogue",
-			Stage: events.StagePublishing, Code: "publish_refused", Reason: "r", Payload: json.RawMessage(`{"id":"` + w.a.id + `","name":"Zebra Ltd","externalIds":["crm-zebra"]}`)},
-		events.AggregationFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(), SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw",
+		events.PublishFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(),
+			SourceSubject: "meterplex.catalogue.tenant.created.v1", Topic: "meterplex.catalogue",
+			Stage: events.StagePublishing, Code: "publish_refused", Reason: "r",
+			Payload: json.RawMessage(`{"id":"` + w.a.id + `","name":"Zebra Ltd","externalIds":["crm-zebra"]}`)},
+		events.AggregationFailed: events.Failed{SourcePosition: 1, SourceEventID: newID(),
+			SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw",
 			Stage: events.StageAggregation, Code: "fold_failed", Reason: "r", Payload: usage},
 	} {
 		body, err := codec.EncodePayload(subject, payload)
 		w.must(err)
 		id := newID()
 		w.must(w.store.Change(w.Context(), tenant, func(tx commands.Tx) error {
-			_, err := tx.Append(events.Pending{EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id), OccurredAt: time.Now(), Payload: body, Residency: "unspecified",
+			_, err := tx.Append(events.Pending{EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id),
+				OccurredAt: time.Now(), Payload: body, Residency: "unspecified",
 				Actor: events.Actor{Type: "service", ID: events.GroupSeries}})
 			return err
 		}))
@@ -178,7 +197,8 @@ func (w *erasureWorld) everything() []string {
 	owner, err := pgx.Connect(context.Background(), w.pool.Config().ConnString())
 	w.must(err)
 	defer owner.Close(context.Background())
-	rows, err := owner.Query(context.Background(), `SELECT c.relname, has_table_privilege('meterplex_worker', c.oid, 'SELECT') FROM pg_class c
+	rows, err := owner.Query(context.Background(),
+		`SELECT c.relname, has_table_privilege('meterplex_worker', c.oid, 'SELECT') FROM pg_class c
  WHERE c.relkind IN ('r', 'p', 'v') AND c.relnamespace = 'public'::regnamespace ORDER BY 1`)
 	w.must(err)
 	var all []string
@@ -202,7 +222,8 @@ func (w *erasureWorld) everything() []string {
 // shown returns the rows with personal data, as text, in base64 or in hex.
 func (w *erasureWorld) shown(hashes ...string) (found []string) {
 	w.Helper()
-	forms := append([]string{secretText, secretNumber, "9007199254740993", base64.StdEncoding.EncodeToString([]byte(secretText))[:6], hex.EncodeToString([]byte(secretText))}, hashes...)
+	forms := append([]string{secretText, secretNumber, "9007199254740993", base64.StdEncoding.EncodeToString([]byte(secretText))[:6],
+		hex.EncodeToString([]byte(secretText))}, hashes...)
 	for _, row := range w.everything() {
 		for _, form := range forms {
 			if strings.Contains(row, form) || strings.Contains(strings.ToLower(row), form) {
@@ -217,7 +238,9 @@ func (w *erasureWorld) shown(hashes ...string) (found []string) {
 // hashes returns the hashes of contents with personal data.
 func (w *erasureWorld) hashes() []string {
 	w.Helper()
-	rows, err := w.pool.Query(w.Context(), `SELECT h FROM (SELECT encode(substring(l.payload_hash FROM 2), 'hex') FROM event_log_rows l WHERE l.tenant_id = $1 AND l.payload_hash IS NOT NULL AND l.payload::text ~* 'zebra|49170999001'
+	rows, err := w.pool.Query(w.Context(),
+		`SELECT h FROM (SELECT encode(substring(l.payload_hash FROM 2), 'hex') FROM event_log_rows l WHERE l.tenant_id = $1
+			AND l.payload_hash IS NOT NULL AND l.payload::text ~* 'zebra|49170999001'
  UNION SELECT l.payload ->> 'conflictHash' FROM event_log_rows l WHERE l.tenant_id = $1 AND l.subject = 4 AND l.payload::text ~ 'zebra'
  UNION SELECT unnest($2::text[])
  UNION SELECT encode(request_hash, 'hex') FROM idempotency_answers WHERE body::text ~* 'zebra') AS x (h) WHERE h !~ '^0*$'`, w.a.id, w.sums)
@@ -247,10 +270,16 @@ func (w *erasureWorld) figures() (texts []string) {
 		texts = append(texts, progress.ReplaceAllString(string(w.do(call{method: "GET", path: path, key: bootstrap}).body), ""))
 	}
 	for _, sql := range []string{
-		`SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM usage_aggregates u`, `SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM period_lines u`,
-		`SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM period_snapshots u`, `SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM quota_accounts u`,
-		`SELECT string_agg(concat_ws(' ', partition, position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, causation_id, epoch, origin, topic, subject), E'\n' ORDER BY partition, position)
- FROM event_log WHERE (partition, position) NOT IN (SELECT l.partition, l.position FROM event_log l WHERE l.subject = 31 AND l.payload ->> 'erasedAt' IS NOT NULL) AND subject < 70`, `SELECT coalesce(string_agg(concat_ws(' ', d.id, d.stage, d.status, d.code, d.feature, d.producer_event_id, d.source_position), E'\n' ORDER BY d.id), '') FROM dead_letter_events d`} {
+		`SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM usage_aggregates u`,
+		`SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM period_lines u`,
+		`SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM period_snapshots u`,
+		`SELECT coalesce(string_agg(u::text, E'\n' ORDER BY u::text), '') FROM quota_accounts u`,
+		`SELECT string_agg(concat_ws(' ', partition, position, previous_position, recorded_at, occurred_at, event_id, tenant_id,
+			correlation_id, causation_id, epoch, origin, topic, subject), E'\n' ORDER BY partition, position)
+ FROM event_log WHERE (partition, position) NOT IN (SELECT l.partition, l.position FROM event_log l WHERE l.subject = 31
+ AND l.payload ->> 'erasedAt' IS NOT NULL) AND subject < 70`,
+		`SELECT coalesce(string_agg(concat_ws(' ', d.id, d.stage, d.status, d.code, d.feature, d.producer_event_id, d.source_position),
+			E'\n' ORDER BY d.id), '') FROM dead_letter_events d`} {
 		var text string
 		w.must(w.pool.QueryRow(w.Context(), sql).Scan(&text))
 		texts = append(texts, text)
@@ -262,7 +291,8 @@ func (w *erasureWorld) figures() (texts []string) {
 func (w *erasureWorld) verified() {
 	w.Helper()
 	p := events.PartitionOf(uuid.MustParse(w.a.id))
-	checks, err := verify.Run(w.Context(), verify.Config{DatabaseURL: w.pool.Config().ConnString(), NoTopics: "not read", Partitions: []int16{p}, Now: time.Now, Progress: func(string) {}})
+	checks, err := verify.Run(w.Context(), verify.Config{DatabaseURL: w.pool.Config().ConnString(), NoTopics: "not read",
+		Partitions: []int16{p}, Now: time.Now, Progress: func(string) {}})
 	w.must(err)
 	for _, c := range checks {
 		if c.Needs == "database" && c.Looked && (c.Holds == nil || !*c.Holds) {
@@ -281,7 +311,8 @@ func (w *erasureWorld) rebuildsAgree() {
 	}
 }
 
-// The personal data of an archived tenant is in no table after its erasure, and each figure is as before. Each step may be lost and run twice.
+// The personal data of an archived tenant is in no table after its erasure, and each figure is as before. Each step may be lost and run
+// twice.
 func TestP6_ErasureOfPersonalData(t *testing.T) {
 	for _, lose := range []bool{true, false}[:tier.Histories(t, 1, 2)] {
 		t.Run(fmt.Sprintf("lost results %v", lose), func(t *testing.T) { testErasure(newErasureWorld(t, false), lose) })
@@ -306,10 +337,12 @@ func testErasure(w *erasureWorld, lose bool) {
 	path := "/api/v1/tenants/" + w.a.id + "/erase"
 	w.refused(w.do(call{method: "GET", path: path, key: bootstrap}), 404, "erasure_not_found")
 	made := w.want(202, call{"POST", path, bootstrap, map[string]string{"Idempotency-Key": "erase"}, `{"reason":"Article 17"}`})
-	w.same("a repetition", w.want(202, call{"POST", path, bootstrap, map[string]string{"Idempotency-Key": "erase"}, `{"reason":"Article 17"}`})["id"], made["id"])
+	w.same("a repetition", w.want(202, call{"POST", path, bootstrap, map[string]string{"Idempotency-Key": "erase"},
+		`{"reason":"Article 17"}`})["id"], made["id"])
 	w.same("a second request", w.want(202, call{"POST", path, bootstrap, nil, `{"reason":"again"}`})["id"], made["id"])
 	w.eraseAll(lose)
-	w.same("a repetition", w.want(202, call{"POST", path, bootstrap, map[string]string{"Idempotency-Key": "erase"}, `{"reason":"Article 17"}`})["id"], made["id"])
+	w.same("a repetition", w.want(202, call{"POST", path, bootstrap, map[string]string{"Idempotency-Key": "erase"},
+		`{"reason":"Article 17"}`})["id"], made["id"])
 	got := w.want(200, call{method: "GET", path: path, key: bootstrap})
 	w.same("state", got["state"], "ERASED")
 	tenant := w.get("/tenants/" + w.a.id)
@@ -321,7 +354,8 @@ func testErasure(w *erasureWorld, lose bool) {
 	}
 	w.message(late)
 	w.same("refused messages after a repetition", w.refusals(), refused+2)
-	w.same("counts of no dead letter", w.count(`SELECT count(*) FROM dead_letter_counts WHERE tenant_id = $1 AND failed = 0 AND retrying = 0 AND resolved = 0 AND discarded = 0`), 0)
+	w.same("counts of no dead letter", w.count(`SELECT count(*) FROM dead_letter_counts WHERE tenant_id = $1 AND failed = 0 AND retrying = 0
+		AND resolved = 0 AND discarded = 0`), 0)
 	for i, after := range w.figures() {
 		if after != before[i] {
 			w.Errorf("before:\n%s\nafter:\n%s", before[i], after)
@@ -336,7 +370,8 @@ func testErasure(w *erasureWorld, lose bool) {
 		w.Errorf("after a rebuild: %d rows:\n%s", len(found), strings.Join(found, "\n"))
 	}
 	w.refused(w.do(call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "create-1"},
-		`{"name":"Zebra Ltd","class":"small","externalIds":["crm-zebra"],"metadata":{"contact":"ann@zebra.example"}}`}), 422, "idempotency_key_reused")
+		`{"name":"Zebra Ltd","class":"small","externalIds":["crm-zebra"],"metadata":{"contact":"ann@zebra.example"}}`}), 422,
+		"idempotency_key_reused")
 }
 
 // eraseAll runs the steps of the erasure. With lose each result is lost: two instances repeat the committed step.
@@ -358,7 +393,8 @@ func (w *erasureWorld) eraseAll(lose bool) {
 			return
 		}
 		if slices.Contains(s.Missing, "relay") {
-			w.exec(`UPDATE relay_cursors c SET position = h.position, furthest = h.position FROM log_heads h WHERE h.partition = c.partition`)
+			w.exec(`UPDATE relay_cursors c SET position = h.position, furthest = h.position FROM log_heads h
+				WHERE h.partition = c.partition`)
 		} else if s.Missing != nil { // the consumers are behind
 			w.fold()
 			w.recordSeen()
@@ -402,7 +438,8 @@ func TestP6_ARestoredBackupIsErasedAgain(t *testing.T) {
 	set("ACTIVE")
 	var logged bytes.Buffer
 	c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
-	repeat := &offboarding.RepeatErasures{Erasures: c, Tenants: &store.Catalogue{Pool: w.pool}, Reader: offboardings.Reader{Catalogue: &store.Catalogue{Pool: w.pool}}}
+	repeat := &offboarding.RepeatErasures{Erasures: c, Tenants: &store.Catalogue{Pool: w.pool},
+		Reader: offboardings.Reader{Catalogue: &store.Catalogue{Pool: w.pool}}}
 	for range 2 {
 		w.must(repeat.Look(w.Context()))
 	}

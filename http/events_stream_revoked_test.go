@@ -51,8 +51,8 @@ func TestP9_AStreamOfAnotherInstanceEndsWithinASecond(t *testing.T) {
 	}
 }
 
-// checkStreamEnds reads a stream to its end and fails if it contains the event, which was recorded a second after its key had ended. In the short form
-// the machine may be too busy for that.
+// checkStreamEnds reads a stream to its end and fails if it contains the event, which was recorded a second after its key had ended. In the
+// short form the machine may be too busy for that.
 func (w *testService) checkStreamEnds(l *listener, late string) {
 	w.Helper()
 	told, ended := make(chan string, 1), make(chan struct{})

@@ -223,9 +223,11 @@ func (w *testService) sessions() (look func() (open int, idle float64)) {
 	w.Cleanup(func() { _ = admin.Close(context.Background()) })
 	return func() (open int, idle float64) {
 		var seen int
-		w.must(admin.QueryRow(w.Context(), `SELECT count(state), count(*) FILTER (WHERE state LIKE 'idle in transaction%' OR state = 'active'),
+		w.must(admin.QueryRow(w.Context(), `SELECT count(state), count(*) FILTER (WHERE state LIKE 'idle in transaction%'
+			OR state = 'active'),
 			coalesce(max(extract(epoch FROM now() - state_change)) FILTER (WHERE state LIKE 'idle in transaction%'), 0)::float8
-			FROM pg_stat_activity WHERE datname = $1 AND application_name = 'test'`, w.pool.Config().ConnConfig.Database).Scan(&seen, &open, &idle))
+			FROM pg_stat_activity WHERE datname = $1 AND application_name = 'test'`, w.pool.Config().ConnConfig.Database).Scan(&seen, &open,
+			&idle))
 		if seen == 0 {
 			w.Fatal("no session is shown: nothing can be said of them")
 		}
@@ -240,7 +242,8 @@ func TestSlowClientsHoldNoTransaction(t *testing.T) {
 	for i := range 30 {
 		var some []any
 		for n := range 200 {
-			some = append(some, event(fmt.Sprint("many", i, "-", n), map[string]any{"metadata": map[string]any{"pad": strings.Repeat("x", 3000)}}))
+			some = append(some, event(fmt.Sprint("many", i, "-", n),
+				map[string]any{"metadata": map[string]any{"pad": strings.Repeat("x", 3000)}}))
 		}
 		w.ingest(a, batch(some...))
 	}

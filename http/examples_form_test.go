@@ -38,7 +38,8 @@ func shortened(text json.RawMessage) json.RawMessage {
 	for name, member := range object {
 		short := member
 		var list []json.RawMessage
-		if slices.Contains([]string{"asOfPositions", "data", "edges", "nodes", "partitions", "units"}, name) && json.Unmarshal(member, &list) == nil && len(list) > mostShown {
+		if slices.Contains([]string{"asOfPositions", "data", "edges", "nodes", "partitions", "units"}, name) &&
+			json.Unmarshal(member, &list) == nil && len(list) > mostShown {
 			short, _ = json.Marshal(list[:mostShown])
 		} else if member[0] == '{' && name != "payload" {
 			short = shortened(member)

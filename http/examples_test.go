@@ -49,8 +49,9 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	f := &exampleFixture{testService: newTestService(t, withDoublingFold, withOverview), now: time.Now().UTC().Format(time.RFC3339)}
 	f.catalogue()
 	f.putPrice("calls", `"currency":"EUR","model":"per_unit","microUnits":500`)
-	f.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, `{"name":"Basic","entitlements":[{"feature":"api_calls","limit":1000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"},` +
-		`{"feature":"storage","limit":null,"resetPeriod":"NEVER"},{"feature":"sso"}]}`})
+	f.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil,
+		`{"name":"Basic","entitlements":[{"feature":"api_calls","limit":1000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"},` +
+			`{"feature":"storage","limit":null,"resetPeriod":"NEVER"},{"feature":"sso"}]}`})
 	f.a = f.newAccount("Acme")
 	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 10})))
 	f.ingest(f.a, batch(event("order-1", map[string]any{"feature": "storage", "amount": 11})))
@@ -59,9 +60,11 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	f.letter(f.a)
 	f.fold()
 	f.withhold(f.a, events.TopicUsageRaw, 1, 2)
-	f.want(201, call{"PUT", "/api/v1/plans/starter", bootstrap, nil, `{"name":"Starter","entitlements":[{"feature":"api_calls","limit":50000}]}`})
+	f.want(201, call{"PUT", "/api/v1/plans/starter", bootstrap, nil,
+		`{"name":"Starter","entitlements":[{"feature":"api_calls","limit":50000}]}`})
 	_, spare := f.key("", nil, "audit")
-	replay := f.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"to":"start","reason":"the topic was restored"}`})["id"].(string)
+	replay := f.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil,
+		`{"to":"start","reason":"the topic was restored"}`})["id"].(string)
 	saga := f.saga(f.a.id, "2026-05/1")
 	f.ids = map[string]string{}
 	for i, id := range []string{f.a.id, f.a.subscription, f.a.keyID, spare, f.a.letterID, "", replay, f.firstOf(f.a), saga} {
@@ -72,7 +75,8 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 	f.ids[fmt.Sprintf(exampleID, 17)] = f.thresholdOf(f.a)
 	f.ids[fmt.Sprintf(exampleID, 16)] = f.newAccountlessTenant("Ending")
 	f.published()
-	f.asOwner(`INSERT INTO instances (id, version, roles, started_at, seen_at) VALUES ('host-4711-a1b2c3', 'test', '{api,relay}', now(), now())`)
+	f.asOwner(`INSERT INTO instances (id, version, roles, started_at, seen_at) VALUES ('host-4711-a1b2c3', 'test', '{api,relay}', now(),
+		now())`)
 	w := httptest.NewRecorder()
 	handler, err := (&http.Server{}).Handler()
 	f.must(err)
@@ -85,14 +89,18 @@ func newExampleFixture(t *testing.T) *exampleFixture {
 // withOverview sets the state of the overview, and describes the instance.
 func withOverview(s *http.Server) {
 	s.Instance = api.ServiceInstance{ID: "host-4711-a1b2c3", Roles: []string{"api", "relay"}, Settings: []api.Setting{
-		{Name: "METERPLEX_ROLES", Value: "api,relay", Origin: "environment"}, {Name: "KAFKA_SASL_PASSWORD", Value: "********", Origin: "file meterplex.env:3"}}}
+		{Name: "METERPLEX_ROLES", Value: "api,relay", Origin: "environment"}, {Name: "KAFKA_SASL_PASSWORD", Value: "********",
+			Origin: "file meterplex.env:3"}}}
 	at := time.Now().UTC()
 	read := &state.State{
-		ReadAt:      at,
-		Outbox:      state.Outbox{Totals: state.OutboxTotals{Unpublished: 12, OldestUnpublishedSeconds: 0.4}, Partitions: []state.OutboxPartition{{Head: events.Position{Number: 48_210}}}},
-		Lags:        state.Lags{{Consumer: events.GroupAggregator, Behind: 40, Seconds: 0.2}, {Consumer: events.GroupValidator, Behind: 12, Seconds: 0.1}},
+		ReadAt: at,
+		Outbox: state.Outbox{Totals: state.OutboxTotals{Unpublished: 12, OldestUnpublishedSeconds: 0.4},
+			Partitions: []state.OutboxPartition{{Head: events.Position{Number: 48_210}}}},
+		Lags: state.Lags{{Consumer: events.GroupAggregator, Behind: 40, Seconds: 0.2}, {Consumer: events.GroupValidator, Behind: 12,
+			Seconds: 0.1}},
 		DeadLetters: state.DeadLetters{Groups: []state.OpenLetters{{Status: "FAILED", Stage: "VALIDATION", Count: 5, Oldest: &at}}},
-		Identity:    &state.Comparison{Holds: true, Accepted: 24_105, Aggregated: 24_060, Rejected: 5, InFlight: 40, ComparedAt: at.Add(-12 * time.Second)},
+		Identity: &state.Comparison{Holds: true, Accepted: 24_105, Aggregated: 24_060, Rejected: 5, InFlight: 40,
+			ComparedAt: at.Add(-12 * time.Second)},
 	}
 	s.Live.State = func() *state.State { return read }
 }
@@ -130,8 +138,10 @@ var (
 // Operations that are sent before and after the others, which are sent by name.
 var (
 	firstExamples = []string{"ingestUsage", "putPrice", "closePeriod", "getOutbox"}
-	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation", "releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
-		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "offboardTenant", "getOffboarding", "cancelOffboarding", "changeSubscription", "removeWebhook", "removeThreshold", "revokeKey", "revokeOperatorKey",
+	lastExamples  = []string{"consume", "consumeTogether", "reserve", "reserveTogether", "extendReservation", "commitReservation",
+		"releaseReservation", "listReservations", "getReservation", "listAccounts", "reconcileAccounts",
+		"discardDeadLetter", "retryDeadLetter", "promoteRebuild", "rollBackRebuild", "abandonRebuild", "reopenPeriod", "offboardTenant",
+		"getOffboarding", "cancelOffboarding", "changeSubscription", "removeWebhook", "removeThreshold", "revokeKey", "revokeOperatorKey",
 		"eraseTenant", "getErasure", "listErasures"}
 )
 
@@ -156,7 +166,8 @@ func (f *exampleFixture) before(operation string) {
 	case "listRefusals":
 		f.recordSeen() // of ingestUsage
 	case "retryDeadLetter":
-		f.must(f.pool.QueryRow(f.Context(), `SELECT id FROM dead_letter_events WHERE stage = 'VALIDATION' AND status = 'FAILED' AND id <> $1 LIMIT 1`, f.a.letterID).Scan(&f.a.letterID))
+		f.must(f.pool.QueryRow(f.Context(), `SELECT id FROM dead_letter_events WHERE stage = 'VALIDATION' AND status = 'FAILED' AND id <> $1
+			LIMIT 1`, f.a.letterID).Scan(&f.a.letterID))
 		f.ids[fmt.Sprintf(exampleID, 5)] = f.a.letterID
 	case "abandonRebuild":
 		f.ids[fmt.Sprintf(exampleID, 6)] = f.rebuilt("entitlement_reads", map[string]any{"reason": "new fold version"})
@@ -211,7 +222,9 @@ func (f *exampleFixture) example(name string, route auth.Route, e *api.Example, 
 	if route.Who == auth.Tenant || route.Who == auth.Either || route.Who == auth.AnyKey {
 		c.key = f.a.key
 	}
-	c.path = parameter.ReplaceAllStringFunc(route.Path, func(p string) string { return url.PathEscape(f.sent(e.Path[strings.Trim(p, "{}")])) })
+	c.path = parameter.ReplaceAllStringFunc(route.Path, func(p string) string {
+		return url.PathEscape(f.sent(e.Path[strings.Trim(p, "{}")]))
+	})
 	query := url.Values{}
 	for k, v := range one.Query {
 		if query.Set(k, f.sent(v)); k == "tenantId" && route.Who != auth.Operator {

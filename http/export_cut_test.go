@@ -41,7 +41,8 @@ func (w *testService) reading(key, path string) (conn net.Conn, answer *nethttp.
 // periodLines adds lines to the period of feature api_calls.
 func (w *testService) periodLines(lines int) {
 	w.Helper()
-	w.exec(`INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
+	w.exec(`INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12,
+		'0'))::uuid, n, n, last_event_at
  FROM period_lines, generate_series(1, $1) n WHERE feature = 'api_calls'`, lines)
 }
 

@@ -180,8 +180,8 @@ func (f *fairnessFixture) answered(status int, c call) {
 	f.want(status, c)
 }
 
-// TestP9_ManyTenantsWithSlowReadsLeaveOthersSeats: reads of n tenants hang until they are ended. Reads of another tenant and of operators, light and heavy, are
-// answered; an operator's read that hangs is not ended.
+// TestP9_ManyTenantsWithSlowReadsLeaveOthersSeats: reads of n tenants hang until they are ended. Reads of another tenant and of operators,
+// light and heavy, are answered; an operator's read that hangs is not ended.
 func TestP9_ManyTenantsWithSlowReadsLeaveOthersSeats(t *testing.T) {
 	f := newFairnessFixture(t)
 	light, heavy := "/api/v1/usage/aggregates", "/api/v1/usage/aggregates?asOf="+url.QueryEscape(time.Now().UTC().Format(time.RFC3339))
@@ -223,7 +223,8 @@ func TestP9_ManyTenantsWithSlowReadsLeaveOthersSeats(t *testing.T) {
 		for range 3 {
 			for _, path := range []string{light, heavy} {
 				f.answered(200, call{method: "GET", path: path, key: f.b.key})
-				f.answered(200, call{method: "GET", path: path + map[bool]string{true: "?", false: "&"}[path == light] + "tenantId=" + f.b.id, key: bootstrap})
+				f.answered(200, call{method: "GET", path: path + map[bool]string{true: "?", false: "&"}[path == light] + "tenantId=" +
+					f.b.id, key: bootstrap})
 			}
 			f.answered(200, call{method: "GET", path: "/api/v1/tenants", key: bootstrap})
 		}
@@ -261,8 +262,8 @@ func (f *fairnessFixture) checksAndIngest() {
 	}
 }
 
-// The keys of n tenants change their webhooks while their partition is slow, on 8 connections each. The changes of operators and of another tenant in other
-// partitions are answered.
+// The keys of n tenants change their webhooks while their partition is slow, on 8 connections each. The changes of operators and of another
+// tenant in other partitions are answered.
 func TestP9_ManyTenantsChangesLeaveOthersSeats(t *testing.T) {
 	f := newFairnessFixture(t)
 	slow := (events.PartitionOf(events.Platform) + 1) % events.Partitions
@@ -306,7 +307,8 @@ func TestP9_ManyTenantsChangesLeaveOthersSeats(t *testing.T) {
 			f.until("changes are refused", func() bool { return refused.Load() > before+8 })
 			for k := range 5 {
 				f.answered(200, other)
-				f.answered([]int{201, 200}[min(i, 1)], call{"PUT", fmt.Sprint("/api/v1/features/f", k), bootstrap, nil, `{"name":"F","type":"BOOLEAN"}`})
+				f.answered([]int{201, 200}[min(i, 1)], call{"PUT", fmt.Sprint("/api/v1/features/f", k), bootstrap, nil,
+					`{"name":"F","type":"BOOLEAN"}`})
 			}
 		}
 	}

@@ -19,7 +19,8 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 	w.catalogue()
 	p := w.newAccount("Acme")
 	for n := range 5 {
-		w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil, batch(event(fmt.Sprint("f", n), nil), event(fmt.Sprint("g", n), map[string]any{"feature": "storage"}))})
+		w.want(202, call{"POST", "/api/v1/usage/events", p.key, nil,
+			batch(event(fmt.Sprint("f", n), nil), event(fmt.Sprint("g", n), map[string]any{"feature": "storage"}))})
 	}
 	w.fold()
 	head := w.want(200, call{"GET", "/api/v1/usage/aggregates", p.key, nil, nil})["asOfPosition"].(string)
@@ -27,13 +28,17 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 	month := time.Now().UTC().Format("2006-01")
 	lists := cursorLists(p, head, month)
 	answered, refused := map[string]int{}, map[string]int{}
-	numbers := []string{"0", "1", "2", "7", "-1", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "2147483648", "x", "", "1e3"}
-	words := append([]string{"calls", "api_calls", "2026-05", "lifetime", "é\u202e", "'", "\x7f", p.id, p.subscription, "live", "then", partition + "-1", head, "{" + p.id + "}"}, numbers...)
+	numbers := []string{"0", "1", "2", "7", "-1", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "2147483648", "x",
+		"", "1e3"}
+	words := append([]string{"calls", "api_calls", "2026-05", "lifetime", "é\u202e", "'", "\x7f", p.id, p.subscription, "live", "then",
+		partition + "-1", head, "{" + p.id + "}"}, numbers...)
 	rapid.Check(t, func(rt *rapid.T) {
 		// N is a number, W a word, U an id, P a position.
 		var after strings.Builder
-		for _, c := range rapid.SampledFrom([]string{"N|W|W|U", "N|U|W|U", "N|N|W|W|U", "live|N|N|N|N|N", "then|N|N|N|N|N", "U", "U|W|W|U", "N/W", "N", "P", "P,P", "W", "W|W/W"}).Draw(rt, "shape") {
-			from := map[rune][]string{'N': numbers, 'W': words, 'U': {p.id, p.subscription, "{" + p.id + "}"}, 'P': {head, partition + "-1", "0-9223372036854775807", "31-0"}}[c]
+		for _, c := range rapid.SampledFrom([]string{"N|W|W|U", "N|U|W|U", "N|N|W|W|U", "live|N|N|N|N|N", "then|N|N|N|N|N", "U", "U|W|W|U",
+			"N/W", "N", "P", "P,P", "W", "W|W/W"}).Draw(rt, "shape") {
+			from := map[rune][]string{'N': numbers, 'W': words, 'U': {p.id, p.subscription, "{" + p.id + "}"},
+				'P': {head, partition + "-1", "0-9223372036854775807", "31-0"}}[c]
 			if from == nil {
 				after.WriteRune(c)
 				continue
@@ -47,7 +52,8 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 			if strings.HasPrefix(rest, "opera") {
 				key, rest = bootstrap, strings.TrimPrefix(rest, "operator=&")
 			}
-			a := w.do(call{"GET", "/api/v1" + path + "?limit=2&" + strings.TrimSuffix(rest+"&", "&") + "&cursor=" + url.QueryEscape(http.ForgeCursor(generation, after.String(), list...)), key, nil, nil})
+			a := w.do(call{"GET", "/api/v1" + path + "?limit=2&" + strings.TrimSuffix(rest+"&", "&") + "&cursor=" +
+				url.QueryEscape(http.ForgeCursor(generation, after.String(), list...)), key, nil, nil})
 			switch {
 			case a.status == 200:
 				answered[path]++
@@ -89,6 +95,7 @@ func cursorLists(p *account, head, month string) map[string][]string {
 		"/tenants?operator=&":                                            {"tenants"},
 		"/tenants/" + p.id + "/api-keys?operator=&":                      {"keys", p.id},
 		"/tenants/" + p.id + "/subscriptions?operator=&":                 {"subscriptions", p.id},
-		"/usage?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region": {"series", p.id, "api_calls", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "month", "metadata.region"},
+		"/usage?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region": {"series",
+			p.id, "api_calls", "2026-01-01T00:00:00Z", "2027-01-01T00:00:00Z", "month", "metadata.region"},
 	}
 }

@@ -73,7 +73,8 @@ func changesOf(a *account) []call {
 	const limits = "/api/v1/entitlements/api_calls/"
 	return []call{
 		{"POST", "/api/v1/usage/events", a.key, nil, batch(event("frozen", nil))},
-		{"POST", "/api/v1/usage/events", a.key, map[string]string{"Prefer": "handling=strict"}, batch(event("strict", nil), event("strict-2", nil))},
+		{"POST", "/api/v1/usage/events", a.key, map[string]string{"Prefer": "handling=strict"},
+			batch(event("strict", nil), event("strict-2", nil))},
 		{"POST", limits + "consume", a.key, nil, `{"eventId":"consumed","amount":1}`},
 		{"POST", limits + "reservations", a.key, nil, `{"reservationId":"late","amount":1,"ttlSeconds":60}`},
 		{"POST", limits + "reservations/held/commit", a.key, nil, `{"eventId":"committed","amount":1}`},
@@ -108,14 +109,19 @@ func TestAFrozenInstanceRefusesAKeyThatEnds(t *testing.T) {
 		end    func()
 	}{
 		{"revoked", 401, "unauthenticated", func() { w.want(204, call{"DELETE", keys(), bootstrap, nil, nil}) }},
-		{"rotated", 401, "unauthenticated", func() { w.want(201, call{"POST", keys() + "/rotate", bootstrap, nil, `{"overlapSeconds":0}`}) }},
-		{"expired", 401, "unauthenticated", func() { w.exec(`UPDATE api_keys SET expires_at = now() - interval '1 minute' WHERE id = $1`, a.keyID) }},
+		{"rotated", 401, "unauthenticated", func() {
+			w.want(201, call{"POST", keys() + "/rotate", bootstrap, nil, `{"overlapSeconds":0}`})
+		}},
+		{"expired", 401, "unauthenticated", func() {
+			w.exec(`UPDATE api_keys SET expires_at = now() - interval '1 minute' WHERE id = $1`, a.keyID)
+		}},
 		{"of a suspended tenant", 403, "tenant_suspended", func() {
 			w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"status":"SUSPENDED"}`})
 		}},
 	} {
 		a = w.newAccount(c.what)
-		w.want(201, call{"POST", "/api/v1/entitlements/api_calls/reservations", a.key, nil, `{"reservationId":"held","amount":7,"ttlSeconds":3600}`})
+		w.want(201, call{"POST", "/api/v1/entitlements/api_calls/reservations", a.key, nil,
+			`{"reservationId":"held","amount":7,"ttlSeconds":3600}`})
 		t.Log(c.what)
 		f.refuses(w, changesOf(a), c.status, c.code, c.end)
 	}

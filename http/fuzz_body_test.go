@@ -16,11 +16,16 @@ import (
 
 // invalidBodies are seeds of catalogue bodies.
 func invalidBodies() []string {
-	return []string{`{"name":"Pro","type":"QUOTA","unit":"call"}`, `{"name":"Pro","entitlements":[{"feature":"a","limit":5,"limitBehavior":"HARD"},{"feature":"b","limit":null}]}`,
-		`{"plan":"pro","status":"ACTIVE"}`, `{"name":"k","scopes":["usage:write"],"expiresAt":"2030-01-01T00:00:00Z"}`, `{"action":"retry","filter":{"ids":["x"]},"reason":"r"}`,
-		`{"reason":"\u0000"}`, `{"reason":"\ud800"}`, `{"reason":null}`, `{"Reason":"x"}`, `{"reason":"a","reason":"b"}`, `{"name":1e400}`, `{"limit":9007199254740993}`,
-		`{"limit":-0}`, `{"limit":1.0}`, `{"limit":01}`, `[]`, `null`, ``, `{}{}`, "\uFEFF{}", `{"a":` + strings.Repeat("[", 65), `{"name":"` + strings.Repeat("é", 200) + `"}`,
-		`{"fromPosition":"17-1","toPosition":"17-9","reason":"x"}`, `{"scope":{"tenantId":"t"},"workers":4,"reason":"x"}`, `{"overlapSeconds":3600}`}
+	return []string{`{"name":"Pro","type":"QUOTA","unit":"call"}`,
+		`{"name":"Pro","entitlements":[{"feature":"a","limit":5,"limitBehavior":"HARD"},{"feature":"b","limit":null}]}`,
+		`{"plan":"pro","status":"ACTIVE"}`, `{"name":"k","scopes":["usage:write"],"expiresAt":"2030-01-01T00:00:00Z"}`,
+		`{"action":"retry","filter":{"ids":["x"]},"reason":"r"}`,
+		`{"reason":"\u0000"}`, `{"reason":"\ud800"}`, `{"reason":null}`, `{"Reason":"x"}`, `{"reason":"a","reason":"b"}`, `{"name":1e400}`,
+		`{"limit":9007199254740993}`,
+		`{"limit":-0}`, `{"limit":1.0}`, `{"limit":01}`, `[]`, `null`, ``, `{}{}`, "\uFEFF{}", `{"a":` + strings.Repeat("[", 65),
+		`{"name":"` + strings.Repeat("é", 200) + `"}`,
+		`{"fromPosition":"17-1","toPosition":"17-9","reason":"x"}`, `{"scope":{"tenantId":"t"},"workers":4,"reason":"x"}`,
+		`{"overlapSeconds":3600}`}
 }
 
 // FuzzBodies: an accepted body decodes into the operation's input without losing a

@@ -16,7 +16,8 @@ import (
 // groupingsOfLog folds the events of features into the rows of feature_groupings, as feature, since and keys.
 func (w *testService) groupingsOfLog() (all []string) {
 	w.Helper()
-	rows, err := w.pool.Query(w.Context(), `SELECT l.payload FROM event_log l WHERE subject = $1 ORDER BY position`, int16(events.FeatureDefined))
+	rows, err := w.pool.Query(w.Context(), `SELECT l.payload FROM event_log l WHERE subject = $1 ORDER BY position`,
+		int16(events.FeatureDefined))
 	w.must(err)
 	payloads, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 	w.must(err)
@@ -46,7 +47,8 @@ func TestP5_GroupingsFollowFromTheLog(t *testing.T) {
 	w := newTestService(t)
 	put := func(feature, name string, keys ...string) {
 		t.Helper()
-		if got := w.do(call{method: "PUT", path: "/api/v1/features/" + feature, key: bootstrap, body: map[string]any{"name": name, "type": "METERED", "groupBy": keys}}); got.status > 201 {
+		if got := w.do(call{method: "PUT", path: "/api/v1/features/" + feature, key: bootstrap,
+			body: map[string]any{"name": name, "type": "METERED", "groupBy": keys}}); got.status > 201 {
 			t.Fatalf("%d %s", got.status, got.body)
 		}
 	}

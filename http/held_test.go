@@ -37,7 +37,8 @@ func heldBy(w *testService, registry *prometheus.Registry) (held string) {
 	gauges := 0
 	for _, f := range families {
 		switch f.GetName() {
-		case "meterplex_http_requests_in_flight", "meterplex_http_requests_awaited", "meterplex_http_streams", "meterplex_http_request_bytes", "meterplex_http_tenants_in_flight":
+		case "meterplex_http_requests_in_flight", "meterplex_http_requests_awaited", "meterplex_http_streams",
+			"meterplex_http_request_bytes", "meterplex_http_tenants_in_flight":
 			for _, m := range f.GetMetric() {
 				gauges++
 				if n := m.GetGauge().GetValue(); n != 0 {

@@ -27,7 +27,8 @@ func TestP9_TenantsDoNotReadWhatOperatorsWrite(t *testing.T) {
 	m.fold()
 	secrets := []string{"operators-word", "cus_operatorsword", keyID, `"producedBy"`, "operators-key-"}
 	for _, secret := range secrets {
-		if log := m.do(call{method: "GET", path: "/api/v1/events/export?tenantId=" + m.a.id, key: key}); !bytes.Contains(log.body, []byte(secret)) {
+		if log := m.do(call{method: "GET", path: "/api/v1/events/export?tenantId=" + m.a.id, key: key}); !bytes.Contains(log.body,
+			[]byte(secret)) {
 			t.Fatalf("the operators' log has no %s", secret)
 		}
 	}

@@ -41,7 +41,8 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 			got, want := m.do(a), m.do(b)
 			if got.status != want.status || withoutIDs(got.body) != withoutIDs(want.body) || strings.Contains(route.Path, "{"+name+"}") &&
 				got.status != 404 {
-				t.Errorf("%s %s by %s: another's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
+				t.Errorf("%s %s by %s: another's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status,
+					want.body)
 			}
 			cases++
 		}
@@ -58,7 +59,8 @@ func TestP9_IDsBelongToTheirTenant(t *testing.T) {
 			if strings.Contains(route.Path, "operator-keys") { // a tenant key is not an operator key
 				mine = m.ids["operator keyId"]
 			}
-			ask(name, strings.Replace(c.path, url.PathEscape(mine), id, 1), strings.Replace(c.path, url.PathEscape(mine), newID().String(), 1))
+			ask(name, strings.Replace(c.path, url.PathEscape(mine), id, 1), strings.Replace(c.path, url.PathEscape(mine), newID().String(),
+				1))
 		}
 		for _, p := range doc.Paths[route.Path][strings.ToLower(route.Method)].Parameters {
 			if id, known := of[p.Name]; known && p.In == "query" && route.Who != auth.Operator {

@@ -34,9 +34,12 @@ SELECT c.relname, coalesce((SELECT a.attname FROM pg_attribute a WHERE a.attreli
    AND (a.attname = 'tenant_id' OR c.relname = 'tenants' AND a.attname = 'id')), ''),
  c.relrowsecurity AND c.relforcerowsecurity,
  has_any_column_privilege('meterplex_tenant', c.oid, 'SELECT'),
- concat_ws(' ', (SELECT string_agg(p, ' ') FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) p WHERE has_table_privilege('meterplex_tenant', c.oid, p)),
-  (SELECT string_agg(p, ' ') FROM unnest(ARRAY['INSERT', 'UPDATE', 'REFERENCES']) p WHERE has_any_column_privilege('meterplex_tenant', c.oid, p))),
- concat_ws(' ', (SELECT string_agg(p, ' ') FROM unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) p WHERE has_table_privilege('meterplex_worker', c.oid, p)),
+ concat_ws(' ', (SELECT string_agg(p, ' ') FROM unnest(ARRAY['INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) p
+ WHERE has_table_privilege('meterplex_tenant', c.oid, p)),
+  (SELECT string_agg(p, ' ') FROM unnest(ARRAY['INSERT', 'UPDATE', 'REFERENCES']) p WHERE has_any_column_privilege('meterplex_tenant',
+  c.oid, p))),
+ concat_ws(' ', (SELECT string_agg(p, ' ') FROM unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER']) p
+ WHERE has_table_privilege('meterplex_worker', c.oid, p)),
   (SELECT 'column' WHERE has_any_column_privilege('meterplex_worker', c.oid, 'UPDATE')))
 FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY 1`)
 	m.must(err)
@@ -99,12 +102,15 @@ func TestP9_DefinerFunctionsShowATenantItsOwnRows(t *testing.T) {
 // function that runs as its owner. Each such function is listed here and must check its
 // caller itself.
 func (m *isolationFixture) definerFunctions(t *testing.T) {
-	known := []string{"broker_place", "caused_positions", "consumer_standing", "erase_answers", "erase_events", "expire_answers", "expire_rebuild_units", "expire_replays",
+	known := []string{"broker_place", "caused_positions", "consumer_standing", "erase_answers", "erase_events", "expire_answers",
+		"expire_rebuild_units", "expire_replays",
 		"expire_reservations", "failed_verdicts", "failing_positions", "log_positions", "position_of_event",
 		"recorded_residencies", "recorded_time", "recorded_until", "rejected_positions", "usage_stream", "usage_walk",
 		"verdict_positions"}
-	rows, err := m.pool.Query(t.Context(), `SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
-  || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) WHERE grantee = 0) THEN ' for everybody' ELSE '' END
+	rows, err := m.pool.Query(t.Context(),
+		`SELECT proname || CASE WHEN array_to_string(proconfig, ' ') LIKE '%search_path=%' THEN '' ELSE ' without a search path' END
+  || CASE WHEN EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner)))
+  WHERE grantee = 0) THEN ' for everybody' ELSE '' END
  FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef ORDER BY 1`)
 	m.must(err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -211,7 +217,8 @@ func (m *isolationFixture) recordedEventsStay(t *testing.T) {
 	var owned, creates int
 	m.must(m.pool.QueryRow(t.Context(), `SELECT
  (SELECT count(*) FROM pg_class WHERE pg_get_userbyid(relowner) IN ('meterplex_worker', 'meterplex_tenant')),
- (SELECT count(*) FROM unnest(ARRAY['meterplex_worker', 'meterplex_tenant']) r WHERE has_schema_privilege(r, 'public', 'CREATE') OR has_database_privilege(r, current_database(), 'CREATE'))`).Scan(&owned, &creates))
+ (SELECT count(*) FROM unnest(ARRAY['meterplex_worker', 'meterplex_tenant']) r WHERE has_schema_privilege(r, 'public', 'CREATE')
+ OR has_database_privilege(r, current_database(), 'CREATE'))`).Scan(&owned, &creates))
 	if owned+creates > 0 {
 		t.Errorf("the service's roles own %d relations, and %d of them may make some", owned, creates)
 	}
@@ -224,14 +231,16 @@ func (m *isolationFixture) shownByFunctions() []string {
 	var verdict int64
 	var period string
 	m.must(m.pool.QueryRow(m.Context(),
-		`SELECT position, body ->> 5 FROM event_log_rows WHERE tenant_id = $1 AND subject = 2 ORDER BY position LIMIT 1`, tenant).Scan(&verdict,
-		&period))
+		`SELECT position, body ->> 5 FROM event_log_rows WHERE tenant_id = $1 AND subject = 2 ORDER BY position LIMIT 1`, tenant).
+		Scan(&verdict,
+			&period))
 	failed, err := codec.EncodePayload(events.AggregationFailed, events.Failed{SourcePosition: verdict, Stage: events.StageAggregation,
 		Code: "fold_failed", Reason: "a secret of A", Payload: json.RawMessage(`{}`)})
 	m.must(err)
 	m.must(pgx.BeginFunc(m.Context(), m.pool, func(tx pgx.Tx) error {
 		_, err := m.log.AppendTx(m.Context(), tx, []events.Pending{{EventID: newID(), Subject: events.AggregationFailed, TenantID: tenant,
-			DedupeKey: "d/isolation", Actor: events.Actor{Type: "system", ID: events.GroupAggregator}, Residency: events.ResidencyUnspecified,
+			DedupeKey: "d/isolation", Actor: events.Actor{Type: "system", ID: events.GroupAggregator},
+			Residency:  events.ResidencyUnspecified,
 			OccurredAt: time.Now(),
 			Payload:    failed}})
 		return err
@@ -264,7 +273,8 @@ func (m *isolationFixture) connectionsKeepNothing(t *testing.T) {
 	}
 	for _, conn := range idle {
 		var role, tenant string
-		m.must(conn.QueryRow(t.Context(), `SELECT current_user, coalesce(current_setting('meterplex.tenant_id', true), '')`).Scan(&role, &tenant))
+		m.must(conn.QueryRow(t.Context(), `SELECT current_user, coalesce(current_setting('meterplex.tenant_id', true), '')`).Scan(&role,
+			&tenant))
 		if role != "meterplex_worker" || tenant != "" {
 			t.Errorf("a connection goes on as %s, tenant %q", role, tenant)
 		}
@@ -282,7 +292,8 @@ func (m *isolationFixture) residencies(t *testing.T) {
 		t.Errorf("a tenant cannot read its own events' actors: %d, %v", n, err)
 	}
 	home := m.a.partition()
-	shown := fmt.Sprintf(`SELECT count(r) FROM recorded_residencies(array_fill(%d::smallint, ARRAY[1000]), ARRAY(SELECT generate_series(1, 1000)::bigint)) r`,
+	shown := fmt.Sprintf(`SELECT count(r) FROM recorded_residencies(array_fill(%d::smallint, ARRAY[1000]), ARRAY(SELECT generate_series(1,
+		1000)::bigint)) r`,
 		home)
 	own := fmt.Sprintf(`SELECT count(*) FROM event_log_rows WHERE partition = %d AND tenant_id = '%s' AND position <= 1000`, home, m.a.id)
 	var want int

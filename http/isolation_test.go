@@ -49,7 +49,8 @@ func newIsolationFixture(t *testing.T) *isolationFixture {
 	m.want(201, holding(m.a.key, "held-of-A", 1, 86400))
 	m.want(201, holding(m.b.key, "held-of-B", 1, 86400))
 	m.ids["reservationId"] = "held-of-A"
-	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"to":"start","reason":"for the matrix"}`})["id"].(string)
+	m.ids["replayId"], _ = m.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil,
+		`{"to":"start","reason":"for the matrix"}`})["id"].(string)
 	m.adjusted()
 	m.ids["sagaId"] = m.saga(m.a.id, "matrix")
 	m.ids["pushId"], m.ids["resolve pushId"] = m.push(m.a.id, 0, "FAILED"), m.push(m.a.id, 1, "FAILED")
@@ -78,7 +79,8 @@ func (m *isolationFixture) adjusted() {
 // firstOf returns the eventId of the first usage event in an account's log.
 func (w *testService) firstOf(p *account) (id string) {
 	w.Helper()
-	w.must(w.pool.QueryRow(w.Context(), `SELECT event_id FROM event_log_rows WHERE tenant_id = $1 AND subject = 1 ORDER BY position LIMIT 1`,
+	w.must(w.pool.QueryRow(w.Context(),
+		`SELECT event_id FROM event_log_rows WHERE tenant_id = $1 AND subject = 1 ORDER BY position LIMIT 1`,
 		p.id).Scan(&id))
 	return id
 }
@@ -276,7 +278,8 @@ func TestP9_EveryRouteRefusesKeysWithoutAccess(t *testing.T) {
 		c.path = with(c.path, "key="+m.a.key+"&access_token="+m.a.key)
 		m.refused(m.do(c), 401, "unauthenticated")
 		key := m.allowed(route)
-		two := m.raw("%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", c.method,
+		two := m.raw("%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n",
+			c.method,
 			base.path, key, key)
 		if !strings.HasPrefix(two, "HTTP/1.1 401") || !strings.Contains(two, `"code":"unauthenticated"`) {
 			t.Errorf("%s %s takes two keys: %.300q", route.Method, route.Path, two)
@@ -354,7 +357,8 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 			ids["eventId"] = [2]string{c.path, strings.Replace(c.path, "secret-of-A", "nobodys-id-", 1)}
 		}
 		for _, p := range parameter.FindAllString(route.Path, -1) {
-			if !slices.Contains([]string{"{eventId}", "{event}", "{reservationId}", "{feature}", "{subject}", "{n}", "{tenantId}", "{webhookId}",
+			if !slices.Contains([]string{"{eventId}", "{event}", "{reservationId}", "{feature}", "{subject}", "{n}", "{tenantId}",
+				"{webhookId}",
 				"{deliveryId}", "{thresholdId}"}, p) { // webhooks: TestP9_IDsBelongToTheirTenant; features and schemas belong to no tenant
 				t.Errorf("%s %s: %s of another tenant is not asked for", route.Method, route.Path, p)
 			}
@@ -370,12 +374,14 @@ func TestP9_EntitiesOfAnotherTenantAreNotFound(t *testing.T) {
 			theirs.path, none.path = pair[0], pair[1]
 			got, want := m.do(theirs), m.do(none)
 			if got.status != 404 || withoutIDs(got.body) != withoutIDs(want.body) || got.header.Get("Content-Length") == "" {
-				t.Errorf("%s %s by %s: A's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status, want.body)
+				t.Errorf("%s %s by %s: A's %d %s, nobody's %d %s", route.Method, route.Path, name, got.status, got.body, want.status,
+					want.body)
 			}
 			m.refused(got, 404, map[string]string{"tenantId": "tenant_not_found", "eventId": "not_found", "event": "not_found",
 				"reservationId": "reservation_not_found", "deliveryId": "delivery_not_found"}[name])
 		}
-		if !strings.Contains(route.Path, "{event") && !strings.Contains(route.Path, "{tenantId}") { // the problem's instance would repeat it
+		if !strings.Contains(route.Path, "{event") && !strings.Contains(route.Path, "{tenantId}") {
+			// the problem's instance would repeat it
 			m.checkNoDataOf(m.a, m.do(c), route)
 		}
 	}

@@ -50,8 +50,10 @@ func TestP7_RequestsAreLinearizable(t *testing.T) {
 		t.Logf("round %d: %d operations in %s", round, operations, time.Since(h.began))
 	}
 	t.Logf("%d operations: %v", operations, counts)
-	for _, kind := range []string{"consume ", "consume quota_exceeded", "hold ", "hold quota_exceeded", "extend ", "extend reservation_ended", "commit ", "commit reservation_ended",
-		"commit amount_exceeds_hold", "commit reservation_not_found", "release ", "release reservation_ended", "expire", "lost", "lost and recorded"} {
+	for _, kind := range []string{"consume ", "consume quota_exceeded", "hold ", "hold quota_exceeded", "extend ",
+		"extend reservation_ended", "commit ", "commit reservation_ended",
+		"commit amount_exceeds_hold", "commit reservation_not_found", "release ", "release reservation_ended", "expire", "lost",
+		"lost and recorded"} {
 		if counts[kind] == 0 && !t.Failed() && !testing.Short() {
 			t.Errorf("no request was %s", kind)
 		}
@@ -64,7 +66,9 @@ func (h *history) round(t *testing.T, seed uint64, instances []*linearInstance, 
 	var background, clients sync.WaitGroup
 	for _, i := range instances {
 		x := &metering.Expiry{Logger: slog.New(slog.DiscardHandler), Every: 20 * time.Millisecond,
-			Quotas: &metering.Quotas{Log: &i.writes, Reservations: i.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }}}
+			Quotas: &metering.Quotas{Log: &i.writes, Reservations: i.store, Now: time.Now, NewID: func(time.Time) uuid.UUID {
+				return newID()
+			}}}
 		background.Go(func() { _ = x.Run(ctx) })
 	}
 	background.Go(func() { instances[1].fail(ctx, rand.New(rand.NewPCG(seed, linearClients))) })
@@ -88,7 +92,8 @@ func (h *history) round(t *testing.T, seed uint64, instances []*linearInstance, 
 	}
 	clients.Wait()
 	for soon := 1; soon > 0; time.Sleep(10 * time.Millisecond) { // those held for a second expire
-		if err := instances[0].pool.QueryRow(t.Context(), `SELECT count(*) FROM reservations WHERE state = 'HELD' AND expires_at < now() + interval '5 s'`).Scan(&soon); err != nil {
+		if err := instances[0].pool.QueryRow(t.Context(),
+			`SELECT count(*) FROM reservations WHERE state = 'HELD' AND expires_at < now() + interval '5 s'`).Scan(&soon); err != nil {
 			soon = 1
 		}
 	}
@@ -121,7 +126,8 @@ func (i *linearInstance) fail(ctx context.Context, r *rand.Rand) {
 		case 2, 3:
 			i.cutter.Request.Store(1)
 		case 4:
-			if _, err := owner.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1`, i.name); err != nil {
+			if _, err := owner.Exec(context.Background(),
+				`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1`, i.name); err != nil {
 				panic(err)
 			}
 		case 5:
@@ -130,8 +136,8 @@ func (i *linearInstance) fail(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// operations returns the history of each account: answered requests, those without an answer whose events are in the log, expiries, and a read at
-// the end. An event that no answer names is of a request without an answer.
+// operations returns the history of each account: answered requests, those without an answer whose events are in the log, expiries, and a
+// read at the end. An event that no answer names is of a request without an answer.
 func (h *history) operations(w *testService, tenants []*account) map[string][]*attempt {
 	end, all := h.since(), map[string][]*attempt{}
 	for _, of := range tenants {
@@ -147,7 +153,8 @@ func (h *history) operations(w *testService, tenants []*account) map[string][]*a
 				}
 				h.counts["expire"]++
 				in := &asked{account: of.id, kind: "expire", id: a.ReservationID}
-				all[of.id] = append(all[of.id], &attempt{in: in, out: out, call: a.ExpiresAt.Sub(h.began).Nanoseconds() - 1000*slack, done: end})
+				all[of.id] = append(all[of.id], &attempt{in: in, out: out, call: a.ExpiresAt.Sub(h.began).Nanoseconds() - 1000*slack,
+					done: end})
 				continue
 			}
 			switch by := h.attempts[e.CorrelationID]; {
@@ -187,7 +194,8 @@ func (w *testService) eventsOf(a *account) (list []events.Envelope) {
 		after = page[len(page)-1].Position.Number
 		for _, e := range page {
 			switch e.Subject {
-			case events.UsageAdmitted, events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired:
+			case events.UsageAdmitted, events.ReservationHeld, events.ReservationExtended, events.ReservationReleased,
+				events.ReservationExpired:
 				if e.TenantID == tenant {
 					list = append(list, e)
 				}

@@ -81,7 +81,9 @@ func newLinearInstance(t *testing.T, w *testService, name string) *linearInstanc
 
 // restart ends the writers, and starts others.
 func (i *linearInstance) restart() {
-	next, err := eventlog.New(context.Background(), i.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: i.name, Commit: "0"}, LongestWait: time.Hour, Histories: new(validate.Histories), Written: i.checks.Written, Logger: slog.New(slog.DiscardHandler)})
+	next, err := eventlog.New(context.Background(), i.pool,
+		eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: i.name, Commit: "0"}, LongestWait: time.Hour,
+			Histories: new(validate.Histories), Written: i.checks.Written, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return // its sessions were ended meanwhile; those before go on
 	}
@@ -128,7 +130,8 @@ func drawAsked(r *rand.Rand, client, n int) (in asked, call call) {
 		call.path, call.body = "/api/v1/entitlements/api_calls/consume", map[string]any{"eventId": in.event, "amount": in.amount}
 	case k < 12:
 		in.kind, in.amount = "hold", held
-		call.path, call.body = reservationsPath, map[string]any{"reservationId": in.id, "amount": held, "ttlSeconds": []int{1, 1, 600}[kind/40%3]}
+		call.path, call.body = reservationsPath, map[string]any{"reservationId": in.id, "amount": held,
+			"ttlSeconds": []int{1, 1, 600}[kind/40%3]}
 	case k < 14:
 		in.kind = "extend"
 		call.path, call.body = path+"/extend", map[string]any{"ttlSeconds": 1 + r.IntN(4)/3*599}
@@ -160,7 +163,8 @@ func (h *history) send(ctx context.Context, i *linearInstance, key string, in as
 	if err != nil {
 		panic(err)
 	}
-	request.Header = nethttp.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"}, "Traceparent": {"00-" + hex.EncodeToString(trace[:]) + "-00f067aa0ba902b7-01"}}
+	request.Header = nethttp.Header{"Authorization": {"Bearer " + key}, "Content-Type": {"application/json"},
+		"Traceparent": {"00-" + hex.EncodeToString(trace[:]) + "-00f067aa0ba902b7-01"}}
 	if c.body == nil {
 		request.Header.Del("Content-Type")
 	}

@@ -34,5 +34,6 @@ func TestNoClientSpendsAnErrorBudget(t *testing.T) {
 	both.path += "?minPosition=" + later
 	w.want(503, check)
 	w.want(503, both)
-	is(series+`{objective="check",result="ok"} 2`, series+`{objective="check",result="error"} 0`, `meterplex_check_duration_seconds_count 1`)
+	is(series+`{objective="check",result="ok"} 2`, series+`{objective="check",result="error"} 0`,
+		`meterplex_check_duration_seconds_count 1`)
 }

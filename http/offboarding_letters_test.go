@@ -67,7 +67,8 @@ func (w *offboardingWorld) letter(status string) (id string) {
 // saga returns the id of the tenant's offboarding, and where it is.
 func (w *offboardingWorld) saga() (id, where string) {
 	w.Helper()
-	w.must(w.pool.QueryRow(w.Context(), `SELECT id, step || ' ' || state || ' ' || coalesce(outcome, '') || ' ' || array_to_string(missing, ',') FROM sagas
+	w.must(w.pool.QueryRow(w.Context(), `SELECT id, step || ' ' || state || ' ' || coalesce(outcome, '') || ' ' || array_to_string(missing,
+		',') FROM sagas
  WHERE kind = 'offboarding' AND tenant_id = $1`, w.a.id).Scan(&id, &where))
 	return id, where
 }
@@ -103,7 +104,8 @@ func TestP8_AnOffboardingWaitsForParkedUsage(t *testing.T) {
 		}, map[string]string{last: "CLOSED"}, "archive COMPLETED success ", "done "},
 		"waived": {func(w *offboardingWorld) {
 			id, _ := w.saga()
-			w.refused(w.do(call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, nil, `{"reason":"r","despite":["dead_letters_retrying"]}`}),
+			w.refused(w.do(call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, nil,
+				`{"reason":"r","despite":["dead_letters_retrying"]}`}),
 				400, "despite_invalid")
 			w.want(202, call{"POST", "/api/v1/sagas/" + id + "/retry", bootstrap, nil,
 				`{"reason":"the last invoice is due","despite":["dead_letters"]}`})
@@ -130,7 +132,8 @@ func TestP8_AnOffboardingWaitsForParkedUsage(t *testing.T) {
 			_, got := w.saga()
 			w.same("the saga", got, c.saga)
 			w.must(w.pool.QueryRow(t.Context(),
-				`SELECT concat(payload(l)->>'outcome', ' ', payload(l)->>'detail') FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2 AND payload(l)->>'step' = 'archived'`,
+				`SELECT concat(payload(l)->>'outcome', ' ', payload(l)->>'detail') FROM event_log_rows l WHERE tenant_id = $1
+					AND subject = $2 AND payload(l)->>'step' = 'archived'`,
 				w.a.id, events.OffboardingStepped).Scan(&got))
 			w.same("the event", got, c.step)
 			if name == "retried" {

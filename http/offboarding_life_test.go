@@ -40,8 +40,10 @@ func TestP8_AManifestListsTheLogAfterAFailover(t *testing.T) {
 	tenant := uuid.MustParse(w.a.id)
 	c := w.offboarding()
 	c.Store = &storeWithFailover{c.Store, func() {
-		_, err := owner.Exec(t.Context(), `WITH lost AS (DELETE FROM event_log_rows l USING log_heads h WHERE h.partition = $1 AND l.partition = h.partition AND l.position = h.position)
-UPDATE log_heads SET position = position - 1, timeline = timeline - 1, started_at = started_at - interval '1 hour' WHERE partition = $1`, events.PartitionOf(tenant))
+		_, err := owner.Exec(t.Context(), `WITH lost AS (DELETE FROM event_log_rows l USING log_heads h WHERE h.partition = $1
+			AND l.partition = h.partition AND l.position = h.position)
+UPDATE log_heads SET position = position - 1, timeline = timeline - 1, started_at = started_at - interval '1 hour' WHERE partition = $1`,
+			events.PartitionOf(tenant))
 		w.must(err)
 	}}
 	w.kind = c.OffboardingKind()
@@ -49,7 +51,8 @@ UPDATE log_heads SET position = position - 1, timeline = timeline - 1, started_a
 	var stored []byte
 	var last int64
 	w.must(w.pool.QueryRow(t.Context(), `SELECT manifest FROM offboardings WHERE tenant_id = $1`, tenant).Scan(&stored))
-	w.must(w.pool.QueryRow(t.Context(), `SELECT position - 1 FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2 AND payload(l)->>'step' = 'exported'`, tenant, events.OffboardingStepped).Scan(&last))
+	w.must(w.pool.QueryRow(t.Context(), `SELECT position - 1 FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2
+		AND payload(l)->>'step' = 'exported'`, tenant, events.OffboardingStepped).Scan(&last))
 	m, err := domain.DecodeManifest(stored)
 	w.must(err)
 	w.same("last position of the manifest", m.Log.Last.Number, last)

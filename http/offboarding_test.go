@@ -24,7 +24,8 @@ import (
 )
 
 func (w *testService) offboarding() *offboarding.Offboarding {
-	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(), Now: time.Now,
+	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(),
+		Now:   time.Now,
 		NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -57,7 +58,8 @@ func newOffboardingWorld(t *testing.T, change ...func(*http.Server)) *offboardin
 		`{"plan":"ending"}`})["id"].(string)
 	w.a.key, w.a.keyID = w.key(w.a.id, nil, commands.TenantScopes()...)
 	w.want(200, call{"PUT", "/api/v1/tenants/" + w.a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`})
-	w.accept(w.a, old("one", 10), event("two", map[string]any{"amount": 5}), event("three", map[string]any{"feature": "seats", "amount": 3}))
+	w.accept(w.a, old("one", 10), event("two", map[string]any{"amount": 5}),
+		event("three", map[string]any{"feature": "seats", "amount": 3}))
 	w.want(201, call{"POST", "/api/v1/entitlements/api_calls/reservations", w.a.key, nil,
 		`{"reservationId":"held","amount":7,"ttlSeconds":3600}`})
 	w.fold()
@@ -124,7 +126,8 @@ func (w *offboardingWorld) until(step string, lose bool) {
 func (w *offboardingWorld) stepped() (steps []string) {
 	w.Helper()
 	rows, err := w.pool.Query(w.Context(),
-		`SELECT payload(l)->>'step' FROM event_log_rows l WHERE subject = $1 AND tenant_id = $2 ORDER BY position`, events.OffboardingStepped,
+		`SELECT payload(l)->>'step' FROM event_log_rows l WHERE subject = $1 AND tenant_id = $2 ORDER BY position`,
+		events.OffboardingStepped,
 		w.a.id)
 	w.must(err)
 	defer rows.Close()
@@ -164,10 +167,12 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 404, "offboarding_not_found")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":" "}`}), 400, "reason_required")
 			// The earlier key of a rotation is valid for an hour more, until the tenant ends.
-			w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/api-keys/" + w.a.keyID + "/rotate", bootstrap, nil, `{"overlapSeconds":3600}`})
+			w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/api-keys/" + w.a.keyID + "/rotate", bootstrap, nil,
+				`{"overlapSeconds":3600}`})
 			header := map[string]string{"Idempotency-Key": "end"}
 			first := w.want(202, call{"POST", w.path, bootstrap, header, `{"reason":"the contract ended"}`})
-			w.same("a repetition", w.want(202, call{"POST", w.path, bootstrap, header, `{"reason":"the contract ended"}`})["id"], first["id"])
+			w.same("a repetition", w.want(202, call{"POST", w.path, bootstrap, header, `{"reason":"the contract ended"}`})["id"],
+				first["id"])
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":"again"}`}), 409, "tenant_offboarding")
 			for _, step := range sagaStepsOfOffboarding {
 				w.until(step, lose)
@@ -184,7 +189,8 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 					w.refused(w.do(c), 409, "tenant_offboarding")
 				}
 				if step != "suspend" {
-					w.refused(w.do(call{"POST", "/api/v1/usage/events", w.a.key, nil, batch(event("late-"+step, nil))}), 403, "tenant_suspended")
+					w.refused(w.do(call{"POST", "/api/v1/usage/events", w.a.key, nil, batch(event("late-"+step, nil))}), 403,
+						"tenant_suspended")
 				}
 			}
 			w.until("", lose)
@@ -200,7 +206,8 @@ func TestP8_OffboardingOfATenant(t *testing.T) {
 			w.manifestIsTrue(got)
 			var held, inForce, usable int
 			w.must(w.pool.QueryRow(w.Context(), `SELECT (SELECT count(*) FROM reservations WHERE tenant_id = $1 AND state = 'HELD'),
- (SELECT count(*) FROM subscriptions WHERE tenant_id = $1 AND status <> 'CANCELLED'), (SELECT count(*) FROM api_keys WHERE tenant_id = $1 AND (revoked_at IS NULL OR revoked_at > now()))`, w.a.id).Scan(&held, &inForce, &usable))
+ (SELECT count(*) FROM subscriptions WHERE tenant_id = $1 AND status <> 'CANCELLED'), (SELECT count(*) FROM api_keys WHERE tenant_id = $1
+ AND (revoked_at IS NULL OR revoked_at > now()))`, w.a.id).Scan(&held, &inForce, &usable))
 			w.same("held, in force, usable", []int{held, inForce, usable}, []int{0, 0, 0})
 			w.refused(w.do(call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"r"}`}), 409, "offboarding_ended")
 			w.refused(w.do(call{"POST", w.path, bootstrap, nil, `{"reason":"r"}`}), 409, "tenant_offboarding")
@@ -216,7 +223,8 @@ func (w *offboardingWorld) manifestIsTrue(got map[string]any) {
 	w.Helper()
 	var manifest, hash, detail string
 	w.must(w.pool.QueryRow(w.Context(), `SELECT o.manifest, encode(sha256(convert_to(o.manifest, 'UTF8')), 'hex'),
- (SELECT payload(l)->>'detail' FROM event_log_rows l WHERE l.tenant_id = $1 AND l.dedupe_key = 'o/' || o.id || '/exported') FROM offboardings o WHERE tenant_id = $1`, w.a.id).Scan(&manifest, &hash, &detail))
+ (SELECT payload(l)->>'detail' FROM event_log_rows l WHERE l.tenant_id = $1 AND l.dedupe_key = 'o/' || o.id || '/exported')
+ FROM offboardings o WHERE tenant_id = $1`, w.a.id).Scan(&manifest, &hash, &detail))
 	w.same("the hash", got["manifestHash"], hash)
 	w.same("the event's detail", detail, "sha256 "+hash)
 	m, err := domain.DecodeManifest([]byte(manifest))
@@ -276,9 +284,11 @@ func (w *offboardingWorld) cancelledAt(step string, lose bool) {
 	w.must(err)
 	header := map[string]string{"Idempotency-Key": "stay"}
 	for range 2 {
-		w.same("the state", w.want(202, call{"POST", w.path + "/cancel", bootstrap, header, `{"reason":"they stay"}`})["state"], "CANCELLING")
+		w.same("the state", w.want(202, call{"POST", w.path + "/cancel", bootstrap, header, `{"reason":"they stay"}`})["state"],
+			"CANCELLING")
 	}
-	w.same("the state", w.want(202, call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"once more"}`})["cancelReason"], "they stay")
+	w.same("the state", w.want(202, call{"POST", w.path + "/cancel", bootstrap, nil, `{"reason":"once more"}`})["cancelReason"],
+		"they stay")
 	var due bool
 	w.must(w.pool.QueryRow(w.Context(), `SELECT next_at <= now() FROM sagas WHERE kind = 'offboarding'`).Scan(&due))
 	w.same("the saga is due", due, true)
@@ -332,7 +342,8 @@ func TestP8_OffboardingWhoseCommitsAreLost(t *testing.T) {
 				w.same("the provider's sum", w.provider.sum(), 18)
 				var changes, revoked int
 				w.must(w.pool.QueryRow(w.Context(),
-					`SELECT count(*) FILTER (WHERE subject = $2), count(*) FILTER (WHERE subject = $3) FROM event_log_rows WHERE tenant_id = $1`,
+					`SELECT count(*) FILTER (WHERE subject = $2), count(*) FILTER (WHERE subject = $3) FROM event_log_rows
+						WHERE tenant_id = $1`,
 					w.a.id, events.TenantChanged, events.APIKeyRevoked).Scan(&changes, &revoked))
 				w.same("changes of the tenant", changes, 3) // its billing, SUSPENDED, and the end
 				w.same("revoked keys", revoked, map[bool]int{false: 1, true: 0}[cancelled])

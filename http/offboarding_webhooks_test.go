@@ -38,14 +38,15 @@ func (w *offboardingWorld) changesOfHook(hook string) []call {
 	}
 }
 
-// The webhooks of a tenant end with it, in one transaction: no request is sent any more, and their secrets are deleted. Until then they get the events of the
-// offboarding, and only their removal changes them.
+// The webhooks of a tenant end with it, in one transaction: no request is sent any more, and their secrets are deleted. Until then they get
+// the events of the offboarding, and only their removal changes them.
 func TestP8_WebhooksOfAnArchivedTenantEnd(t *testing.T) {
 	w := newOffboardingWorld(t)
 	enabled, disabled, delivery := w.hooks()
 	w.want(202, call{"POST", w.path, bootstrap, nil, `{"reason":"the contract ended"}`})
 	const last = `{"from":"2020-01-01T00:00:00Z","to":"2020-01-02T00:00:00Z"}`
-	sends := []call{{"POST", enabled + "/test", bootstrap, nil, nil}, {"POST", enabled + "/replay", bootstrap, nil, last}, {"POST", delivery + "/replay", bootstrap, nil, nil}}
+	sends := []call{{"POST", enabled + "/test", bootstrap, nil, nil}, {"POST", enabled + "/replay", bootstrap, nil, last},
+		{"POST", delivery + "/replay", bootstrap, nil, nil}}
 	for _, step := range sagaStepsOfOffboarding {
 		w.until(step, false)
 		for _, c := range w.changesOfHook(enabled) {
@@ -62,7 +63,8 @@ func TestP8_WebhooksOfAnArchivedTenantEnd(t *testing.T) {
 		w.refused(w.do(c), 409, "tenant_offboarding")
 	}
 	var ends, secrets int
-	w.must(w.pool.QueryRow(w.Context(), `SELECT (SELECT count(*) FROM event_log_rows l WHERE subject = $1 AND tenant_id = $2 AND payload(l)->>'reason' = 'the tenant is archived'),
+	w.must(w.pool.QueryRow(w.Context(), `SELECT (SELECT count(*) FROM event_log_rows l WHERE subject = $1 AND tenant_id = $2
+		AND payload(l)->>'reason' = 'the tenant is archived'),
  (SELECT count(*) FROM webhook_secrets WHERE tenant_id = $2)`, events.WebhookChanged, w.a.id).Scan(&ends, &secrets))
 	w.same("events of the end, and secrets", []int{ends, secrets}, []int{2, 0})
 	for _, hook := range []string{enabled, disabled} {

@@ -46,7 +46,8 @@ func TestAnIdempotencyKeyIsOfItsCaller(t *testing.T) {
 	w := newTestService(t)
 	other, _ := w.key("", nil, "admin")
 	former := w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"A","class":"small","externalIds":["crm-1"]}`})["id"].(string)
-	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "k"}, `{"name":"B","class":"small","externalIds":["crm-1"]}`}
+	c := call{"POST", "/api/v1/tenants", bootstrap, map[string]string{"Idempotency-Key": "k"},
+		`{"name":"B","class":"small","externalIds":["crm-1"]}`}
 	w.refused(w.do(c), 409, "external_id_taken")
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + former, bootstrap, nil, `{"externalIds":[]}`})
 	first := w.want(201, c)
@@ -92,11 +93,14 @@ func TestARepeatUnderItsKeyGetsTheFirstAnswer(t *testing.T) {
 		secret := strings.Contains(string(first.body), `"secret":"`)
 		same := string(again.body) == string(first.body) || secret &&
 			regexpID.FindString(string(again.body)) == regexpID.FindString(string(first.body))
-		if first.status/100 != 2 || again.status/100 != 2 || !same || strings.Contains(string(again.body), `"secret":"`) || m.logged() != stored {
-			t.Errorf("%s: first %d %s, again %d %s, which appends %d events", route.Name(), first.status, first.body, again.status, again.body,
+		if first.status/100 != 2 || again.status/100 != 2 || !same || strings.Contains(string(again.body), `"secret":"`) ||
+			m.logged() != stored {
+			t.Errorf("%s: first %d %s, again %d %s, which appends %d events", route.Name(), first.status, first.body, again.status,
+				again.body,
 				m.logged()-stored)
 		}
-		m.refused(m.do(call{"POST", "/api/v1/tenants", bootstrap, key, `{"name":"another","class":"small"}`}), 422, "idempotency_key_reused")
+		m.refused(m.do(call{"POST", "/api/v1/tenants", bootstrap, key, `{"name":"another","class":"small"}`}), 422,
+			"idempotency_key_reused")
 		if route.Reasoned && len(linesWith(m.loggedEvents(nil), `"reason":"`+reason+`"`)) == 0 {
 			t.Errorf("%s: no event holds the reason", route.Name())
 		}

@@ -58,7 +58,8 @@ func TestTheCommandLineKnowsTheDocument(t *testing.T) {
 	all := map[string]cliOperation{}
 	for path, item := range d.Paths {
 		for method, call := range item {
-			op := cliOperation{Method: strings.ToUpper(method), Path: strings.TrimPrefix(path, api.Prefix), Summary: call.Summary, Description: call.Description}
+			op := cliOperation{Method: strings.ToUpper(method), Path: strings.TrimPrefix(path, api.Prefix), Summary: call.Summary,
+				Description: call.Description}
 			for _, p := range call.Parameters {
 				switch p.Name {
 				case "cursor":
@@ -85,7 +86,8 @@ func TestTheCommandLineKnowsTheDocument(t *testing.T) {
 				schema = d.cliResolve(t, schema)
 				for _, name := range cliNames(schema) {
 					member := schema.Properties[name]
-					op.Inputs = append(op.Inputs, d.cliInput(t, name, "body", slices.Contains(schema.Required, name), member.Description, member))
+					op.Inputs = append(op.Inputs, d.cliInput(t, name, "body", slices.Contains(schema.Required, name), member.Description,
+						member))
 				}
 			}
 			op.Answer = d.cliAnswer(t, call)

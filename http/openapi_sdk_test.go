@@ -15,7 +15,8 @@ import (
 var updateSDK = flag.Bool("update-sdk", false, "write sdk/operations.json from the OpenAPI document")
 
 // operationsOfSDKs are those that the SDKs of sdk/ send.
-var operationsOfSDKs = []string{"ingestUsage", "checkEntitlement", "listEntitlements", "consume", "reserve", "commitReservation", "extendReservation", "releaseReservation",
+var operationsOfSDKs = []string{"ingestUsage", "checkEntitlement", "listEntitlements", "consume", "reserve", "commitReservation",
+	"extendReservation", "releaseReservation",
 	"listReservations", "listUsageEvents", "getReceipt", "listAggregates", "getSeries"}
 
 // sdkOperation is an operation in sdk/operations.json. Members are paths and types: "data[].amount integer".
@@ -27,7 +28,8 @@ type sdkOperation struct {
 	Answer     []string `json:"answer"`
 }
 
-// TestTheSDKsKnowTheDocument: a change of what the SDKs send and receive changes sdk/operations.json, which the tests of sdk/ compare with each SDK.
+// TestTheSDKsKnowTheDocument: a change of what the SDKs send and receive changes sdk/operations.json, which the tests of sdk/ compare with
+// each SDK.
 func TestTheSDKsKnowTheDocument(t *testing.T) {
 	d, _ := describe(t)
 	var all []sdkOperation

@@ -74,8 +74,10 @@ func TestNullableMembersAreDescribed(t *testing.T) {
 		{"SubscriptionChange", `"enum":["ACTIVE","TRIALING","PAST_DUE","CANCELLED","EXPIRED",null]`},
 		{"NewVerify", `"repair":{"description":"Replace the live rows where they differ.","type":["boolean","null"]}`},
 		{"NewKey", `"name":{"description":"A name for people.","maxLength":200,"minLength":1,"type":"string"}`}, // required
-		{"Problem", `"required":["type","title","status","detail","instance","code","errors","traceId"]`},       // not the account of quota_exceeded
-		{"Consumption", `"used":{"description":"After this amount; null for METERED features, which have no account.","type":["integer","null"],"x-amount":true}`},
+		// not the account of quota_exceeded
+		{"Problem", `"required":["type","title","status","detail","instance","code","errors","traceId"]`},
+		{"Consumption",
+			`"used":{"description":"After this amount; null for METERED features, which have no account.","type":["integer","null"],"x-amount":true}`},
 		{"NewItem", `"required":["feature","eventId","amount"]`},
 	} {
 		if got := string(d.Components.Schemas[c.schema]); !strings.Contains(got, c.want) {
@@ -258,15 +260,18 @@ func TestTheReferencePageLoadsNothingFromElsewhere(t *testing.T) {
 	w := httptest.NewRecorder()
 	handlerWithoutDependencies(t, &Server{}).ServeHTTP(w, httptest.NewRequest("GET", "/docs", nil))
 	policy := w.Header().Get("Content-Security-Policy")
-	for _, word := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "connect-src 'self'", "frame-ancestors 'none'"} {
+	for _, word := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "connect-src 'self'",
+		"frame-ancestors 'none'"} {
 		if !strings.Contains(policy, word) {
 			t.Errorf("%q is not in the policy %q", word, policy)
 		}
 	}
-	if strings.Contains(policy, "unsafe") || strings.Contains(operate.ReferencePage, "http://") || strings.Contains(operate.ReferencePage, "https://") || strings.Contains(operate.ReferencePage, "innerHTML") {
+	if strings.Contains(policy, "unsafe") || strings.Contains(operate.ReferencePage, "http://") ||
+		strings.Contains(operate.ReferencePage, "https://") || strings.Contains(operate.ReferencePage, "innerHTML") {
 		t.Error("the page reaches out, or trusts what it reads")
 	}
-	if strings.Count(operate.ReferencePage, "<script>") != 1 || strings.Count(operate.ReferencePage, "<style>") != 1 || strings.Contains(operate.ReferencePage, " style=") || strings.Contains(operate.ReferencePage, " onclick=") {
+	if strings.Count(operate.ReferencePage, "<script>") != 1 || strings.Count(operate.ReferencePage, "<style>") != 1 ||
+		strings.Contains(operate.ReferencePage, " style=") || strings.Contains(operate.ReferencePage, " onclick=") {
 		t.Error("something on the page has no hash in the policy")
 	}
 }
@@ -279,7 +284,8 @@ func TestTheTypeOfEveryProblemIsExplainedOnThePage(t *testing.T) {
 		page, anchor, _ := strings.Cut(problem.New(c.Name, "").Type, "#")
 		_, row, found := strings.Cut(w.Body.String(), `id="`+anchor+`"`)
 		row, _, _ = strings.Cut(row, "</tr>")
-		if page != "/docs" || anchor == "" || !found || !strings.Contains(row, html.EscapeString(c.Meaning)) || !strings.Contains(row, html.EscapeString(c.Remedy)) {
+		if page != "/docs" || anchor == "" || !found || !strings.Contains(row, html.EscapeString(c.Meaning)) ||
+			!strings.Contains(row, html.EscapeString(c.Remedy)) {
 			t.Errorf("%s leads to %s#%s, which explains: %s", c.Name, page, anchor, row)
 		}
 	}
@@ -308,8 +314,9 @@ func TestEveryDocumentedCodeIsOfTheTable(t *testing.T) {
 				t.Errorf("%s: the table has no code %s", name, one)
 			}
 		}
-		for _, sample := range map[string][]string{"Problem": {"unauthenticated", "feature_not_found"}, "EventVerdict": {"payload_conflict", "timestamp_too_old"},
-			"Fault": {"dependency_failed"}, "DeadLetter": {"fold_failed", "payload_conflict"}}[name] {
+		for _, sample := range map[string][]string{"Problem": {"unauthenticated", "feature_not_found"},
+			"EventVerdict": {"payload_conflict", "timestamp_too_old"},
+			"Fault":        {"dependency_failed"}, "DeadLetter": {"fold_failed", "payload_conflict"}}[name] {
 			if !slices.Contains(code.Known, sample) {
 				t.Errorf("%s does not list %s: %v", name, sample, code.Known)
 			}
@@ -389,7 +396,8 @@ func TestEachBodyHasASchemaAndBeginsWithJSON(t *testing.T) {
 
 func TestAnswersAreJSONForAnyAcceptHeader(t *testing.T) {
 	h := handlerWithoutDependencies(t, &Server{})
-	for _, accept := range []string{"", "*/*", "application/json", "application/problem+json", "application/xml", "text/html", "json", "application/cbor", ";;;"} {
+	for _, accept := range []string{"", "*/*", "application/json", "application/problem+json", "application/xml", "text/html", "json",
+		"application/cbor", ";;;"} {
 		for path, media := range map[string]string{"/livez": "application/json", "/livez?x=1": problem.MediaType} {
 			r := httptest.NewRequest("GET", path, nil)
 			r.Header.Set("Accept", accept)

@@ -19,10 +19,13 @@ func TestTheOutboxIsShownByPartition(t *testing.T) {
 		`UPDATE log_heads SET position = 0`,
 		`UPDATE relay_cursors SET position = 0, owner = 'other', lease_until = now() + interval '1 hour'`,
 		`UPDATE log_heads SET position = 10 WHERE partition IN (3, 4, 5)`,
-		`UPDATE relay_cursors SET position = 4, owner = NULL, lease_until = '-infinity', attempts = 7, last_error = 'no broker answers', last_attempt_at = now() WHERE partition = 3`,
-		`UPDATE relay_cursors SET position = 2, furthest = 9, owner = 'frozen', lease_until = now() - interval '1 minute' WHERE partition = 4`,
+		`UPDATE relay_cursors SET position = 4, owner = NULL, lease_until = '-infinity', attempts = 7, last_error = 'no broker answers',
+			last_attempt_at = now() WHERE partition = 3`,
+		`UPDATE relay_cursors SET position = 2, furthest = 9, owner = 'frozen', lease_until = now() - interval '1 minute'
+			WHERE partition = 4`,
 		`UPDATE relay_cursors SET position = 1, furthest = 10, last_attempt_at = now() WHERE partition = 5`,
-		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition,
+			topic, subject, dedupe_key, body)
 		 SELECT n, 0, now() - interval '1 min' * (20 - n - p), now(), gen_random_uuid(), gen_random_uuid(), 0, 1, p, 1, 1, n::text, '{}'
 		 FROM generate_series(1, 10) n, generate_series(3, 5) p ON CONFLICT DO NOTHING`,
 	} {
@@ -52,7 +55,8 @@ func TestTheOutboxIsShownByPartition(t *testing.T) {
 				row[member] = is
 			}
 		}
-		shown := fmt.Sprint(row["head"], " ", row["cursor"], " ", row["lagEvents"], " ", row["unpublished"], " ", row["oldestUnpublishedAt"], " ",
+		shown := fmt.Sprint(row["head"], " ", row["cursor"], " ", row["lagEvents"], " ", row["unpublished"], " ",
+			row["oldestUnpublishedAt"], " ",
 			row["owner"], " ",
 			row["leased"], " ", row["leaseUntil"], " ", row["attempts"], " ", row["lastError"], " ", row["lastFailedAt"])
 		w.same(fmt.Sprint("partition ", p), shown, want)
@@ -63,7 +67,8 @@ func TestTheOutboxIsShownByPartition(t *testing.T) {
 func (w *testService) withhold(p *account, topic events.Topic, from, n int) {
 	w.Helper()
 	w.exec(`INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late, withheld_at)
- SELECT $1, n, $2, $3, CASE WHEN n % 2 = 0 THEN gen_random_uuid() END, 'too large', n % 2 = 1, now() - interval '1 hour' + interval '1 second' * n
+ SELECT $1, n, $2, $3, CASE WHEN n % 2 = 0 THEN gen_random_uuid() END, 'too large', n % 2 = 1,
+ now() - interval '1 hour' + interval '1 second' * n
  FROM generate_series($4::int, $5) n`, p.partition(), topic, p.id, from, from+n-1)
 }
 
@@ -107,7 +112,8 @@ func TestWithheldRecordsAreListedNewestFirst(t *testing.T) {
 	cursor := w.want(200, call{method: "GET", path: "/api/v1/outbox/withheld?limit=3", key: bootstrap})["nextCursor"].(string)
 	w.refused(w.do(call{method: "GET", path: "/api/v1/outbox/withheld?topic=usage.raw&cursor=" + cursor, key: bootstrap}), 400,
 		"cursor_invalid")
-	w.refused(w.do(call{method: "GET", path: "/api/v1/outbox/withheld?tenantId=" + newID().String(), key: bootstrap}), 404, "tenant_not_found")
+	w.refused(w.do(call{method: "GET", path: "/api/v1/outbox/withheld?tenantId=" + newID().String(), key: bootstrap}), 404,
+		"tenant_not_found")
 }
 
 // TestWithheldRecordsOfEveryTopicCanBeSelected: the description lists the topics of the log.

@@ -12,7 +12,8 @@ import (
 	"github.com/meterplex/meterplex/projections/state"
 )
 
-// watchedService is a test service whose overview is sampled each second, until the returned function is called. It has read a state, if one is given.
+// watchedService is a test service whose overview is sampled each second, until the returned function is called. It has read a state, if
+// one is given.
 func watchedService(t *testing.T, read ...*state.State) (*testService, *overview.Live, func()) {
 	var live *overview.Live
 	w := newTestService(t, func(s *http.Server) {
@@ -76,7 +77,8 @@ func TestTheOverviewCountsVerdictsOfTheInstance(t *testing.T) {
 		sum.Rejected += o.Instance.PerSecond.Rejected
 	}
 	// One interval has all verdicts of the batch, and each rate is a count by the length of the interval.
-	if one := sum.Accepted / 2; math.Abs(sum.Duplicates-one) > 0.1 || math.Abs(sum.Conflicts-one) > 0.1 || math.Abs(sum.Rejected-one) > 0.1 {
+	if one := sum.Accepted / 2; math.Abs(sum.Duplicates-one) > 0.1 || math.Abs(sum.Conflicts-one) > 0.1 ||
+		math.Abs(sum.Rejected-one) > 0.1 {
 		t.Errorf("%+v, want half as many of each other verdict as are accepted", sum)
 	}
 	got := w.want(200, call{method: "GET", path: "/api/v1/system/overview", key: bootstrap})
@@ -124,7 +126,8 @@ func TestTheOverviewRefusesTheViewerAboveTheLimit(t *testing.T) {
 		w.must(err)
 		all = append(all, v)
 	}
-	a := w.do(call{method: "GET", path: "/api/v1/system/overview", key: bootstrap, header: map[string]string{"Accept": "text/event-stream"}})
+	a := w.do(call{method: "GET", path: "/api/v1/system/overview", key: bootstrap,
+		header: map[string]string{"Accept": "text/event-stream"}})
 	if w.refused(a, 503, "overloaded"); a.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}

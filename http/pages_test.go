@@ -12,7 +12,8 @@ func TestP12_PagesEndByBytes(t *testing.T) {
 	const large = 80
 	w.rejections(a, "none", large)
 	w.exec(`INSERT INTO tenants (id, name, class, status, data_residency, created_at, metadata)
- SELECT gen_random_uuid(), name, class, status, data_residency, created_at, metadata FROM tenants, generate_series(1, $1::int) WHERE id = $2`, large, a.id)
+ SELECT gen_random_uuid(), name, class, status, data_residency, created_at, metadata FROM tenants, generate_series(1, $1::int)
+ WHERE id = $2`, large, a.id)
 	w.exec(`UPDATE tenants SET metadata = (SELECT jsonb_object_agg(n, repeat('x', 500)) FROM generate_series(1, 50) n)`)
 	w.exec(`UPDATE dead_letter_events SET details = json_build_object('text', repeat('x', 30000))`)
 	for _, path := range []string{"/api/v1/tenants", "/api/v1/dead-letters"} {

@@ -22,7 +22,8 @@ func TestP9_ADecisionOfAScopeIsOfOneTenant(t *testing.T) {
 	key, _ := lastMonth()
 	position := w.adjustmentsAt("/api/v1/adjustments?tenantId="+a.id, "position")[0]
 	w.want(200, call{"POST", "/api/v1/adjustments/decide", bootstrap, nil,
-		`{"tenantId":"` + a.id + `","periodKey":"` + key + `","upTo":"` + position + `","feature":"api_calls","decision":"waive","reason":"r"}`})
+		`{"tenantId":"` + a.id + `","periodKey":"` + key + `","upTo":"` + position +
+			`","feature":"api_calls","decision":"waive","reason":"r"}`})
 	w.same("those of the feature", w.adjustmentsAt("/api/v1/adjustments?feature=api_calls&tenantId="+a.id, "state"), []string{"WAIVED"})
 	w.same("those of another", w.adjustmentsAt("/api/v1/adjustments?feature=storage&tenantId="+a.id, "state"), []string{"PENDING"})
 	w.same("the other tenant's", w.adjustmentsAt("/api/v1/adjustments?tenantId="+b.id, "state"), []string{"PENDING", "PENDING"})
@@ -57,7 +58,8 @@ func TestPagesOfLinesStayWithTheirSnapshot(t *testing.T) {
 	w.same("the pages", []string{first, frozen(page)}, []string{"1 api_calls 10", "1 api_calls 5"})
 	w.same("the last page", page["nextCursor"], nil)
 	w.refused(w.do(call{method: "GET", path: path + "?snapshot=2&cursor=" + w.want(200,
-		call{method: "GET", path: path + "?snapshot=1&limit=1", key: bootstrap})["nextCursor"].(string), key: bootstrap}), 400, "cursor_invalid")
+		call{method: "GET", path: path + "?snapshot=1&limit=1", key: bootstrap})["nextCursor"].(string), key: bootstrap}), 400,
+		"cursor_invalid")
 }
 
 // A cursor continues the list with the same filters only.

@@ -94,12 +94,15 @@ func TestAnExportHasEachLineOfAllPages(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	w.accept(a, old("u1", 10))
 	path := w.closed(a)
-	w.exec(`INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, n, n, last_event_at
+	w.exec(`INSERT INTO period_lines SELECT tenant_id, period_key, snapshot, 'f' || n % 7, ('00000000-0000-0000-0000-' || lpad(n::text, 12,
+		'0'))::uuid, n, n, last_event_at
  FROM period_lines, generate_series(1, 1200) n WHERE feature = 'api_calls'`)
-	w.exec(`INSERT INTO period_charges (tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, amount, event_count)
+	w.exec(`INSERT INTO period_charges (tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, amount,
+		event_count)
  SELECT l.tenant_id, l.period_key, l.snapshot, l.feature, l.subscription_id, c.grant_number, c.status, l.amount, l.event_count
  FROM period_lines l JOIN period_charges c USING (tenant_id, period_key, snapshot) WHERE l.feature <> c.feature`)
-	w.exec(`INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot + n % 2, 'f1', subscription_id, 'RETRY', n, 1, n, n, NULL, NULL, 'WAIVED', 'r', n
+	w.exec(`INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot + n % 2, 'f1', subscription_id, 'RETRY', n, 1,
+		n, n, NULL, NULL, 'WAIVED', 'r', n
  FROM period_lines, generate_series(1, 2400) n WHERE feature = 'api_calls'`)
 	var got struct {
 		Lines []struct {
@@ -124,5 +127,6 @@ func TestAnExportHasEachLineOfAllPages(t *testing.T) {
 	first := path + "/charges?limit=1000"
 	lines, totals := w.charges(first)
 	more, _ := w.charges(first + "&cursor=" + w.want(200, call{method: "GET", path: first, key: bootstrap})["nextCursor"].(string))
-	w.same("the charges", fmt.Sprint(len(lines), " ", len(more), " ", totals), "1000 201 1201 billable 1") // the line of waived adjustments has none
+	// the line of waived adjustments has none
+	w.same("the charges", fmt.Sprint(len(lines), " ", len(more), " ", totals), "1000 201 1201 billable 1")
 }

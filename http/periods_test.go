@@ -34,7 +34,8 @@ func TestP8_AClosedMonthIsAdjustedAndReopened(t *testing.T) {
 	w.refused(w.do(call{"POST", "/api/v1/adjustments/" + first + "/waive", bootstrap, nil, `{"reason":"no"}`}), 409, "adjustment_decided")
 	reopened := w.want(200, call{"POST", path + "/reopen", bootstrap, nil, `{"reason":"wrong"}`})
 	w.same("the reopening", valuesOf(reopened, "state", "snapshot", "voided", "approved"), "OPEN 1 1 1")
-	w.same("void", w.adjustmentsAt(path+"/adjustments?state=VOID", members...), []string{"RETRACTION -5 -1 1 r1 VOID the period was reopened"})
+	w.same("void", w.adjustmentsAt(path+"/adjustments?state=VOID", members...),
+		[]string{"RETRACTION -5 -1 1 r1 VOID the period was reopened"})
 	w.same("reopened", w.lines(path, line...), []string{"api_calls 15 2 0 -3 0 12 <nil> <nil> <nil>"})
 	w.same("the list", w.periodStates(a), []string{key + " OPEN 1"})
 	w.closed(a)
@@ -119,8 +120,9 @@ func (w *testService) hashed(path string) {
 				m["subscriptionId"].(string)})
 		}
 	}
-	text, err := json.Marshal(map[string]any{"cut": got["cutPosition"], "lines": lines, "logic": got["logic"], "periodKey": got["periodKey"],
-		"snapshot": got["snapshot"], "tenantId": got["tenantId"]})
+	text, err := json.Marshal(map[string]any{"cut": got["cutPosition"], "lines": lines, "logic": got["logic"],
+		"periodKey": got["periodKey"],
+		"snapshot":  got["snapshot"], "tenantId": got["tenantId"]})
 	w.must(err)
 	if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != got["figuresHash"] {
 		w.Errorf("%s: the hash is %v, and that of %s is %x", path, got["figuresHash"], text, sum)
@@ -178,7 +180,8 @@ func TestBadInputOfPeriods(t *testing.T) {
 	ids := w.adjustmentsAt("/api/v1/adjustments?tenantId="+a.id, "id")
 	foreign := w.adjustmentsAt("/api/v1/adjustments?tenantId="+b.id, "id")[0]
 	w.want(200, call{"POST", "/api/v1/adjustments/" + ids[1] + "/waive", bootstrap, nil, `{"reason":"r"}`})
-	w.refuses(t, badInputs(bootstrap, badPeriods, "{tenant}", a.id, "{month}", key, "{present}", now()[:7], "{year}", now()[:4], "{pending}",
+	w.refuses(t, badInputs(bootstrap, badPeriods, "{tenant}", a.id, "{month}", key, "{present}", now()[:7], "{year}", now()[:4],
+		"{pending}",
 		ids[0], "{decided}",
 		ids[1],
 		"{foreign}", foreign, "{position}", w.adjustmentsAt("/api/v1/adjustments?tenantId="+a.id, "position")[1])...)

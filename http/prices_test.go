@@ -18,7 +18,8 @@ func (w *testService) putPrice(key, members string) {
 // priced gives the plan of accounts prices: api_calls has "calls", storage "stored".
 func (w *testService) priced() {
 	w.Helper()
-	w.putPrice("calls", `"currency":"EUR","model":"graduated","tiers":[{"upTo":10,"microUnits":0},{"microUnits":250000,"flatMicroUnits":1000000}]`)
+	w.putPrice("calls",
+		`"currency":"EUR","model":"graduated","tiers":[{"upTo":10,"microUnits":0},{"microUnits":250000,"flatMicroUnits":1000000}]`)
 	w.putPrice("stored", `"currency":"USD","model":"package","packageSize":4,"microUnits":500000`)
 	w.pricedPlan("calls", "stored")
 }
@@ -37,7 +38,8 @@ func TestPricesAreDefinedAndRead(t *testing.T) {
 		"A.b":  `{"currency":"JPY","key":"A.b","microUnits":9007199254740991,"model":"package","name":"N","packageSize":1000,"version":1}`,
 		"tier": `{"currency":"USD","key":"tier","model":"volume","name":"N","tiers":[{"flatMicroUnits":3,"microUnits":0,"upTo":1},{"microUnits":2,"upTo":null}],"version":1}`,
 	} {
-		put := call{"PUT", "/api/v1/prices/" + key, bootstrap, nil, strings.NewReplacer(`"key":"`+key+`",`, "", `,"version":1`, "").Replace(body)}
+		put := call{"PUT", "/api/v1/prices/" + key, bootstrap, nil, strings.NewReplacer(`"key":"`+key+`",`, "", `,"version":1`,
+			"").Replace(body)}
 		for i, got := range []map[string]any{w.want(201, put), w.want(200, put), w.want(200,
 			call{method: "GET", path: put.path, key: bootstrap})} {
 			if text, err := json.Marshal(got); err != nil || string(text) != body {
@@ -110,7 +112,8 @@ func TestP8_ChargesOfAnOpenAndOfAClosedPeriod(t *testing.T) {
 	check("reopened", "", "calls api_calls 20 3500000 3.50 EUR", "stored storage 0 0 0.00 USD", "EUR 3500000 3.50 1; USD 0 0.00 1; 0 net 1")
 	check("the snapshot", "?snapshot=1", "calls api_calls 12 1500000 1.50 EUR", "stored storage 0 0 0.00 USD",
 		"EUR 1500000 1.50 1; USD 0 0.00 1; 0 billable 1")
-	w.putPrice("calls", `"currency":"EUR","model":"volume","tiers":[{"upTo":10,"microUnits":0},{"microUnits":250000,"flatMicroUnits":1000000}]`)
+	w.putPrice("calls",
+		`"currency":"EUR","model":"volume","tiers":[{"upTo":10,"microUnits":0},{"microUnits":250000,"flatMicroUnits":1000000}]`)
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"prices":"current"}`})
 	check("by another price", "?snapshot=1", "calls api_calls 12 1500000 1.50 EUR", "stored storage 0 0 0.00 USD",
 		"EUR 1500000 1.50 1; USD 0 0.00 1; 0 billable 1")
@@ -167,8 +170,10 @@ func TestChargesHavePages(t *testing.T) {
 	w.want(200, call{"POST", periodsOf(a) + "/" + key + "/reopen", bootstrap, nil, `{"reason":"r"}`})
 	for cursor, basis := range map[string]string{live: "net", frozen: "billable"} {
 		lines, totals := w.charges(path + cursor)
-		w.same(basis, fmt.Sprint(lines, " ", totals), "[stored storage 5 1000000 1.00 USD] EUR 2000000 2.00 1; USD 1000000 1.00 1; 0 "+basis+" 1")
+		w.same(basis, fmt.Sprint(lines, " ", totals), "[stored storage 5 1000000 1.00 USD] EUR 2000000 2.00 1; USD 1000000 1.00 1; 0 "+
+			basis+" 1")
 	}
 	w.refused(w.do(call{method: "GET", path: path + "&snapshot=2" + frozen, key: bootstrap}), 400, "cursor_invalid")
-	w.refused(w.do(call{method: "GET", path: periodsOf(b) + "/" + key + "/charges?limit=1" + frozen, key: bootstrap}), 400, "cursor_invalid")
+	w.refused(w.do(call{method: "GET", path: periodsOf(b) + "/" + key + "/charges?limit=1" + frozen, key: bootstrap}), 400,
+		"cursor_invalid")
 }

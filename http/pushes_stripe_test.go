@@ -129,7 +129,8 @@ func (b *billedService) settle() {
 // open returns the number of sagas that have not ended.
 func (b *billedService) open() (n int) {
 	b.Helper()
-	b.must(b.pool.QueryRow(b.Context(), `SELECT count(*) FROM sagas WHERE ended_at IS NULL AND kind = $1`, billing.SagaBillingPush).Scan(&n))
+	b.must(b.pool.QueryRow(b.Context(), `SELECT count(*) FROM sagas WHERE ended_at IS NULL AND kind = $1`, billing.SagaBillingPush).
+		Scan(&n))
 	return n
 }
 
@@ -152,8 +153,11 @@ func (b *billedService) check(what string) {
 		}
 	}
 	var pushes, recorded, shown int
-	b.must(b.pool.QueryRow(b.Context(), `SELECT (SELECT count(*) FROM pushes WHERE state = 'DELIVERED'), (SELECT count(*) FROM event_log_rows WHERE subject = 76),
- (SELECT count(*) FROM pushes p WHERE p::text LIKE '%Canary%') + (SELECT count(*) FROM sagas s WHERE s::text LIKE '%Canary%') + (SELECT count(*) FROM event_log_rows e WHERE e.body::text LIKE '%Canary%')`).Scan(&pushes, &recorded, &shown))
+	b.must(b.pool.QueryRow(b.Context(), `SELECT (SELECT count(*) FROM pushes WHERE state = 'DELIVERED'), (SELECT count(*)
+		FROM event_log_rows WHERE subject = 76),
+ (SELECT count(*) FROM pushes p WHERE p::text LIKE '%Canary%') + (SELECT count(*) FROM sagas s
+ WHERE s::text LIKE '%Canary%') + (SELECT count(*) FROM event_log_rows e WHERE e.body::text LIKE '%Canary%')`).Scan(&pushes, &recorded,
+		&shown))
 	b.same(what+": deliveries in the log", recorded, pushes)
 	b.same(what+": rows with the secret key", shown, 0)
 }

@@ -23,9 +23,11 @@ func (w *testService) push(tenant string, n int, state string) (id string) {
 	w.Helper()
 	id = newID().String()
 	key, at := lastMonth()
-	w.exec(`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, attempts, stored_at,
+	w.exec(`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier,
+		counted_at, state, attempts, stored_at,
  first_attempt_at, attempted_at, unknown_since, last_code, last_error)
- VALUES ($1::uuid, $2::uuid, 'api_calls', $3, 1, $4, 12, 'stripe', 'cus_NffrFeUfNV2Hib', 'api_calls', $1::text, $1::text, $5, $6, 1, now(), now(), now(), CASE WHEN $6 = 'UNKNOWN' THEN now() END,
+ VALUES ($1::uuid, $2::uuid, 'api_calls', $3, 1, $4, 12, 'stripe', 'cus_NffrFeUfNV2Hib', 'api_calls', $1::text, $1::text, $5, $6, 1, now(),
+ now(), now(), CASE WHEN $6 = 'UNKNOWN' THEN now() END,
  'resource_missing', 'No such customer: cus_NffrFeUfNV2Hib')`, id, tenant, key, n, at, state)
 	return id
 }
@@ -182,7 +184,8 @@ func TestP8_FailedAndUnknownPushesWaitForOperators(t *testing.T) {
 	p.result.Outcome = push.Unknown
 	w.runPushes(p) // the retry woke the saga
 	w.same("without an answer", w.listedPushes("", "state"), []string{"UNKNOWN"})
-	w.exec(`UPDATE pushes SET first_attempt_at = now() - interval '25 hours', unknown_since = now() - interval '25 hours', next_at = now() - interval '1 hour'`)
+	w.exec(`UPDATE pushes SET first_attempt_at = now() - interval '25 hours', unknown_since = now() - interval '25 hours',
+		next_at = now() - interval '1 hour'`)
 	w.due()
 	p.result.Outcome = ""
 	w.runPushes(p)
@@ -192,7 +195,8 @@ func TestP8_FailedAndUnknownPushesWaitForOperators(t *testing.T) {
 	w.same("resolved", w.want(200, resolve)["state"], "DELIVERED")
 	w.refused(w.do(retry), 409, "push_delivered")
 	var ends string
-	w.must(w.pool.QueryRow(t.Context(), `SELECT string_agg(subject || ' ' || coalesce(body ->> 'code', body ->> 'resolution'), ', ' ORDER BY position)
+	w.must(w.pool.QueryRow(t.Context(), `SELECT string_agg(subject || ' ' || coalesce(body ->> 'code', body ->> 'resolution'), ', '
+		ORDER BY position)
  FROM event_log_rows WHERE subject IN (76, 77)`).Scan(&ends))
 	w.same("the log", ends, "77 resource_missing, 77 push_unknown, 76 OPERATOR")
 }
@@ -230,14 +234,16 @@ func TestP8_TotalsAreComparedOnRequest(t *testing.T) {
 	w.same("the difference", difference, "2")
 }
 
-// Each state of a push has one meaning for all of its readers: those that send it, those that compare totals, and those that decide what is due.
+// Each state of a push has one meaning for all of its readers: those that send it, those that compare totals, and those that decide what is
+// due.
 func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 	const settle, hour = time.Hour, "interval '1 hour'"
 	w, a := newServiceWithAccount(t)
 	tenant, kept := uuid.MustParse(a.id), &pushes.Pushes{Store: w.store}
 	key, _ := lastMonth()
 	id := w.push(a.id, 0, "PENDING")
-	window := push.Window{Address: push.Address{Provider: "stripe", Customer: "cus_NffrFeUfNV2Hib", Event: "api_calls"}, Month: time.Now().UTC().Format("2006-01")}
+	window := push.Window{Address: push.Address{Provider: "stripe", Customer: "cus_NffrFeUfNV2Hib", Event: "api_calls"},
+		Month: time.Now().UTC().Format("2006-01")}
 	for _, c := range []struct {
 		state, unknownSince, deliveredAt, nextAt string
 		total                                    string // delivered, undecided, on the way, as a comparison counts it
@@ -255,7 +261,8 @@ func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 		{"FAILED", "now() - 24 * " + hour, "NULL", "NULL", "0 1 0", true, "push_unknown"},
 	} {
 		what := c.state + ", unknown since " + c.unknownSince + ", delivered " + c.deliveredAt
-		w.exec(fmt.Sprintf(`UPDATE pushes SET counted_at = now(), state = '%s', unknown_since = %s, delivered_at = %s, next_at = %s`, c.state, c.unknownSince, c.deliveredAt, c.nextAt))
+		w.exec(fmt.Sprintf(`UPDATE pushes SET counted_at = now(), state = '%s', unknown_since = %s, delivered_at = %s, next_at = %s`,
+			c.state, c.unknownSince, c.deliveredAt, c.nextAt))
 		sums, err := kept.PushSums(t.Context(), window, settle)
 		w.must(err)
 		w.same(what+": the comparison", fmt.Sprint(sums.Delivered, len(sums.Undecided), sums.OnTheWay), c.total)
@@ -280,17 +287,20 @@ func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 	}
 }
 
-// The provider's total has a push some time after its delivery. Until then it must not show that another push was not counted, which would be sent again.
+// The provider's total has a push some time after its delivery. Until then it must not show that another push was not counted, which would
+// be sent again.
 func TestP8_ADeliveryOfAMomentAgoIsNotCompared(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	delivered, unknown := w.push(a.id, 0, "PENDING"), w.push(a.id, 1, "UNKNOWN")
 	w.exec(`UPDATE pushes SET counted_at = now(), unknown_since = now() - interval '25 hours'`)
 	w.exec(`UPDATE pushes SET state = 'DELIVERED', delivered_at = now() WHERE n = 0`)
-	p := &countingProvider{w: w, counts: map[string]*big.Int{unknown: big.NewInt(12)}} // of the two the total has the one whose answer was lost
+	// of the two the total has the one whose answer was lost
+	p := &countingProvider{w: w, counts: map[string]*big.Int{unknown: big.NewInt(12)}}
 	c := w.pushes(p)
 	c.Settle = time.Hour
 	compare := func() string {
-		_, err := c.CompareKind().Run(t.Context(), &domain.Saga{ID: newID(), Kind: billing.SagaBillingCompare, CreatedAt: time.Now().Add(time.Minute), State: domain.SagaRunning})
+		_, err := c.CompareKind().Run(t.Context(), &domain.Saga{ID: newID(), Kind: billing.SagaBillingCompare,
+			CreatedAt: time.Now().Add(time.Minute), State: domain.SagaRunning})
 		w.must(err)
 		return fmt.Sprint(w.listedPushes("", "state"))
 	}
@@ -308,8 +318,8 @@ func (w *testService) approved(a *account, sent map[string]any) {
 	w.approve(a)
 }
 
-// A customer that is set again gets the rest of each period that was pushed before, also of one that ended more than 35 days ago: it counts now. A period that was
-// never pushed is too old then.
+// A customer that is set again gets the rest of each period that was pushed before, also of one that ended more than 35 days ago: it counts
+// now. A period that was never pushed is too old then.
 func TestP8_ACustomerThatIsSetAgainGetsTheRestOfOldPeriods(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	set := call{"PUT", "/api/v1/tenants/" + a.id + "/billing", bootstrap, nil, `{"provider":"stripe","customer":"cus_1"}`}

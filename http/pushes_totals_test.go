@@ -99,7 +99,8 @@ func TestP8_TotalsDecideAPushInDoubt(t *testing.T) {
 	}
 }
 
-// A refused secret key concerns all pushes of a period: one of them asks the provider, all show the reason, and all are sent once the key is corrected.
+// A refused secret key concerns all pushes of a period: one of them asks the provider, all show the reason, and all are sent once the key
+// is corrected.
 func TestP8_OnePushAsksWhileTheSecretKeyIsRefused(t *testing.T) {
 	w, a, p := pushing(t)
 	p.send = func(push.Push) (bool, push.Result) {

@@ -52,7 +52,8 @@ func newClocked(t *testing.T, at string) (*testService, *clock) {
 func (w *testService) accountsOf(a *account) string {
 	w.Helper()
 	var list string
-	w.must(w.pool.QueryRow(w.Context(), `SELECT coalesce(string_agg(concat_ws(' ', period_key, used, held), ', ' ORDER BY period_key), '') FROM quota_accounts
+	w.must(w.pool.QueryRow(w.Context(), `SELECT coalesce(string_agg(concat_ws(' ', period_key, used, held), ', ' ORDER BY period_key), '')
+		FROM quota_accounts
  WHERE tenant_id = $1 AND feature = 'api_calls'`, a.id).Scan(&list))
 	return list
 }
@@ -70,7 +71,8 @@ func TestP7_AHoldOfMayIsCommittedInMay(t *testing.T) {
 		call
 		want string // periodKey, used, held and remaining
 	}{
-		{consuming(a.key, "api_calls", "june", 1000), "2027-06 1000 0 0"}, {committing(a.key, "part", "part-use", 200), "2027-05 200 600 200"},
+		{consuming(a.key, "api_calls", "june", 1000), "2027-06 1000 0 0"}, {committing(a.key, "part", "part-use", 200),
+			"2027-05 200 600 200"},
 		{over, "2027-05 1100 300 0"}, {releasing(a.key, "free"), "2027-05 1100 0 0"},
 	} {
 		w.same(step.method+" "+step.path, valuesOf(w.want(200, step.call), "periodKey", "used", "held", "remaining"), step.want)

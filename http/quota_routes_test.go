@@ -23,7 +23,9 @@ func TestP4_AnEventIDOfAnotherRouteIsAConflict(t *testing.T) {
 		{"consume", "consume", func(id string) call { return consuming(a.key, "api_calls", id, 5) }},
 		{"consume together", "consume", func(id string) call {
 			return call{"POST", "/api/v1/entitlements/consume", a.key, nil,
-				fmt.Sprintf(`{"items":[{"feature":"storage","eventId":"more-%s","amount":5},{"feature":"api_calls","eventId":%q,"amount":5}]}`, id, id)}
+				fmt.Sprintf(
+					`{"items":[{"feature":"storage","eventId":"more-%s","amount":5},{"feature":"api_calls","eventId":%q,"amount":5}]}`, id,
+					id)}
 		}},
 		{"commit", "commit", func(id string) call { return committing(a.key, "r", id, 5) }},
 		{"commit of another reservation", "another", func(id string) call { return committing(a.key, "other", id, 5) }},

@@ -73,7 +73,8 @@ func TestAPromotionMatchesTheShownClosedPeriods(t *testing.T) {
 	path := "/rebuilds/" + id + "/diff"
 	period := w.get(path)["data"].([]any)[0].(map[string]any)["periodKey"].(string)
 	change := func(period, change string, snapshot int) {
-		w.asOwner(`INSERT INTO period_changes SELECT $1, count(*) + 1, $2, $3, $4, now() FROM period_changes`, a.id, period, snapshot, change)
+		w.asOwner(`INSERT INTO period_changes SELECT $1, count(*) + 1, $2, $3, $4, now() FROM period_changes`, a.id, period, snapshot,
+			change)
 	}
 	for n, c := range []string{"closed", "reopened", "closed"} {
 		shown := w.get(path)["etag"].(string)

@@ -135,7 +135,8 @@ func newRebuildWorld(t *testing.T) (*testService, *account, *account) {
 	w, a := newServiceWithAccount(t, withDoublingFold)
 	b := w.newAccount("B")
 	for i, p := range []*account{a, b, a} {
-		w.ingest(p, batch(event(fmt.Sprint("s", i), map[string]any{"feature": "storage", "amount": 10 + i}), event(fmt.Sprint("c", i), nil)))
+		w.ingest(p, batch(event(fmt.Sprint("s", i), map[string]any{"feature": "storage", "amount": 10 + i}),
+			event(fmt.Sprint("c", i), nil)))
 	}
 	w.fold()
 	return w, a, b
@@ -161,7 +162,8 @@ func TestARebuildFromItsStartToItsRollback(t *testing.T) {
 	}
 	path := "/rebuilds/" + id + "/diff/events?feature=storage&periodKey=lifetime&limit=1&tenantId=" + a.id
 	e := w.get(path)
-	w.same("the events", valuesOf(e["data"].([]any)[0].(map[string]any), "eventId", "delta")+valuesOf(e, "explained", "unexplained", "note"),
+	w.same("the events", valuesOf(e["data"].([]any)[0].(map[string]any), "eventId", "delta")+valuesOf(e, "explained", "unexplained",
+		"note"),
 		"s0 1022 0 <nil>")
 	next := w.get(path + "&cursor=" + e["nextCursor"].(string))
 	w.same("the next ones", fmt.Sprint(next["data"].([]any)[0].(map[string]any)["eventId"], next["nextCursor"]), "s2<nil>")
@@ -175,7 +177,8 @@ func TestARebuildFromItsStartToItsRollback(t *testing.T) {
 	w.refused(w.do(change("rollback")), 409, "rebuild_not_promoted")
 	w.same("promoted again", fmt.Sprint(w.decide(id, "promote")["state"], w.figure(a)), "PROMOTED44")
 	usage := w.get("/projections")["data"].([]any)[2].(map[string]any)
-	w.same("the projection", valuesOf(usage, "foldVersion", "generation", "lagEvents")+fmt.Sprint(usage["lastRebuild"].(map[string]any)["id"]),
+	w.same("the projection", valuesOf(usage, "foldVersion", "generation", "lagEvents")+
+		fmt.Sprint(usage["lastRebuild"].(map[string]any)["id"]),
 		twice+" 2 0"+id)
 	w.decide(id, "rollback")
 	w.decide(id, "abandon")

@@ -94,7 +94,8 @@ func TestStreamsAreText(t *testing.T) {
 							Ref string `json:"$ref"`
 						} `json:"x-item-schema"`
 					}
-					if err := json.Unmarshal(content, &m); err != nil || m.Schema.Type != "string" || !strings.Contains(string(raw), `"`+strings.TrimPrefix(m.Item.Ref, api.SchemaPrefix)+`":{`) {
+					if err := json.Unmarshal(content, &m); err != nil || m.Schema.Type != "string" ||
+						!strings.Contains(string(raw), `"`+strings.TrimPrefix(m.Item.Ref, api.SchemaPrefix)+`":{`) {
 						t.Errorf("%s: %s is %+v, %v", path, media, m, err)
 					}
 					streams++

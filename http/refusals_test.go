@@ -21,7 +21,8 @@ func TestP12_RefusedUsageIsListedByCodeAndFeature(t *testing.T) {
 		t.Errorf("accepted usage is %d rows of the log", n)
 	}
 	for range 2 {
-		send(a.writer, event("good", nil), event("typo", map[string]any{"feature": "api_callz", "amount": 7}), event("bad", map[string]any{"amount": "5"}))
+		send(a.writer, event("good", nil), event("typo", map[string]any{"feature": "api_callz", "amount": 7}),
+			event("bad", map[string]any{"amount": "5"}))
 		send(a.writer, event("typo-2", map[string]any{"feature": "api_callz"}), "no object")
 		w.recordSeen()
 	}
@@ -32,13 +33,15 @@ func TestP12_RefusedUsageIsListedByCodeAndFeature(t *testing.T) {
 	for _, r := range list {
 		counts[r["code"].(string)+" "+r["feature"].(string)] = fmt.Sprint(r["count"])
 	}
-	if len(list) != 3 || counts["feature_not_found api_callz"] != "4" || counts["amount_invalid api_calls"] != "2" || counts["event_invalid "] != "2" {
+	if len(list) != 3 || counts["feature_not_found api_callz"] != "4" || counts["amount_invalid api_calls"] != "2" ||
+		counts["event_invalid "] != "2" {
 		t.Fatalf("listed %v", list)
 	}
 	only := rowsIn(w.want(200, call{"GET", "/api/v1/usage/refusals?feature=api_callz&limit=1&tenantId=" + a.id, bootstrap, nil, nil}))
 	samples := only[0]["samples"].([]any)
 	sample := samples[0].(map[string]any)
-	if len(samples) != 4 || sample["eventId"] != "typo" || sample["keyId"] == nil || sample["timestamp"] == nil || len(sample["payload"].(string)) < 20 {
+	if len(samples) != 4 || sample["eventId"] != "typo" || sample["keyId"] == nil || sample["timestamp"] == nil ||
+		len(sample["payload"].(string)) < 20 {
 		t.Errorf("samples %v", samples)
 	}
 	page := w.want(200, call{"GET", "/api/v1/usage/refusals?limit=3", bootstrap, nil, nil})
@@ -66,14 +69,16 @@ func TestP12_GroupsOfRefusalsAreBounded(t *testing.T) {
 		w.recordSeen()
 	}
 	last := rowsIn(w.want(200, call{"GET", "/api/v1/usage/refusals?feature=*", a.reader, nil, nil}))
-	if len(last) != 1 || fmt.Sprint(last[0]["count"]) != fmt.Sprint(2*events.MaxRefusalGroups) || len(last[0]["samples"].([]any)) != events.MaxSeenSamples {
+	if len(last) != 1 || fmt.Sprint(last[0]["count"]) != fmt.Sprint(2*events.MaxRefusalGroups) ||
+		len(last[0]["samples"].([]any)) != events.MaxSeenSamples {
 		t.Errorf("other features: %v", last)
 	}
 	page := w.want(200, call{"GET", "/api/v1/usage/refusals?limit=1000", a.reader, nil, nil})
 	if len(rowsIn(page)) != 1000 || page["nextCursor"] == nil {
 		t.Errorf("%d groups", len(rowsIn(page)))
 	}
-	w.exec(`UPDATE usage_refusals SET samples = ('[' || repeat('{"payload":"' || repeat('x', 1024) || '"},', 9) || '{}]')::json`) // as large as they may be
+	// as large as they may be
+	w.exec(`UPDATE usage_refusals SET samples = ('[' || repeat('{"payload":"' || repeat('x', 1024) || '"},', 9) || '{}]')::json`)
 	first := w.do(call{"GET", "/api/v1/usage/refusals?limit=1000", a.reader, nil, nil})
 	if n := len(first.body); n < 1<<20 || n > 5<<18 {
 		t.Errorf("a page of large groups has %d bytes", n)

@@ -37,7 +37,8 @@ func (w *testService) refused(a answer, status int, code string) problem {
 	if a.status != status || p.Status != status || p.Code != code {
 		w.Errorf("answered %d (%d) %s instead of %d %s: %s", a.status, p.Status, p.Code, status, code, p.Detail)
 	}
-	if a.header.Get("Content-Type") != "application/problem+json" || a.header.Get("X-Request-Id") == "" || len(a.header.Values("X-Request-Id")) != 1 {
+	if a.header.Get("Content-Type") != "application/problem+json" || a.header.Get("X-Request-Id") == "" ||
+		len(a.header.Values("X-Request-Id")) != 1 {
 		w.Errorf("headers %v", a.header)
 	}
 	if p.Type == "" || p.Title == "" || p.Detail == "" || p.Instance == "" || len(p.TraceID) != 32 || p.Errors == nil {

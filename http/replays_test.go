@@ -25,7 +25,8 @@ func (w *testService) events(subject events.Subject) (n int) {
 func TestTheRelayIsRewound(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()
-	a := w.newAccountIn("A", func(p int16) bool { return p != 0 }) // partition 0 is the platform's, and no router executes its commands here
+	// partition 0 is the platform's, and no router executes its commands here
+	a := w.newAccountIn("A", func(p int16) bool { return p != 0 })
 	partition := a.partition()
 	for n := range 5 {
 		w.ingest(a, batch(event(fmt.Sprint("e", n), nil)))
@@ -55,7 +56,8 @@ func TestTheRelayIsRewound(t *testing.T) {
 		w.same("the relay after "+c.body, cursor(), c.want)
 		w.holds("the answer", fmt.Sprint(got["state"], " ", len(got["partitions"].([]any))), c.answer)
 	}
-	w.same("replays that are listed, and in the log", []int{len(w.entries(bootstrap, "/api/v1/replays?limit=2")), w.events(52)}, []int{5, 5})
+	w.same("replays that are listed, and in the log", []int{len(w.entries(bootstrap, "/api/v1/replays?limit=2")), w.events(52)},
+		[]int{5, 5})
 }
 
 // A rewind of the consumer of usage.commands is done by an instance with its role. The answer names the role
@@ -86,13 +88,15 @@ func TestP2_ARewindOfAConsumerOfTheLogMovesNothing(t *testing.T) {
 	w.fold()
 	places := func() (all string) {
 		w.Helper()
-		w.must(w.pool.QueryRow(w.Context(), `SELECT string_agg(c::text, ' ' ORDER BY consumer, partition) FROM consumer_checkpoints c`).Scan(&all))
+		w.must(w.pool.QueryRow(w.Context(), `SELECT string_agg(c::text, ' ' ORDER BY consumer, partition) FROM consumer_checkpoints c`).
+			Scan(&all))
 		return all
 	}
 	before := places()
 	at := fmt.Sprintf(`"positions":["%d-1"]`, a.partition())
 	for _, to := range []string{`"to":"start"`, `"to":"2026-05-01T00:00:00Z"`, at} {
-		got := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"consumer":"meterplex-usage-aggregator","reason":"x",` + to + `}`})
+		got := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"consumer":"meterplex-usage-aggregator","reason":"x",` +
+			to + `}`})
 		w.same(to, fmt.Sprint(got["state"], got["partitions"], got["waitsFor"], got["endedAt"] != nil), "DONE[] <nil> true")
 	}
 	w.same("checkpoints", places(), before)

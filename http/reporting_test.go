@@ -24,11 +24,13 @@ func TestP5_ReportingViewsCountLiveRowsOnce(t *testing.T) {
 	w.rejectionsAt(a, "gone", 1, time.Now())
 	w.accept(a, event("e", map[string]any{"amount": 7}))
 	w.fold()
-	const sum, letters = `SELECT string_agg(format('%s %s %s %s', tenant, feature_name, plan, amount), ',') FROM reporting_usage`, `SELECT count(*)::text FROM reporting_dead_letters WHERE code = 'feature_not_found'`
+	const sum, letters = `SELECT string_agg(format('%s %s %s %s', tenant, feature_name, plan, amount), ',') FROM reporting_usage`,
+		`SELECT count(*)::text FROM reporting_dead_letters WHERE code = 'feature_not_found'`
 	for _, table := range []string{"", "usage_aggregates", "dead_letter_events"} {
 		if table != "" { // a rebuild
 			var columns string
-			w.must(w.pool.QueryRow(t.Context(), `SELECT string_agg(column_name, ', ') FROM information_schema.columns WHERE table_name = $1 AND is_generated = 'NEVER' AND column_name <> 'generation'`, table).Scan(&columns))
+			w.must(w.pool.QueryRow(t.Context(), `SELECT string_agg(column_name, ', ') FROM information_schema.columns WHERE table_name = $1
+				AND is_generated = 'NEVER' AND column_name <> 'generation'`, table).Scan(&columns))
 			w.exec(fmt.Sprintf(`INSERT INTO %[1]s (generation, %[2]s) SELECT 2, %[2]s FROM %[1]s WHERE generation = 1`, table, columns))
 		}
 		if got, err := w.reported("meterplex_reporting", sum); err != nil || got != "A Calls basic 7" {
@@ -38,7 +40,8 @@ func TestP5_ReportingViewsCountLiveRowsOnce(t *testing.T) {
 			t.Errorf("with two generations of %q: %s dead letters, %v", table, got, err)
 		}
 	}
-	for _, table := range []string{"usage_aggregates", "tenants", "api_keys", "event_log", "event_log_rows", "projection_pointers", "adjustments"} {
+	for _, table := range []string{"usage_aggregates", "tenants", "api_keys", "event_log", "event_log_rows", "projection_pointers",
+		"adjustments"} {
 		if got, err := w.reported("meterplex_reporting", fmt.Sprintf(`SELECT count(*)::text FROM %s`, table)); err == nil {
 			t.Errorf("the role reads %s rows of %s", got, table)
 		}
@@ -60,7 +63,8 @@ func TestTheStatementsOfTheReportingPageRun(t *testing.T) {
 	blocks := strings.Split(string(page), "```sql\n")[1:]
 	for i, want := range []string{"7", "10"} {
 		sql, _, _ := strings.Cut(blocks[i], "```")
-		if got, err := w.reported("meterplex_reporting", `SELECT sum(`+[]string{"amount", "billable"}[i]+`)::text FROM (`+sql+`) report`); err != nil || got != want {
+		if got, err := w.reported("meterplex_reporting", `SELECT sum(`+[]string{"amount", "billable"}[i]+`)::text FROM (`+sql+
+			`) report`); err != nil || got != want {
 			t.Errorf("%s: %s, %v", sql, got, err)
 		}
 	}

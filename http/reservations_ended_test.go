@@ -21,7 +21,8 @@ func TestARepeatedHoldNamesTheEndOfAReservationThatIsListedNoLonger(t *testing.T
 	if deleted != 3 {
 		t.Fatalf("%d reservations were deleted", deleted)
 	}
-	for id, want := range map[string]string{"used": "COMMITTED <nil>", "released": "RELEASED 10", "due": "EXPIRED 10", "all": "HELD <nil>"} {
+	for id, want := range map[string]string{"used": "COMMITTED <nil>", "released": "RELEASED 10", "due": "EXPIRED 10",
+		"all": "HELD <nil>"} {
 		amount, ttl := 10, 1
 		if id == "all" {
 			amount = 996

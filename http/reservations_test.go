@@ -113,7 +113,8 @@ func TestP7_ReservationsExpireOnce(t *testing.T) {
 	for patience := time.Now().Add(time.Minute); w.accountOf(tenants[0]) != "0 10 1" || w.accountOf(tenants[1]) != "0 10 1" ||
 		w.accountOf(tenants[2]) != "0 10 1"; {
 		if time.Now().After(patience) {
-			t.Fatalf("after a minute, the accounts are %s, %s and %s", w.accountOf(tenants[0]), w.accountOf(tenants[1]), w.accountOf(tenants[2]))
+			t.Fatalf("after a minute, the accounts are %s, %s and %s", w.accountOf(tenants[0]), w.accountOf(tenants[1]),
+				w.accountOf(tenants[2]))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

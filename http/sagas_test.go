@@ -9,7 +9,8 @@ func (w *testService) saga(tenant, key string) string {
 	w.Helper()
 	id := newID().String()
 	w.exec(`INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, deadline_at, missing, created_at)
- VALUES ($1, 'period_close', $2, $3, 'wait', 'RUNNING', now() + interval '1 hour', now() + interval '15 minutes', '{dead_letters}', now())`, id, tenant, key)
+ VALUES ($1, 'period_close', $2, $3, 'wait', 'RUNNING', now() + interval '1 hour', now() + interval '15 minutes', '{dead_letters}', now())`,
+		id, tenant, key)
 	return id
 }
 

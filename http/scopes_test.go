@@ -108,7 +108,8 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 		}
 		if got := strings.Join(route.Scopes, " "); route.Who != who || !slices.Equal(slices.Sorted(strings.FieldsSeq(got)),
 			slices.Sorted(strings.FieldsSeq(scopes))) {
-			t.Errorf("%s %s takes %s keys with one of %q; it is for %s keys with one of %q", route.Method, route.Path, route.Who, got, who, scopes)
+			t.Errorf("%s %s takes %s keys with one of %q; it is for %s keys with one of %q", route.Method, route.Path, route.Who, got, who,
+				scopes)
 		}
 	}
 	if len(seen) != len(accessRules()) {

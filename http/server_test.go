@@ -66,7 +66,8 @@ func TestMissingBodiesTimeOut(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		got, err := io.ReadAll(conn)
-		if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(got), c.want) || strings.HasPrefix(string(got), "HTTP/1.1 200") {
+		if errors.Is(err, os.ErrDeadlineExceeded) || !strings.HasPrefix(string(got), c.want) ||
+			strings.HasPrefix(string(got), "HTTP/1.1 200") {
 			t.Errorf("%s: held, %v, answered %.100q", name, err, got)
 		}
 		_ = conn.Close()
@@ -85,7 +86,8 @@ func TestAnUnreachableDatabaseIs503(t *testing.T) {
 	_, err = admin.Exec(t.Context(), `ALTER DATABASE `+pgx.Identifier{name}.Sanitize()+` ALLOW_CONNECTIONS false`)
 	m.must(err)
 	for left := 1; left > 0; time.Sleep(5 * time.Millisecond) { // a terminated session may answer once more
-		m.must(admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1`, name).Scan(&left))
+		m.must(admin.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = $1`, name).
+			Scan(&left))
 	}
 	for _, route := range http.Routes() {
 		if route.Who == auth.Public {

@@ -98,7 +98,8 @@ func TestTheAdminAddressServesHealthMetricsAndProfiles(t *testing.T) {
 		"/livez": {200, 404, 200}, "/readyz": {200, 404, 200}, "/metrics": {200, 404, 200}, "/docs": {200, 200, 404},
 		"/api/v1/tenants": {401, 401, 404},
 		"/debug/pprof/":   {404, 404, 200}, "/debug/pprof/goroutine?debug=1": {404, 404, 200}, "/debug/pprof/heap": {404, 404, 200},
-		"/debug/pprof/cmdline": {404, 404, 404}, "/debug/pprof/profile?seconds=x": {404, 404, 400}, "/debug/pprof/heap?x=1": {404, 404, 400},
+		"/debug/pprof/cmdline": {404, 404, 404}, "/debug/pprof/profile?seconds=x": {404, 404, 400},
+		"/debug/pprof/heap?x=1": {404, 404, 400},
 	} {
 		for i, handler := range []nethttp.Handler{whole, public, admin} {
 			got := httptest.NewRecorder()
@@ -115,7 +116,8 @@ func TestTheAdminAddressServesHealthMetricsAndProfiles(t *testing.T) {
 func TestMetricsAreRefusedAtAPublicAddress(t *testing.T) {
 	s := &http.Server{Metrics: promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}), Version: "test"}
 	handlers := map[string]nethttp.Handler{}
-	for name, build := range map[string]func() (nethttp.Handler, error){"api": s.Handler, "health": s.HealthHandler, "admin": s.AdminHandler} {
+	for name, build := range map[string]func() (nethttp.Handler, error){"api": s.Handler, "health": s.HealthHandler,
+		"admin": s.AdminHandler} {
 		handler, err := build()
 		must.OK(t, err)
 		handlers[name] = handler
@@ -125,7 +127,8 @@ func TestMetricsAreRefusedAtAPublicAddress(t *testing.T) {
 		"169.254.3.4": false, "::ffff:10.0.0.1": false, "203.0.113.7": true, "8.8.8.8": true, "100.128.0.1": true, "172.32.0.1": true,
 		"::ffff:8.8.8.8": true, "2001:4860:4860::8888": true} {
 		for name, handler := range handlers {
-			for path, want := range map[string]int{"/livez": 200, "/metrics": map[bool]int{false: 200, true: 404}[public && name != "admin"]} {
+			for path, want := range map[string]int{"/livez": 200,
+				"/metrics": map[bool]int{false: 200, true: 404}[public && name != "admin"]} {
 				ctx := context.WithValue(t.Context(), nethttp.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(address), Port: 8080})
 				got := httptest.NewRecorder()
 				handler.ServeHTTP(got, httptest.NewRequestWithContext(ctx, "GET", path, nil))

@@ -27,7 +27,8 @@ func TestAnExternalIDIsGivenToOneOfConcurrentTenants(t *testing.T) {
 	for round := range 10 {
 		id, other := fmt.Sprint("crm-", round), fmt.Sprint("erp-", round)
 		var tenants, recorded int
-		w.must(w.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM tenants), (SELECT count(*) FROM event_log WHERE subject = ANY ($1))`,
+		w.must(w.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM tenants), (SELECT count(*) FROM event_log
+			WHERE subject = ANY ($1))`,
 			[]int16{int16(events.TenantCreated), int16(events.TenantChanged)}).Scan(&tenants, &recorded))
 		answers := make([]answer, 6)
 		var all sync.WaitGroup
@@ -59,10 +60,12 @@ func TestAnExternalIDIsGivenToOneOfConcurrentTenants(t *testing.T) {
 			}
 		}
 		var tenantsNow, recordedNow int
-		w.must(w.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM tenants), (SELECT count(*) FROM event_log WHERE subject = ANY ($1))`,
+		w.must(w.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM tenants), (SELECT count(*) FROM event_log
+			WHERE subject = ANY ($1))`,
 			[]int16{int16(events.TenantCreated), int16(events.TenantChanged)}).Scan(&tenantsNow, &recordedNow))
 		if made+changed != 1 || tenantsNow != tenants+made || recordedNow != recorded+1 || len(w.tenantBy(id)) != 1 {
-			t.Fatalf("round %d: %d made, %d changed, %d more tenants, %d more events, %q have the id", round, made, changed, tenantsNow-tenants,
+			t.Fatalf("round %d: %d made, %d changed, %d more tenants, %d more events, %q have the id", round, made, changed,
+				tenantsNow-tenants,
 				recordedNow-recorded, w.tenantBy(id))
 		}
 	}

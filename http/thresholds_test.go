@@ -17,7 +17,8 @@ func TestThresholdsOfATenantKey(t *testing.T) {
 	created := w.want(201, create)
 	w.same("the threshold", valuesOf(created, "feature", "percent", "amount"), "api_calls 80 <nil>")
 	w.same("a repetition", w.want(201, create), created)
-	w.refused(w.do(call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"}, `{"feature":"api_calls","percent":81}`}), 422, "idempotency_key_reused")
+	w.refused(w.do(call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"}, `{"feature":"api_calls","percent":81}`}), 422,
+		"idempotency_key_reused")
 	all := w.want(201, call{"POST", path, bootstrap, nil, `{"amount":1000000}`})
 	w.same("one of all features", valuesOf(all, "feature", "percent", "amount"), "<nil> <nil> 1000000")
 	one := path + "/" + fmt.Sprint(created["id"])
@@ -31,7 +32,8 @@ func TestThresholdsOfATenantKey(t *testing.T) {
 	w.refused(w.do(call{method: "DELETE", path: one, key: a.key}), 404, "threshold_not_found")
 	w.same("the rest", w.want(200, call{method: "GET", path: path, key: a.key})["data"], []any{all})
 	var changes string
-	w.must(w.pool.QueryRow(w.Context(), `SELECT string_agg(coalesce(payload(l)->>'percent', 'amount ' || (payload(l)->>'amount')) || coalesce(' removed ' || (payload(l)->>'removed'), ''), ', ' ORDER BY position)
+	w.must(w.pool.QueryRow(w.Context(), `SELECT string_agg(coalesce(payload(l)->>'percent',
+		'amount ' || (payload(l)->>'amount')) || coalesce(' removed ' || (payload(l)->>'removed'), ''), ', ' ORDER BY position)
  FROM event_log_rows l WHERE subject = $1 AND tenant_id = $2`, events.ThresholdChanged, a.id).Scan(&changes))
 	w.same("events", changes, "80, amount 1000000, 80 removed true")
 	w.tooMany(path, a.key)

@@ -84,8 +84,10 @@ func TestFiguresAreOneAnswerAsCSV(t *testing.T) {
 	w.ingest(a, batch(event("e1", map[string]any{"amount": 7})))
 	w.fold()
 	const figures = 2345 // three reads
-	w.exec(`INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, last_event_at)
-		SELECT 1, 0, md5(n::text)::uuid, 'f', 'lifetime', $1, '123456789012345678901234567890'::numeric + n, n, n, '2026-05-01T00:00:00.123456Z' FROM generate_series(1, $2::int) n`, uuid.MustParse(a.subscription), figures)
+	w.exec(`INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count,
+		applied_count, last_event_at)
+		SELECT 1, 0, md5(n::text)::uuid, 'f', 'lifetime', $1, '123456789012345678901234567890'::numeric + n, n, n,
+		'2026-05-01T00:00:00.123456Z' FROM generate_series(1, $2::int) n`, uuid.MustParse(a.subscription), figures)
 	answer := w.do(call{"GET", "/api/v1/usage/aggregates?period=lifetime", bootstrap, map[string]string{"Accept": "text/csv"}, nil})
 	rows := rowsOf(t, answer.body)
 	if answer.status != 200 || answer.header.Get("Content-Type") != "text/csv; charset=utf-8" || answer.header.Get("Vary") != "Accept" ||
@@ -109,7 +111,8 @@ func TestFiguresAreOneAnswerAsCSV(t *testing.T) {
 	if len(rows) != 2 || rows[1][4] != "7" || !strings.HasPrefix(rows[1][6], month+"-01T00:00:00Z") {
 		t.Errorf("%q", rows)
 	}
-	if head := w.do(call{method: "HEAD", path: "/api/v1/usage/aggregates?format=csv&period=lifetime", key: bootstrap}); head.status != 200 ||
+	if head := w.do(call{method: "HEAD", path: "/api/v1/usage/aggregates?format=csv&period=lifetime",
+		key: bootstrap}); head.status != 200 ||
 		len(head.body) != 0 {
 		t.Errorf("HEAD: %d, %d bytes", head.status, len(head.body))
 	}
@@ -145,7 +148,8 @@ func TestP3_AmountsAreTextsOnRequest(t *testing.T) {
 			t.Errorf("%s %s, Accept %q: %d %s", c.method, c.path, c.accept, got.status, got.body)
 		}
 	}
-	if got := w.do(call{method: "HEAD", path: path + "?amounts=string", key: a.key}); got.status != 200 || !slices.Contains(got.header["Vary"], "Accept") {
+	if got := w.do(call{method: "HEAD", path: path + "?amounts=string", key: a.key}); got.status != 200 ||
+		!slices.Contains(got.header["Vary"], "Accept") {
 		t.Errorf("HEAD: %d %v", got.status, got.header)
 	}
 }

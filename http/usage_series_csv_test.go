@@ -31,7 +31,8 @@ func TestASeriesIsOneAnswerAsCSV(t *testing.T) {
 	for n, row := range rows[1:] {
 		begins := start.Add(time.Duration(n) * time.Hour)
 		figures := cmp.Or(used[n+1], " 0 0")
-		w.same(fmt.Sprint("row ", n), strings.Join(row, " "), begins.Format(time.RFC3339)+" "+begins.Add(time.Hour).Format(time.RFC3339)+figures)
+		w.same(fmt.Sprint("row ", n), strings.Join(row, " "), begins.Format(time.RFC3339)+" "+begins.Add(time.Hour).Format(time.RFC3339)+
+			figures)
 	}
 	grouped := w.do(call{method: "GET", path: path + "&format=csv&tenantId=" + a.id + "&groupBy=metadata.model&groupBy=metadata.region",
 		key: bootstrap})

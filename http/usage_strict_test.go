@@ -11,11 +11,13 @@ import (
 
 var strictly = map[string]string{"Prefer": "respond-async, handling=strict"}
 
-// TestP3_AStrictBatchIsRecordedWholeOrNotAtAll: each kind of refusal, whether it is found before the log or under its lock, and wherever it is in the batch.
+// TestP3_AStrictBatchIsRecordedWholeOrNotAtAll: each kind of refusal, whether it is found before the log or under its lock, and wherever it
+// is in the batch.
 func TestP3_AStrictBatchIsRecordedWholeOrNotAtAll(t *testing.T) {
 	w, a := newServiceWithAccount(t)
-	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil, `{"name":"Basic","entitlements":[{"feature":"api_calls","limit":10,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
-		`{"feature":"storage","limit":null,"resetPeriod":"NEVER"},{"feature":"sso"}]}`})
+	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil,
+		`{"name":"Basic","entitlements":[{"feature":"api_calls","limit":10,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
+			`{"feature":"storage","limit":null,"resetPeriod":"NEVER"},{"feature":"sso"}]}`})
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"basic"}`})
 	known := storage("known", 3)
 	w.ingest(a, batch(known))
@@ -26,11 +28,13 @@ func TestP3_AStrictBatchIsRecordedWholeOrNotAtAll(t *testing.T) {
 	}{
 		{"shape", "batch_refused amount_invalid", []any{good, storage("bad", 0)}},
 		{"policy", "feature_not_found batch_refused", []any{event("bad", map[string]any{"feature": "nothing"}), good}},
-		{"limit", "batch_refused quota_exceeded batch_refused", []any{event("six", map[string]any{"amount": 6}), event("five", map[string]any{"amount": 5}), good}},
+		{"limit", "batch_refused quota_exceeded batch_refused", []any{event("six", map[string]any{"amount": 6}),
+			event("five", map[string]any{"amount": 5}), good}},
 		{"correction", "batch_refused correction_target_unknown", []any{good, correction("fix", "unknown", 1)}},
 		{"conflict", "batch_refused payload_conflict duplicate", []any{good, storage("known", 4), known}},
 		{"conflict of the batch", "batch_refused payload_conflict", []any{twin, storage("twin", 6)}},
-		{"duplicate of the batch", "batch_refused batch_refused feature_not_found", []any{good, good, event("bad", map[string]any{"feature": "nothing"})}},
+		{"duplicate of the batch", "batch_refused batch_refused feature_not_found",
+			[]any{good, good, event("bad", map[string]any{"feature": "nothing"})}},
 	} {
 		usage := w.usageStored()
 		got := w.do(call{"POST", "/api/v1/usage/events", a.key, strictly, batch(c.list...)})
@@ -67,6 +71,7 @@ func TestP3_AStrictBatchIsRecordedWholeOrNotAtAll(t *testing.T) {
 // usageStored counts the rows of the log that are no records of conflicts.
 func (w *testService) usageStored() (n int) {
 	w.Helper()
-	w.must(w.pool.QueryRow(w.Context(), events.SQL(`SELECT count(*) FROM event_log_rows WHERE subject <> {usage.event.conflicted}`)).Scan(&n))
+	w.must(w.pool.QueryRow(w.Context(), events.SQL(`SELECT count(*) FROM event_log_rows WHERE subject <> {usage.event.conflicted}`)).
+		Scan(&n))
 	return n
 }

@@ -49,7 +49,8 @@ func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
 	}
 	want := []struct{ id, status, code, pointer string }{
 		{"evt_1", "accepted", "", ""}, {"evt_2", "conflict", "payload_conflict", ""}, {"evt_3", "conflict", "payload_conflict", ""},
-		{"evt_4", "rejected", "feature_not_found", "/feature"}, {"evt_1", "duplicate", "", ""}, {"evt_5", "rejected", "not_entitled", "/feature"},
+		{"evt_4", "rejected", "feature_not_found", "/feature"}, {"evt_1", "duplicate", "", ""},
+		{"evt_5", "rejected", "not_entitled", "/feature"},
 		{"", "rejected", "member_missing", "/events/6/eventId"}, {"evt_6", "rejected", "unknown_member", "/events/7/amuont"},
 	}
 	list := verdicts(got)
@@ -61,7 +62,8 @@ func TestIngestAnswersEachEventInItsOrder(t *testing.T) {
 		code, _ := v["code"].(string)
 		pointer, _ := v["pointer"].(string)
 		position, _ := v["position"].(string)
-		if v["index"].(json.Number).String() != fmt.Sprint(i) || id != want[i].id || v["status"] != want[i].status || code != want[i].code ||
+		if v["index"].(json.Number).String() != fmt.Sprint(i) || id != want[i].id || v["status"] != want[i].status ||
+			code != want[i].code ||
 			!strings.HasSuffix(pointer, want[i].pointer) {
 			t.Errorf("event %d: %v instead of %v", i, v, want[i])
 		}
@@ -96,7 +98,8 @@ func TestIngestTakesCloudEventsAndCompression(t *testing.T) {
 			"ce-time": now()}, body: `{"amount":3}`},
 		"binary+json": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c4", "ce-source": "/gateway", "ce-type": "api_calls",
 			"ce-time": now(), "Content-Type": "application/vnd.us+json"}, body: `{"amount":3}`},
-		"binary, no type": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c5", "ce-source": "/gateway", "ce-type": "api_calls",
+		"binary, no type": {header: map[string]string{"ce-specversion": "1.0", "ce-id": "c5", "ce-source": "/gateway",
+			"ce-type": "api_calls",
 			"ce-time": now(), "Content-Type": ""}, body: `{"amount":3}`},
 		"gzip":   {header: map[string]string{"Content-Encoding": "gzip"}, body: zipped(first)},
 		"zstd":   {header: map[string]string{"Content-Encoding": "zstd"}, body: packed(second)},
@@ -205,7 +208,8 @@ func TestReadsFollowAnEventToItsFigure(t *testing.T) {
 		len(receipt["conflicts"].([]any)) != 1 {
 		t.Errorf("receipt %v", receipt)
 	}
-	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), key: a.reader}), 503,
+	w.refused(w.do(call{method: "GET", path: "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), key: a.reader}),
+		503,
 		"projection_behind")
 	w.fold()
 	answer := w.do(call{"GET", "/api/v1/usage/aggregates?minPosition=" + accepted[1]["position"].(string), a.reader,

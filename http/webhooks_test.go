@@ -9,7 +9,8 @@ import (
 func TestWebhooksOfATenantKey(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	path := "/api/v1/tenants/" + a.id + "/webhooks"
-	create := call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"}, `{"url":"https://example.com/x","events":["push.failed","period.closed"]}`}
+	create := call{"POST", path, a.key, map[string]string{"Idempotency-Key": "one"},
+		`{"url":"https://example.com/x","events":["push.failed","period.closed"]}`}
 	created := w.want(201, create)
 	secret, _ := created["secret"].(string)
 	if !strings.HasPrefix(secret, "whsec_") || created["status"] != "ENABLED" {
@@ -19,7 +20,8 @@ func TestWebhooksOfATenantKey(t *testing.T) {
 		t.Errorf("%v", again)
 	}
 	one := path + "/" + created["id"].(string)
-	for _, c := range []call{{"GET", path, a.key, nil, nil}, {"GET", one, a.key, nil, nil}, {"GET", one, bootstrap, nil, nil}, {"PATCH", one, a.key, nil, `{"status":"DISABLED"}`}, {"GET", one + "/deliveries", a.key, nil, nil}} {
+	for _, c := range []call{{"GET", path, a.key, nil, nil}, {"GET", one, a.key, nil, nil}, {"GET", one, bootstrap, nil, nil},
+		{"PATCH", one, a.key, nil, `{"status":"DISABLED"}`}, {"GET", one + "/deliveries", a.key, nil, nil}} {
 		if got := w.do(c); got.status != 200 || strings.Contains(string(got.body), secret) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got.status, got.body)
 		}

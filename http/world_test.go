@@ -141,7 +141,9 @@ func (w *testService) server() *http.Server {
 	registry := prometheus.NewRegistry()
 	return &http.Server{
 		Ingest: &metering.IngestUsage{Log: w.log, Histories: w.store.Histories, Now: time.Now,
-			Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID { return newID() }, Seen: w.seen},
+			Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: func(time.Time) uuid.UUID {
+				return newID()
+			}, Seen: w.seen},
 		Quotas:    &metering.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
 		Catalogue: &catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Accounts:  &repair.Accounts{Store: &repairs.Accounts{Store: w.store}, Now: time.Now, NewID: newID},
@@ -159,7 +161,9 @@ func (w *testService) server() *http.Server {
 		Webhooks: w.webhooks(), WebhookReader: &store.Catalogue{Pool: w.pool},
 		Thresholds: &catalogue.Thresholds{Store: w.store, Now: time.Now, NewID: newID}, ThresholdReader: &store.Catalogue{Pool: w.pool},
 		ConsoleSessions: store.NewConsoleSessions(w.pool),
-		Live: &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), State: func() *state.State { return new(state.State) }, List: models.List(models.DefaultFolds(), nil),
+		Live: &overview.Live{Instance: "test", Verdicts: new(overview.Verdicts), State: func() *state.State {
+			return new(state.State)
+		}, List: models.List(models.DefaultFolds(), nil),
 			Freshness: func() []overview.Distribution { return nil }, Clock: time.Now},
 		Health:  []api.HealthCheck{{Name: "postgres", Check: w.pool.Ping}},
 		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Registerer: registry,

@@ -8,8 +8,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// CatalogueMarks say how far the catalogue and the periods of each partition have come, and which tenants have changed there lately, so that
-// the change of one tenant leaves the cached keys and histories of the others true. A later state is another value.
+// CatalogueMarks say how far the catalogue and the periods of each partition have come, and which tenants have changed there lately, so
+// that the change of one tenant leaves the cached keys and histories of the others true. A later state is another value.
 type CatalogueMarks struct {
 	marks   [events.Partitions]int64 // the last change, and which start of the server it was read from
 	since   [events.Partitions]int64 // changed names every tenant that has changed behind this mark
@@ -51,7 +51,8 @@ func (m *CatalogueMarks) With(steps []CatalogueStep) *CatalogueMarks {
 		n.marks[p], n.epochs[p] = s.Mark, s.Epoch
 		switch {
 		case m != nil && s.Mark == before && s.Epoch == epoch:
-		case m == nil || s.Changed == nil || s.Epoch != epoch || s.Mark < before || s.Mark>>catalogueRestartBits != before>>catalogueRestartBits:
+		case m == nil || s.Changed == nil || s.Epoch != epoch || s.Mark < before ||
+			s.Mark>>catalogueRestartBits != before>>catalogueRestartBits:
 			n.since[p] = s.Mark
 		default:
 			if !own {

@@ -102,8 +102,10 @@ func TestWaitingNeverSpins(t *testing.T) {
 // awkwardPlaces returns valid and invalid places in lists and in the log.
 func awkwardPlaces() []string {
 	const id = "01900000-0000-7000-8000-00000000000a"
-	return []string{"", "17-4711", "1-1,2-2", "32-1", "1-1,1-2", "1-01", "0-9223372036854775807", "9223372036854775808", "-1", "5/abc", "5/\x00", "-5/", "5", id, "{" + id + "}", id + "|calls|2026-05|" + id,
-		"1|2026-05|calls|" + id, "1|2|2026-05|calls|" + id, "live|1|2|3|4|5|6|7|true", "then|1|2|3|-99999999999999999999999999|5|0|0|false", "live|1|2|3|4|5", "live|1|2|3|0x10|5", "usage/e1", "usage/", "usage/a\x00", "feature/\xff", "tenant/" + id,
+	return []string{"", "17-4711", "1-1,2-2", "32-1", "1-1,1-2", "1-01", "0-9223372036854775807", "9223372036854775808", "-1", "5/abc",
+		"5/\x00", "-5/", "5", id, "{" + id + "}", id + "|calls|2026-05|" + id,
+		"1|2026-05|calls|" + id, "1|2|2026-05|calls|" + id, "live|1|2|3|4|5|6|7|true", "then|1|2|3|-99999999999999999999999999|5|0|0|false",
+		"live|1|2|3|4|5", "live|1|2|3|0x10|5", "usage/e1", "usage/", "usage/a\x00", "feature/\xff", "tenant/" + id,
 		"meterplex.usage", "meterplex.usage.", ".", "a|b|c|d|e|f", strings.Repeat("1-1,", 40)}
 }
 
@@ -119,7 +121,8 @@ func FuzzPlaces(f *testing.F) {
 			switch err := take(s); {
 			case err == nil && (!utf8.ValidString(s) || strings.ContainsRune(s, 0)):
 				t.Fatalf("%s takes %q", name, s)
-			case err != nil && !errors.Is(err, query.ErrCursorInvalid) && !errors.Is(err, query.ErrPositionInvalid) && !errors.Is(err, audit.ErrStreamInvalid) &&
+			case err != nil && !errors.Is(err, query.ErrCursorInvalid) && !errors.Is(err, query.ErrPositionInvalid) &&
+				!errors.Is(err, audit.ErrStreamInvalid) &&
 				!errors.Is(err, query.ErrNotFound) && !errors.Is(err, audit.ErrSubjectUnknown):
 				t.Fatalf("%s: %q: %v", name, s, err)
 			}

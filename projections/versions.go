@@ -22,7 +22,8 @@ func CheckVersions(ctx context.Context, q Queryer, all []Projection) error {
 		var version string
 		switch err := q.QueryRow(ctx, readUnheld, c.Projection, c.Versions).Scan(&number, &version); {
 		case err == nil:
-			return fmt.Errorf("generation %d of %s is bound to %q, which this binary does not hold (it holds %q); run the release that made it, or abandon its rebuild there first", number, c.Projection, version, c.Versions)
+			return fmt.Errorf("generation %d of %s is bound to %q, which this binary does not hold (it holds %q); run the release that "+
+				"made it, or abandon its rebuild there first", number, c.Projection, version, c.Versions)
 		case !errors.Is(err, pgx.ErrNoRows):
 			return fmt.Errorf("read generations: %w", err)
 		}

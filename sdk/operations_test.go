@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestTheGoSDKKnowsEachMember: operations.json follows from the OpenAPI document (http/openapi_sdk_test.go). The tests of the other SDKs compare
-// it with theirs.
+// TestTheGoSDKKnowsEachMember: operations.json follows from the OpenAPI document (http/openapi_sdk_test.go). The tests of the other SDKs
+// compare it with theirs.
 func TestTheGoSDKKnowsEachMember(t *testing.T) {
 	text, err := os.ReadFile("operations.json")
 	if err != nil {

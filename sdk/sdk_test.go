@@ -56,7 +56,8 @@ func python(t *testing.T) string {
 
 func TestPython(t *testing.T) {
 	read(t, "python", "testdata", "operations.json")
-	command(t, "python", []string{"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"}, python(t), "-W", "error::ResourceWarning", "-m", "unittest")
+	command(t, "python", []string{"PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"}, python(t), "-W", "error::ResourceWarning", "-m",
+		"unittest")
 }
 
 // TestPythonPackage checks the types of the Python SDK with mypy, and builds its package.
@@ -84,8 +85,10 @@ func TestPythonPackage(t *testing.T) {
 	if len(built) != 2 {
 		t.Fatalf("built %v, expected a wheel and an archive of the source", built)
 	}
-	command(t, work, nil, filepath.Join(bin, "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target", filepath.Join(work, "installed"), built[0])
-	command(t, t.TempDir(), []string{"PYTHONPATH=" + filepath.Join(work, "installed")}, filepath.Join(bin, "python"), "-W", "error", "-c", "import meterplex.middleware, meterplex.llm")
+	command(t, work, nil, filepath.Join(bin, "pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--target",
+		filepath.Join(work, "installed"), built[0])
+	command(t, t.TempDir(), []string{"PYTHONPATH=" + filepath.Join(work, "installed")}, filepath.Join(bin, "python"), "-W", "error", "-c",
+		"import meterplex.middleware, meterplex.llm")
 }
 
 // node returns Node 20 or later.
@@ -117,7 +120,8 @@ func TestTypeScript(t *testing.T) {
 		}
 		groups[name] = append(groups[name], "./test/"+filepath.Base(file))
 	}
-	args := []string{node(t), "--test-reporter=tap", "--input-type=module", "-e", `for (const file of process.argv.slice(1)) await import(file)`}
+	args := []string{node(t), "--test-reporter=tap", "--input-type=module", "-e",
+		`for (const file of process.argv.slice(1)) await import(file)`}
 	var env []string
 	if testing.Short() {
 		env = append(env, "METERPLEX_TEST_SHORT=1")
@@ -138,7 +142,8 @@ func TestTypeScriptPackage(t *testing.T) {
 	tools := filepath.Join(download.CacheDir(), fmt.Sprintf("sdk-typescript-%.8x", sha256.Sum256(text)))
 	if _, err := os.Stat(filepath.Join(tools, "whole")); err != nil {
 		must.OK(t, errors.Join(os.MkdirAll(tools, 0o755), os.WriteFile(filepath.Join(tools, "package.json"), text, 0o600)))
-		install := exec.CommandContext(t.Context(), "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--silent")
+		install := exec.CommandContext(t.Context(), "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save",
+			"--silent")
 		install.Dir = tools
 		if out, err := install.CombinedOutput(); err != nil {
 			t.Skipf("SKIPPED, the types of the TypeScript SDK were not checked: its tools cannot be installed here: %v\n%s", err, out)

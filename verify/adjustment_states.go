@@ -37,7 +37,8 @@ func (x *pass) addDecided(r *row, c *periodContent) {
 		x.addProposal(r, c)
 	case periodReopened:
 		pending := pendingOf(x.periods.adjusted.bySnapshot[x.periods.snapshot(periodKey{r.tenant, c.PeriodKey}, c.Snapshot)], nil)
-		x.adjustmentStates.expect(c.Voided == int64(len(pending)), "%s voids %d adjustments, %d were pending", x.at(r.position), c.Voided, len(pending))
+		x.adjustmentStates.expect(c.Voided == int64(len(pending)), "%s voids %d adjustments, %d were pending", x.at(r.position), c.Voided,
+			len(pending))
 		x.decide(r, pending, "VOID", "the period was reopened")
 	default:
 		x.addChoice(r, c)
@@ -62,7 +63,8 @@ func (x *pass) addChoice(r *row, c *periodContent) {
 	for _, a := range which {
 		total.Add(&total, bigOf(a.amount))
 	}
-	x.adjustmentStates.expect(c.Count == int64(len(which)) && c.Amount == total.String(), "%s decides %d adjustments of %.40s in all, %d of %s were pending", x.at(r.position), c.Count, c.Amount, len(which), &total)
+	x.adjustmentStates.expect(c.Count == int64(len(which)) && c.Amount == total.String(),
+		"%s decides %d adjustments of %.40s in all, %d of %s were pending", x.at(r.position), c.Count, c.Amount, len(which), &total)
 	x.decide(r, which, c.Decision, c.Reason)
 }
 
@@ -72,7 +74,8 @@ func (x *pass) inScope(r *row, scope *decidedScope) []*adjustment {
 	_, number, _ := strings.Cut(scope.UpTo, "-")
 	upTo, err := strconv.ParseInt(number, 10, 64)
 	if p == nil || err != nil || p.closedAt(r.position) == 0 {
-		x.adjustmentStates.fault("%s decides the adjustments of %.40s up to %.40s, which is not closed", x.at(r.position), scope.PeriodKey, scope.UpTo)
+		x.adjustmentStates.fault("%s decides the adjustments of %.40s up to %.40s, which is not closed", x.at(r.position), scope.PeriodKey,
+			scope.UpTo)
 		return nil
 	}
 	return pendingOf(x.periods.adjusted.bySnapshot[p.numbered(p.closedAt(r.position))], func(a *adjustment) bool {
@@ -90,8 +93,8 @@ func pendingOf(list []*adjustment, wanted func(*adjustment) bool) (pending []*ad
 	return pending
 }
 
-// discarded returns the adjustments that the discard r of events that failed voids: of the recorded event, of the verdict on it, or of a retried fold. Those
-// of a snapshot that was reopened before stay as they were decided.
+// discarded returns the adjustments that the discard r of events that failed voids: of the recorded event, of the verdict on it, or of a
+// retried fold. Those of a snapshot that was reopened before stay as they were decided.
 func (x *pass) discarded(r *row, failed []int64) (list []*adjustment) {
 	all := &x.periods.adjusted
 	for _, at := range failed {
@@ -119,6 +122,7 @@ func (x *pass) decide(r *row, which []*adjustment, state, reason string) {
 // compareState compares the state of a row with the one that follows from the log.
 func (x *pass) compareState(a *adjustment, is *adjustmentRow) {
 	x.adjustmentStates.n++
-	x.adjustmentStates.expect(is.state == a.state && is.reason == a.reason && is.decided == a.decided, "the adjustment at %s of %s is %s by %d (%.80s), the log has it %s by %d (%.80s)",
+	x.adjustmentStates.expect(is.state == a.state && is.reason == a.reason && is.decided == a.decided,
+		"the adjustment at %s of %s is %s by %d (%.80s), the log has it %s by %d (%.80s)",
 		x.at(a.position), a.of, is.state, is.decided, is.reason, a.state, a.decided, fmt.Sprint(a.reason))
 }

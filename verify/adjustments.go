@@ -79,8 +79,10 @@ func (x *pass) addLate(r *row, s *content) {
 	if s.Late != nil {
 		is = *s.Late
 	}
-	x.adjustments.expect(is == want, "%s, caused at %s, says that it is late for snapshot %d (%.20s); its period says snapshot %d (%s)", x.at(r.position), x.at(cause), is.Snapshot, is.Kind, want.Snapshot, want.Kind)
-	x.adjustments.expect(want.Kind != "LATE_USAGE" || x.periods.adjustsUsage(r.tenant, cause), "%s accepts late usage, which the policy of its tenant refuses at %s", x.at(r.position), x.at(cause))
+	x.adjustments.expect(is == want, "%s, caused at %s, says that it is late for snapshot %d (%.20s); its period says snapshot %d (%s)",
+		x.at(r.position), x.at(cause), is.Snapshot, is.Kind, want.Snapshot, want.Kind)
+	x.adjustments.expect(want.Kind != "LATE_USAGE" || x.periods.adjustsUsage(r.tenant, cause),
+		"%s accepts late usage, which the policy of its tenant refuses at %s", x.at(r.position), x.at(cause))
 	if s.Late != nil {
 		x.adjust(p, r, s, is)
 	}
@@ -125,7 +127,8 @@ func (x *pass) addAfterFreeze(r *row, s *content) {
 
 // adjust notes the adjustment that the event at r is. That of a snapshot which was reopened before is void.
 func (x *pass) adjust(p *period, r *row, s *content, is late) {
-	a := adjustmentRow{id: r.id, of: figure{r.tenant, s.ValidatedSubscriptionID, s.Feature, s.PeriodKey}, snapshot: is.Snapshot, kind: is.Kind,
+	a := adjustmentRow{id: r.id, of: figure{r.tenant, s.ValidatedSubscriptionID, s.Feature, s.PeriodKey}, snapshot: is.Snapshot,
+		kind:   is.Kind,
 		amount: s.Amount.String(), count: s.Count, position: r.position, recorded: s.RawPosition, source: s.EventID}
 	x.noteAdjustment(p, a)
 }
@@ -149,21 +152,26 @@ func (x *pass) noteAdjustment(p *period, a adjustmentRow) {
 func (x *pass) addProposal(r *row, c *periodContent) {
 	p := x.periods.of[periodKey{r.tenant, c.PeriodKey}]
 	if p == nil || p.frozenAt(r.position) != c.Snapshot || c.Kind != kindRebuild || c.AdjustmentID != r.id {
-		x.adjustments.fault("%s proposes %.20q for snapshot %d of %s, which is not frozen", x.at(r.position), c.Kind, c.Snapshot, periodKey{r.tenant, c.PeriodKey})
+		x.adjustments.fault("%s proposes %.20q for snapshot %d of %s, which is not frozen", x.at(r.position), c.Kind, c.Snapshot,
+			periodKey{r.tenant, c.PeriodKey})
 		return
 	}
-	x.noteAdjustment(p, adjustmentRow{id: r.id, of: figure{r.tenant, c.SubscriptionID, c.Feature, c.PeriodKey}, snapshot: c.Snapshot, kind: c.Kind,
+	x.noteAdjustment(p, adjustmentRow{id: r.id, of: figure{r.tenant, c.SubscriptionID, c.Feature, c.PeriodKey}, snapshot: c.Snapshot,
+		kind:   c.Kind,
 		amount: c.Amount, count: c.EventCount, position: r.position, recorded: r.position, rebuild: c.RebuildID})
 }
 
-const adjustmentsSQL = `SELECT id, tenant_id, subscription_id, feature, period_key, snapshot, kind, amount::text, event_count, position, recorded,
- coalesce(source_event_id, ''), coalesce(rebuild_id, '00000000-0000-0000-0000-000000000000'), state, coalesce(reason, ''), coalesce(decided, 0) FROM adjustments` + ofPartition
+const adjustmentsSQL = `SELECT id, tenant_id, subscription_id, feature, period_key, snapshot, kind, amount::text, event_count, position,
+	recorded,
+ coalesce(source_event_id, ''), coalesce(rebuild_id, '00000000-0000-0000-0000-000000000000'), state, coalesce(reason, ''), coalesce(decided,
+ 0) FROM adjustments` + ofPartition
 
-// compareAdjustments compares the table with the log: each late verdict is one adjustment, and each event counts once, in the frozen figure or as
-// an adjustment.
+// compareAdjustments compares the table with the log: each late verdict is one adjustment, and each event counts once, in the frozen figure
+// or as an adjustment.
 func (x *pass) compareAdjustments(ctx context.Context, tx pgx.Tx) error {
 	var is adjustmentRow
-	err := each(ctx, tx, adjustmentsSQL, []any{x.p}, []any{&is.id, &is.of.tenant, &is.of.subscription, &is.of.feature, &is.of.period, &is.snapshot, &is.kind,
+	err := each(ctx, tx, adjustmentsSQL, []any{x.p}, []any{&is.id, &is.of.tenant, &is.of.subscription, &is.of.feature, &is.of.period,
+		&is.snapshot, &is.kind,
 		&is.amount, &is.count, &is.position, &is.recorded, &is.source, &is.rebuild, &is.state, &is.reason, &is.decided}, func() error {
 		x.adjustments.n++
 		a := x.periods.adjusted.byID[is.id]
@@ -174,14 +182,17 @@ func (x *pass) compareAdjustments(ctx context.Context, tx pgx.Tx) error {
 		a.seen = true
 		x.compareState(a, &is)
 		is.state, is.reason, is.decided = a.state, a.reason, a.decided
-		x.adjustments.expect(is == a.adjustmentRow, "adjustments has %s in %d events for %s (%s, snapshot %d) at %s, the log has %s in %d events for %s (%s, snapshot %d)", is.amount, is.count, is.of, is.kind, is.snapshot, x.at(is.position), a.amount, a.count, a.of, a.kind, a.snapshot)
+		x.adjustments.expect(is == a.adjustmentRow,
+			"adjustments has %s in %d events for %s (%s, snapshot %d) at %s, the log has %s in %d events for %s (%s, snapshot %d)",
+			is.amount, is.count, is.of, is.kind, is.snapshot, x.at(is.position), a.amount, a.count, a.of, a.kind, a.snapshot)
 		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read adjustments: %w", err)
 	}
 	for _, a := range x.periods.adjusted.byID {
-		x.adjustments.expect(a.seen, "adjustments has no row for %s, which is late for snapshot %d of %s", x.at(a.position), a.snapshot, a.of)
+		x.adjustments.expect(a.seen, "adjustments has no row for %s, which is late for snapshot %d of %s", x.at(a.position), a.snapshot,
+			a.of)
 	}
 	x.checkPlaces()
 	return nil
@@ -195,11 +206,13 @@ func (x *pass) checkPlaces() {
 			continue
 		}
 		for _, a := range x.periods.adjusted.bySnapshot[n] {
-			x.adjustments.expect(a.kind == kindRebuild || !x.periods.inFrozen(a.recorded), "%s counts in snapshot %d of %s and in the adjustment at %s", x.at(a.recorded), n.number, a.of, x.at(a.position))
+			x.adjustments.expect(a.kind == kindRebuild || !x.periods.inFrozen(a.recorded),
+				"%s counts in snapshot %d of %s and in the adjustment at %s", x.at(a.recorded), n.number, a.of, x.at(a.position))
 		}
 	}
 	for recorded, folds := range x.periods.behind {
-		x.adjustments.expect(folds <= 0 || x.adjusts(recorded) != nil, "%s counts behind the cut of its closed period, and is no adjustment of its snapshot", x.at(recorded))
+		x.adjustments.expect(folds <= 0 || x.adjusts(recorded) != nil,
+			"%s counts behind the cut of its closed period, and is no adjustment of its snapshot", x.at(recorded))
 	}
 }
 

@@ -22,27 +22,37 @@ func (r catalogueRow) String() string { return fmt.Sprintf("the row %.80s of %s"
 
 // catalogueTables read each row's key, tenant, and members by the names that its events have.
 var catalogueTables = []struct{ name, sql string }{
-	{"tenants", `SELECT id::text, tenant_id, json_build_object('name', name, 'class', class, 'status', status, 'mode', mode, 'dataResidency', data_residency,
- 'createdAt', created_at, 'externalIds', external_ids, 'metadata', metadata, 'lateUsage', late_usage, 'closeAfterHours', close_after_hours, 'erasedAt', erased_at,
+	{"tenants", `SELECT id::text, tenant_id, json_build_object('name', name, 'class', class, 'status', status, 'mode', mode,
+		'dataResidency', data_residency,
+ 'createdAt', created_at, 'externalIds', external_ids, 'metadata', metadata, 'lateUsage', late_usage, 'closeAfterHours', close_after_hours,
+ 'erasedAt', erased_at,
  'billing', CASE WHEN billing_provider IS NOT NULL THEN json_build_object('provider', billing_provider, 'customer', billing_customer) END)
  FROM (SELECT id AS tenant_id, * FROM tenants) t`},
-	{"tenant_policies", `SELECT tenant_id || '/' || from_position, tenant_id, json_build_object('lateUsage', late_usage, 'closeAfterHours', close_after_hours)
+	{"tenant_policies", `SELECT tenant_id || '/' || from_position, tenant_id, json_build_object('lateUsage', late_usage, 'closeAfterHours',
+		close_after_hours)
  FROM tenant_policies`},
-	{"api_keys", `SELECT id::text, tenant_id, json_build_object('tenantId', tenant_id, 'name', name, 'prefix', prefix, 'mode', mode, 'scopes', scopes,
+	{"api_keys", `SELECT id::text, tenant_id, json_build_object('tenantId', tenant_id, 'name', name, 'prefix', prefix, 'mode', mode,
+		'scopes', scopes,
  'createdAt', created_at, 'expiresAt', expires_at, 'revokedAt', revoked_at, 'ended', ended) FROM api_keys`},
-	{"features", `SELECT lookup_key, tenant_id, json_build_object('name', name, 'type', type, 'unit', unit, 'groupBy', group_by, 'billingEvent', billing_event)
+	{"features", `SELECT lookup_key, tenant_id, json_build_object('name', name, 'type', type, 'unit', unit, 'groupBy', group_by,
+		'billingEvent', billing_event)
  FROM (SELECT '00000000-0000-0000-0000-000000000000'::uuid AS tenant_id, * FROM features) f`},
 	{"feature_groupings", `SELECT feature || '/' || extract(epoch FROM since)::numeric(30, 6), tenant_id, json_build_object('groupBy', keys)
  FROM (SELECT '00000000-0000-0000-0000-000000000000'::uuid AS tenant_id, * FROM feature_groupings) g`},
 	{"plans", `SELECT key, tenant_id, json_build_object('name', name, 'entitlements', entitlements)
  FROM (SELECT '00000000-0000-0000-0000-000000000000'::uuid AS tenant_id, * FROM plans) p`},
-	{"prices", `SELECT key || '/' || version, tenant_id, json_build_object('name', name, 'currency', currency, 'model', model, 'microUnits', micro_units,
- 'packageSize', nullif(package_size, 0), 'tiers', tiers) FROM (SELECT '00000000-0000-0000-0000-000000000000'::uuid AS tenant_id, * FROM prices) p`},
-	{"subscriptions", `SELECT id::text, tenant_id, json_build_object('tenantId', tenant_id, 'plan', plan, 'status', status, 'entitlements', entitlements,
+	{"prices", `SELECT key || '/' || version, tenant_id, json_build_object('name', name, 'currency', currency, 'model', model, 'microUnits',
+		micro_units,
+ 'packageSize', nullif(package_size, 0), 'tiers', tiers) FROM (SELECT '00000000-0000-0000-0000-000000000000'::uuid AS tenant_id, *
+ FROM prices) p`},
+	{"subscriptions", `SELECT id::text, tenant_id, json_build_object('tenantId', tenant_id, 'plan', plan, 'status', status, 'entitlements',
+		entitlements,
  'startsAt', starts_at, 'createdAt', created_at) FROM subscriptions`},
-	{"subscription_history", `SELECT tenant_id || '/' || from_position, tenant_id, json_build_object('snapshot', snapshot, 'effectiveAt', effective_from)
+	{"subscription_history", `SELECT tenant_id || '/' || from_position, tenant_id, json_build_object('snapshot', snapshot, 'effectiveAt',
+		effective_from)
  FROM subscription_history`},
-	{"thresholds", `SELECT id::text, tenant_id, json_build_object('feature', feature, 'percent', nullif(percent, 0), 'amount', nullif(amount, 0), 'position', position,
+	{"thresholds", `SELECT id::text, tenant_id, json_build_object('feature', feature, 'percent', nullif(percent, 0), 'amount',
+		nullif(amount, 0), 'position', position,
  'removed', removed, 'createdAt', created_at) FROM thresholds`},
 }
 
@@ -114,7 +124,8 @@ func (x *pass) addCatalogue(r *row, _ *content, _ error) {
 	}
 }
 
-// compareCatalogue compares the rows with the events. While personal data is being erased, the tenant's row and its events change one after the other.
+// compareCatalogue compares the rows with the events. While personal data is being erased, the tenant's row and its events change one after
+// the other.
 func (x *pass) compareCatalogue(ctx context.Context, tx pgx.Tx) error {
 	for _, table := range catalogueTables {
 		var key string

@@ -19,20 +19,26 @@ func catalogueWorld() (log []*row, rows map[catalogueRow]string) {
 		return r
 	}
 	const tenant = `{"id":"` + aThird + `","name":"T","class":"small","lateUsage":"`
-	const subscription = `{"id":"s","tenantId":"` + aThird + `","plan":"p","entitlements":[{"feature":"f","limit":0}],"startsAt":"2026-02-01T01:00:00+01:00","status":"`
+	const subscription = `{"id":"s","tenantId":"` + aThird +
+		`","plan":"p","entitlements":[{"feature":"f","limit":0}],"startsAt":"2026-02-01T01:00:00+01:00","status":"`
 	log = []*row{
-		at(1, tenantCreated, tenant+`REJECT"}`), at(2, tenantChanged, tenant+`ADJUST","closeAfterHours":3}`), at(3, tenantChanged, tenant+`ADJUST","closeAfterHours":3,"metadata":{}}`),
+		at(1, tenantCreated, tenant+`REJECT"}`), at(2, tenantChanged, tenant+`ADJUST","closeAfterHours":3}`),
+		at(3, tenantChanged, tenant+`ADJUST","closeAfterHours":3,"metadata":{}}`),
 		at(4, keyCreated, `{"id":"k1","name":"k","scopes":["a"],"revokedAt":null}`),
-		at(5, keyRotated, `{"old":{"id":"k1","name":"k","scopes":["a"],"revokedAt":"2026-03-01T00:00:05Z"},"new":{"id":"k2","name":"k","scopes":["a"],"revokedAt":null}}`),
+		at(5, keyRotated,
+			`{"old":{"id":"k1","name":"k","scopes":["a"],"revokedAt":"2026-03-01T00:00:05Z"},"new":{"id":"k2","name":"k","scopes":["a"],"revokedAt":null}}`),
 		at(6, featureDefined, `{"lookupKey":"f","name":"F","type":"QUOTA","groupBy":["a"]}`),
 		at(7, featureDefined, `{"lookupKey":"f","name":"F2","type":"QUOTA","groupBySince":"2026-03-01T00:00:07.5Z"}`),
 		at(8, planDefined, `{"key":"p","name":"P","entitlements":[]}`),
 		at(9, priceDefined, `{"key":"e","version":2,"name":"E","tiers":[{"upTo":null,"microUnits":2}]}`),
-		at(10, subscriptionCreated, subscription+`ACTIVE","reason":"a ticket"}`), at(11, subscriptionChanged, subscription+`CANCELLED"}`), at(12, subscriptionChanged, subscription+`EXPIRED"}`),
-		at(13, thresholdChanged, `{"thresholdId":"t","percent":80}`), at(14, thresholdChanged, `{"thresholdId":"t","percent":80,"removed":true}`),
+		at(10, subscriptionCreated, subscription+`ACTIVE","reason":"a ticket"}`), at(11, subscriptionChanged, subscription+`CANCELLED"}`),
+		at(12, subscriptionChanged, subscription+`EXPIRED"}`),
+		at(13, thresholdChanged, `{"thresholdId":"t","percent":80}`),
+		at(14, thresholdChanged, `{"thresholdId":"t","percent":80,"removed":true}`),
 	}
 	return log, map[catalogueRow]string{
-		{"tenants", aThird}:                            `{"name":"T","class":"small","lateUsage":"ADJUST","closeAfterHours":3,"externalIds":[],"metadata":{},"billing":null}`,
+		{"tenants",
+			aThird}: `{"name":"T","class":"small","lateUsage":"ADJUST","closeAfterHours":3,"externalIds":[],"metadata":{},"billing":null}`,
 		{"tenant_policies", aThird + "/2"}:             `{"lateUsage":"ADJUST","closeAfterHours":3}`,
 		{"api_keys", "k1"}:                             `{"name":"k","scopes":["a"],"revokedAt":"2026-03-01T00:00:05+00:00","ended":true}`,
 		{"api_keys", "k2"}:                             `{"name":"k","scopes":["a"],"revokedAt":null,"ended":false}`,
@@ -40,11 +46,15 @@ func catalogueWorld() (log []*row, rows map[catalogueRow]string) {
 		{"feature_groupings", "f/-62135596800.000000"}: `{"groupBy":["a"]}`,
 		{"feature_groupings", "f/1772323207.500000"}:   `{"groupBy":[]}`,
 		{"plans", "p"}:                                 `{"name":"P","entitlements":[]}`,
-		{"prices", "e/2"}:                              `{"name":"E","microUnits":null,"packageSize":null,"tiers":[{"microUnits":2,"upTo":null}]}`,
-		{"subscriptions", "s"}:                         `{"plan":"p","status":"EXPIRED","startsAt":"2026-02-01T00:00:00+00:00","entitlements":[{"feature":"f","limit":0}]}`,
-		{"subscription_history", aThird + "/10"}:       `{"effectiveAt":"2026-02-01T00:00:00+00:00","snapshot":` + subscription + `ACTIVE"}}`,
-		{"subscription_history", aThird + "/11"}:       `{"effectiveAt":"2026-03-01T00:00:11+00:00","snapshot":null}`,
-		{"thresholds", "t"}:                            `{"feature":"","percent":80,"amount":null,"position":13,"removed":14,"createdAt":"2026-03-01T00:00:13+00:00"}`,
+		{"prices",
+			"e/2"}: `{"name":"E","microUnits":null,"packageSize":null,"tiers":[{"microUnits":2,"upTo":null}]}`,
+		{"subscriptions",
+			"s"}: `{"plan":"p","status":"EXPIRED","startsAt":"2026-02-01T00:00:00+00:00","entitlements":[{"feature":"f","limit":0}]}`,
+		{"subscription_history", aThird + "/10"}: `{"effectiveAt":"2026-02-01T00:00:00+00:00","snapshot":` + subscription +
+			`ACTIVE"}}`,
+		{"subscription_history", aThird + "/11"}: `{"effectiveAt":"2026-03-01T00:00:11+00:00","snapshot":null}`,
+		{"thresholds",
+			"t"}: `{"feature":"","percent":80,"amount":null,"position":13,"removed":14,"createdAt":"2026-03-01T00:00:13+00:00"}`,
 	}
 }
 

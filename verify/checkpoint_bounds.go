@@ -6,7 +6,8 @@ import (
 
 // endCheckpoints compares every checkpoint with the rows and the head.
 func (x *pass) endCheckpoints() {
-	x.checkpointBounds.expect(x.cursor <= x.head && x.furthest <= x.head, "the relay's cursor of partition %d is at %d (furthest %d), the head at %d", x.p, x.cursor, x.furthest, x.head)
+	x.checkpointBounds.expect(x.cursor <= x.head && x.furthest <= x.head,
+		"the relay's cursor of partition %d is at %d (furthest %d), the head at %d", x.p, x.cursor, x.furthest, x.head)
 	for _, c := range x.checkpoints {
 		x.checkpointBounds.n++
 		name := fmt.Sprintf("the checkpoint of %s, generation %d, in partition %d", c.consumer, c.generation, x.p)

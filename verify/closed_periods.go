@@ -13,13 +13,16 @@ import (
 const reconcilesWithin = "10 seconds"
 
 const (
-	flipsSQL = `SELECT tenant_id FROM sagas WHERE kind = 'period_reconcile' AND ended_at IS NULL AND created_at > now() - interval '` + reconcilesWithin + `'`
+	flipsSQL = `SELECT tenant_id FROM sagas WHERE kind = 'period_reconcile' AND ended_at IS NULL AND created_at > now() - interval '` +
+		reconcilesWithin + `'`
 
 	// The figures that readers of the closed periods see.
-	closedFiguresSQL = `SELECT k.tenant, k.period, g.generation, g.fold_version, coalesce(u.feature, ''), coalesce(u.subscription_id, k.tenant), coalesce(u.amount, 0)::text, coalesce(u.event_count, 0)
+	closedFiguresSQL = `SELECT k.tenant, k.period, g.generation, g.fold_version, coalesce(u.feature, ''), coalesce(u.subscription_id,
+		k.tenant), coalesce(u.amount, 0)::text, coalesce(u.event_count, 0)
  FROM unnest($1::uuid[], $2::text[]) AS k (tenant, period)
  CROSS JOIN LATERAL (SELECT p.generation FROM projection_pointers p WHERE p.projection = 'usage_aggregates' AND p.undone_flip IS NULL
-  AND p.tenant_id IN (k.tenant, '00000000-0000-0000-0000-000000000000') AND p.period_key IN (k.period, '') ORDER BY p.flip DESC LIMIT 1) live
+  AND p.tenant_id IN (k.tenant, '00000000-0000-0000-0000-000000000000') AND p.period_key IN (k.period, '') ORDER BY p.flip DESC
+  LIMIT 1) live
  JOIN projection_generations g ON g.projection = 'usage_aggregates' AND g.generation = live.generation
  LEFT JOIN usage_aggregates u ON u.generation = g.generation AND u.tenant_id = k.tenant AND u.period_key = k.period`
 )
@@ -64,7 +67,8 @@ func (x *pass) closedFigures(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID
 	var fold, feature, amount string
 	var subscription uuid.UUID
 	var events int64
-	return found, each(ctx, tx, closedFiguresSQL, []any{tenants, names}, []any{&k.tenant, &k.period, &generation, &fold, &feature, &subscription, &amount, &events}, func() error {
+	return found, each(ctx, tx, closedFiguresSQL, []any{tenants, names}, []any{&k.tenant, &k.period, &generation, &fold, &feature,
+		&subscription, &amount, &events}, func() error {
 		if fold != logicV1 {
 			x.closedPeriods.note("closed periods by generation %d, by %s, are not compared", generation, fold)
 			return nil
@@ -109,6 +113,7 @@ func (x *pass) compareLine(n *frozenSnapshot, f figure, is, should *sum) {
 	if is.amount.Cmp(&should.amount) != 0 || is.events != should.events {
 		var differs big.Int
 		differs.Sub(&is.amount, &should.amount)
-		x.closedPeriods.fault("%s is %s in %d events, snapshot %d and its adjustments are %s in %d: unreconciled %s", f, &is.amount, is.events, n.number, &should.amount, should.events, &differs)
+		x.closedPeriods.fault("%s is %s in %d events, snapshot %d and its adjustments are %s in %d: unreconciled %s", f, &is.amount,
+			is.events, n.number, &should.amount, should.events, &differs)
 	}
 }

@@ -60,9 +60,13 @@ func (x *pass) addCorrected(r *row, s *content, err error) {
 		x.targets[s.TargetPosition] = t
 	} else {
 		last := &t.changes[len(t.changes)-1]
-		x.correctedUsage.expect(!last.retracts, "%s changes %s, which %s has retracted", x.at(r.position), x.at(s.TargetPosition), x.at(last.position))
-		x.correctedUsage.expect(last.after == c.before, "%s changes %s from %d, %s has left %d", x.at(r.position), x.at(s.TargetPosition), c.before, x.at(last.position), last.after)
-		x.correctedUsage.expect(t.tenant == r.tenant && t.eventID == s.TargetEventID && t.of == countedBy(s), "%s and %s differ in what they say of %s: subscription, feature, period, time or eventId", x.at(r.position), x.at(last.position), x.at(s.TargetPosition))
+		x.correctedUsage.expect(!last.retracts, "%s changes %s, which %s has retracted", x.at(r.position), x.at(s.TargetPosition),
+			x.at(last.position))
+		x.correctedUsage.expect(last.after == c.before, "%s changes %s from %d, %s has left %d", x.at(r.position), x.at(s.TargetPosition),
+			c.before, x.at(last.position), last.after)
+		x.correctedUsage.expect(t.tenant == r.tenant && t.eventID == s.TargetEventID && t.of == countedBy(s),
+			"%s and %s differ in what they say of %s: subscription, feature, period, time or eventId", x.at(r.position),
+			x.at(last.position), x.at(s.TargetPosition))
 	}
 	t.changes = append(t.changes, c)
 }
@@ -74,9 +78,11 @@ func (x *pass) checkChange(c *change, s *content) {
 		n = -1
 	}
 	x.correctedUsage.expect(s.Kind == c.kind(), "%s is of the unknown kind %.40q", at, s.Kind)
-	x.correctedUsage.expect(s.TargetPosition < c.cause, "%s, a correction at %s, has a target at %s", at, x.at(c.cause), x.at(s.TargetPosition))
+	x.correctedUsage.expect(s.TargetPosition < c.cause, "%s, a correction at %s, has a target at %s", at, x.at(c.cause),
+		x.at(s.TargetPosition))
 	x.correctedUsage.expect(c.after >= 0 && (!c.retracts || c.after == 0), "%s is a %s to %d", at, s.Kind, c.after)
-	x.correctedUsage.expect(s.Amount.String() == strconv.FormatInt(c.after-c.before, 10) && s.Count == n, "%s counts %.40s in %d events for a %s from %d to %d", at, s.Amount, s.Count, s.Kind, c.before, c.after)
+	x.correctedUsage.expect(s.Amount.String() == strconv.FormatInt(c.after-c.before, 10) && s.Count == n,
+		"%s counts %.40s in %d events for a %s from %d to %d", at, s.Amount, s.Count, s.Kind, c.before, c.after)
 	x.correctedUsage.expect(len(s.Admitted) == 0, "%s is a %s that is admitted", at, s.Kind)
 }
 
@@ -124,7 +130,8 @@ func (x *pass) compareTargets(ctx context.Context, tx pgx.Tx, which []int64) err
 	}
 	for _, n := range which {
 		first := x.targets[n].changes[0].position
-		x.correctedUsage.expect(isUsage[n], "%s changes %s, which is no recorded usage %.80q of its tenant", x.at(first), x.at(n), x.targets[n].eventID)
+		x.correctedUsage.expect(isUsage[n], "%s changes %s, which is no recorded usage %.80q of its tenant", x.at(first), x.at(n),
+			x.targets[n].eventID)
 		x.correctedUsage.expect(counts[n], "%s changes %s, which no verdict counts", x.at(first), x.at(n))
 	}
 	return rows.Err()
@@ -134,13 +141,17 @@ func (x *pass) compareTargets(ctx context.Context, tx pgx.Tx, which []int64) err
 func (x *pass) compareFirst(r *row, s *content) {
 	t := x.targets[s.RawPosition]
 	first := &t.changes[0]
-	x.correctedUsage.expect(r.position < first.position, "%s changes %s before the verdict on it, %s", x.at(first.position), x.at(s.RawPosition), x.at(r.position))
-	x.correctedUsage.expect(s.Amount.String() == strconv.FormatInt(first.before, 10), "%s changes %s from %d, its verdict counts %.40s", x.at(first.position), x.at(s.RawPosition), first.before, s.Amount)
-	x.correctedUsage.expect(t.of == countedBy(s), "%s has another subscription, feature, period or time than %s, the verdict on its target", x.at(first.position), x.at(r.position))
+	x.correctedUsage.expect(r.position < first.position, "%s changes %s before the verdict on it, %s", x.at(first.position),
+		x.at(s.RawPosition), x.at(r.position))
+	x.correctedUsage.expect(s.Amount.String() == strconv.FormatInt(first.before, 10), "%s changes %s from %d, its verdict counts %.40s",
+		x.at(first.position), x.at(s.RawPosition), first.before, s.Amount)
+	x.correctedUsage.expect(t.of == countedBy(s), "%s has another subscription, feature, period or time than %s, the verdict on its target",
+		x.at(first.position), x.at(r.position))
 }
 
 const changesSQL = `SELECT tenant_id, target, n, cause, position, kind, before, after FROM usage_corrections
- WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
+ WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')),
+ 0) % 32 END = $1`
 
 // compareChanges compares the table with the changes.
 func (x *pass) compareChanges(ctx context.Context, tx pgx.Tx) error {
@@ -154,7 +165,8 @@ func (x *pass) compareChanges(ctx context.Context, tx pgx.Tx) error {
 		c.retracts = kind == kindRetraction
 		t := x.targets[of]
 		if t == nil || t.tenant != tenant || n < 1 || n > len(t.changes) || t.changes[n-1] != c {
-			x.correctedUsage.fault("usage_corrections has change %d of %s by %s as a %s from %d to %d, the log has not", n, x.at(of), x.at(c.position), kind, c.before, c.after)
+			x.correctedUsage.fault("usage_corrections has change %d of %s by %s as a %s from %d to %d, the log has not", n, x.at(of),
+				x.at(c.position), kind, c.before, c.after)
 			return nil
 		}
 		seen[of]++
@@ -164,7 +176,8 @@ func (x *pass) compareChanges(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("read usage_corrections: %w", err)
 	}
 	for of, t := range x.targets {
-		x.correctedUsage.expect(seen[of] == len(t.changes), "usage_corrections has %d of the %d changes of %s", seen[of], len(t.changes), x.at(of))
+		x.correctedUsage.expect(seen[of] == len(t.changes), "usage_corrections has %d of the %d changes of %s", seen[of], len(t.changes),
+			x.at(of))
 	}
 	return nil
 }

@@ -9,15 +9,18 @@ import (
 // correctedLog is a log with two events of usage, a correction of the first one to 3, and a retraction of it; each has its verdict.
 func correctedLog() []*row {
 	verdict := func(raw int64, id, amount string, count int, more string) string {
-		return fmt.Sprintf(`{"rawPosition":%d,"eventId":%q,"feature":"f","amount":%s,"count":%d,"timestamp":"2000-01-01T00:00:00Z","periodKey":"2000-01"%s}`, raw, id, amount, count, more)
+		return fmt.Sprintf(
+			`{"rawPosition":%d,"eventId":%q,"feature":"f","amount":%s,"count":%d,"timestamp":"2000-01-01T00:00:00Z","periodKey":"2000-01"%s}`, raw, id, amount, count, more)
 	}
 	const target = `,"targetPosition":1,"targetEventId":"a"`
 	return []*row{
 		event(1, recorded, topicRaw, "u/a", `[5,"f"]`),
 		event(2, validated, topicValidated, "v/1", verdict(1, "a", "5", 1, "")),
-		event(3, corrected, topicRaw, "u/c", `{"amount":3,"correctionRef":"a","eventId":"c","feature":"f","timestamp":"2000-01-02T00:00:00Z","type":"correction"}`),
+		event(3, corrected, topicRaw, "u/c",
+			`{"amount":3,"correctionRef":"a","eventId":"c","feature":"f","timestamp":"2000-01-02T00:00:00Z","type":"correction"}`),
 		event(4, validated, topicValidated, "v/3", verdict(3, "c", "-2", 0, `,"kind":"correction"`+target+`,"before":5,"after":3`)),
-		event(5, retracted, topicRaw, "u/r", `{"correctionRef":"a","eventId":"r","feature":"f","timestamp":"2000-01-02T00:00:00Z","type":"retraction"}`),
+		event(5, retracted, topicRaw, "u/r",
+			`{"correctionRef":"a","eventId":"r","feature":"f","timestamp":"2000-01-02T00:00:00Z","type":"retraction"}`),
 		event(6, validated, topicValidated, "v/5", verdict(5, "r", "-3", -1, `,"kind":"retraction"`+target+`,"before":3,"after":0`)),
 	}
 }

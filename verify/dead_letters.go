@@ -147,7 +147,8 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 			case l == nil || !l.known:
 				x.deadLetters.fault("generation %d has the dead letter %s, which the log does not have", g.number, id)
 			case l.stage != stage || l.status != status:
-				x.deadLetters.fault("generation %d has the dead letter %s as %s %s, the log has it as %s %s", g.number, id, stage, status, l.stage, l.status)
+				x.deadLetters.fault("generation %d has the dead letter %s as %s %s, the log has it as %s %s", g.number, id, stage, status,
+					l.stage, l.status)
 			}
 			if l != nil {
 				l.seen = g.number
@@ -158,7 +159,8 @@ func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("read dead_letter_events: %w", err)
 		}
 		for id, l := range x.letterStates.letters {
-			x.deadLetters.expect(l.seen == g.number || !l.known || g.replacedBy(figure{tenant: l.tenant}) != 0, "generation %d has no dead letter %s (%s %s)", g.number, id, l.stage, l.status)
+			x.deadLetters.expect(l.seen == g.number || !l.known || g.replacedBy(figure{tenant: l.tenant}) != 0,
+				"generation %d has no dead letter %s (%s %s)", g.number, id, l.stage, l.status)
 		}
 	}
 	return nil

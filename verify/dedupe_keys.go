@@ -56,7 +56,8 @@ func (x *pass) duplicates(ctx context.Context, tx pgx.Tx) error {
 			if string(first.hash) != string(r.hash) {
 				what = "with another payload"
 			}
-			x.dedupeKeys.fault("tenant %s has the key %.80q at %s and at %s, %s", r.tenant, r.key, x.at(first.position), x.at(r.position), what)
+			x.dedupeKeys.fault("tenant %s has the key %.80q at %s and at %s, %s", r.tenant, r.key, x.at(first.position), x.at(r.position),
+				what)
 			return nil
 		}
 		seen[k] = found{r.position, slices.Clone(r.hash)}

@@ -62,7 +62,8 @@ func (x *pass) compareUsed(ctx context.Context, tx pgx.Tx) error {
 			x.entitlementUsage.n++
 			x.compareFigure(x.entitlementUsage, x.figures.used, &g, f, amount, -1)
 			want := x.figures.heldOf(f)
-			x.entitlementUsage.expect(held == want || g.replacedBy(f) != 0, "generation %d has %s held for %s, the log has %s", g.number, held, f, want)
+			x.entitlementUsage.expect(held == want || g.replacedBy(f) != 0, "generation %d has %s held for %s, the log has %s", g.number,
+				held, f, want)
 			return nil
 		})
 		if err != nil {

@@ -37,7 +37,8 @@ func TestDiscardedVerdictsAreNotUsed(t *testing.T) {
 	letter(13, aggregationFailed, 3, 4, 23)
 	letter(14, aggregationFailed, 2, 5, head+1)
 	for position, amount := range map[int64]int{2: 10, 3: 100, 4: 1000, 5: 10000} { // as settleFailed reads them again
-		x.figures.count(x, validated, position, tenant, &content{Feature: "calls", Amount: json.Number(strconv.Itoa(amount)), Count: 1, PeriodKey: "2026-05"}, -1)
+		x.figures.count(x, validated, position, tenant, &content{Feature: "calls", Amount: json.Number(strconv.Itoa(amount)), Count: 1,
+			PeriodKey: "2026-05"}, -1)
 	}
 	of := figure{tenant: tenant, feature: "calls", period: "2026-05"}
 	if got := x.figures.used[of].amount.String(); got != "11001" {

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// erasures are the tenants whose personal data is erased. Their events differ from records that were published before, and from the manifest of their offboarding,
-// but in no figure.
+// erasures are the tenants whose personal data is erased. Their events differ from records that were published before, and from the
+// manifest of their offboarding, but in no figure.
 type erasures map[uuid.UUID]*erasure
 
 type erasure struct {
@@ -21,7 +21,8 @@ type erasure struct {
 }
 
 // isRequested is the condition that the log has the request of an erasure e: the table alone excuses no difference.
-const isRequested = `EXISTS (SELECT FROM event_log_rows z WHERE z.partition = %s AND z.tenant_id = e.tenant_id AND z.dedupe_key = 'z/' || e.id || '/requested' AND z.subject = 81)`
+const isRequested = `EXISTS (SELECT FROM event_log_rows z WHERE z.partition = %s AND z.tenant_id = e.tenant_id
+	AND z.dedupe_key = 'z/' || e.id || '/requested' AND z.subject = 81)`
 
 var erasuresSQL = `SELECT e.id, e.tenant_id, e.state = 'ERASED', ` + fmt.Sprintf(isRequested, "$1") + ` FROM erasures e` + ofPartition
 
@@ -55,7 +56,8 @@ func (x *pass) addErasure(r *row) {
 	err := json.Unmarshal(r.body, &s)
 	e := x.erased[r.tenant]
 	if err != nil || e == nil || e.id != s.ErasureID || string(r.key) != "z/"+e.id.String()+"/"+s.Step {
-		x.offboardings.fault("%s is the step %.40q of the erasure %s of %s, which is not in the table", x.at(r.position), s.Step, s.ErasureID, r.tenant)
+		x.offboardings.fault("%s is the step %.40q of the erasure %s of %s, which is not in the table", x.at(r.position), s.Step,
+			s.ErasureID, r.tenant)
 		return
 	}
 	e.erased = e.erased || s.Step == "erased"
@@ -63,7 +65,9 @@ func (x *pass) addErasure(r *row) {
 
 func (x *pass) compareErasures() {
 	for tenant, e := range x.erased {
-		x.offboardings.expect(e.requested && e.ended == e.erased, "the erasure %s of %s has ended: %v; its steps in the log: requested %v, erased %v", e.id, tenant, e.ended, e.requested, e.erased)
+		x.offboardings.expect(e.requested && e.ended == e.erased,
+			"the erasure %s of %s has ended: %v; its steps in the log: requested %v, erased %v", e.id, tenant, e.ended, e.requested,
+			e.erased)
 	}
 }
 

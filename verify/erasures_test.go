@@ -22,8 +22,9 @@ func TestErasuresFollowFromTheLog(t *testing.T) {
 		"ended":              {&erasure{id: id, requested: true, ended: true}, []*row{step(1, id, "requested"), step(2, id, "erased")}, ""},
 		"not in the log":     {&erasure{id: id}, nil, "requested false"},
 		"ended in the table": {&erasure{id: id, requested: true, ended: true}, []*row{step(1, id, "requested")}, "has ended: true"},
-		"ended in the log":   {&erasure{id: id, requested: true}, []*row{step(1, id, "requested"), step(2, id, "erased")}, "has ended: false"},
-		"another":            {&erasure{id: id, requested: true}, []*row{step(1, uuid.New(), "requested")}, "not in the table"},
+		"ended in the log": {&erasure{id: id, requested: true}, []*row{step(1, id, "requested"), step(2, id, "erased")},
+			"has ended: false"},
+		"another": {&erasure{id: id, requested: true}, []*row{step(1, uuid.New(), "requested")}, "not in the table"},
 	} {
 		x := readClosed(nil)
 		x.erased = erasures{uuid.Nil: c.is}

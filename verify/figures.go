@@ -39,7 +39,8 @@ type sum struct {
 }
 
 func newFigureSums(upTo, usedUpTo, hoursUpTo int64) figureSums {
-	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{}, byGrant: map[grantFigure]*sum{}, used: map[figure]*sum{}, held: map[figure]*sum{},
+	return figureSums{upTo: upTo, usedUpTo: usedUpTo, hours: newHourSums(hoursUpTo), sums: map[figure]*sum{},
+		byGrant: map[grantFigure]*sum{}, used: map[figure]*sum{}, held: map[figure]*sum{},
 		parked: map[uuid.UUID]int64{}, closed: map[int64]bool{}, failed: map[int64]bool{},
 		failedUsed: map[int64]bool{}, unread: map[int64]bool{}, redone: map[uuid.UUID][]int64{}}
 }
@@ -211,7 +212,8 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	for n := range m.unread {
-		x.usageAggregates.expect(n > m.upTo || m.failed[n] || x.withheld[n], "the verdict at %s cannot be read, and was not parked", x.at(n))
+		x.usageAggregates.expect(n > m.upTo || m.failed[n] || x.withheld[n], "the verdict at %s cannot be read, and was not parked",
+			x.at(n))
 	}
 	return rows.Err()
 }

@@ -49,8 +49,10 @@ func (x *pass) checkCharges(n *frozenSnapshot, r *row, c *periodContent) {
 	x.frozenCharges.n++
 	hash, err := n.chargesHash(x.at(n.cut).String())
 	count := string(c.Charges)
-	x.frozenCharges.expect(err == nil && hash == c.ChargesHash, "%s has the hash %.64s, its charges have %s, %v", x.at(r.position), c.ChargesHash, hash, err)
-	x.frozenCharges.expect(count == strconv.Itoa(len(n.charges)), "%s has %.20s charges, the events before it %d", x.at(r.position), count, len(n.charges))
+	x.frozenCharges.expect(err == nil && hash == c.ChargesHash, "%s has the hash %.64s, its charges have %s, %v", x.at(r.position),
+		c.ChargesHash, hash, err)
+	x.frozenCharges.expect(count == strconv.Itoa(len(n.charges)), "%s has %.20s charges, the events before it %d", x.at(r.position), count,
+		len(n.charges))
 	amounts := map[figure]*sum{}
 	for i := range n.charges {
 		l := &n.charges[i]
@@ -59,7 +61,8 @@ func (x *pass) checkCharges(n *frozenSnapshot, r *row, c *periodContent) {
 	for i := range n.lines {
 		l := &n.lines[i]
 		s := amounts[n.figureOf(l.Feature, l.SubscriptionID)]
-		x.frozenSums.expect(s != nil && s.amount.String() == l.Amount && s.events == l.EventCount, "the charges before %s are not the figure %.40s of %.60s", x.at(r.position), l.Amount, l.Feature)
+		x.frozenSums.expect(s != nil && s.amount.String() == l.Amount && s.events == l.EventCount,
+			"the charges before %s are not the figure %.40s of %.60s", x.at(r.position), l.Amount, l.Feature)
 	}
 }
 
@@ -82,26 +85,31 @@ func (n *frozenSnapshot) chargesHash(cut string) (string, error) {
 }
 
 const (
-	frozenChargesSQL = `SELECT tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, starts, ends, amount::text, event_count,
+	frozenChargesSQL = `SELECT tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, starts, ends, amount::text,
+		event_count,
  coalesce(price, ''), coalesce(price_version, 0), coalesce(currency, ''), coalesce(micro_units::text, '') FROM period_charges` + ofPartition
 
 	// The terms of grants: the entitlement of the subscription's snapshot, and the version of its price.
-	grantTermsSQL = `SELECT k.n, coalesce(g.value ->> 'price', ''), coalesce((g.value ->> 'priceVersion')::bigint, 0), coalesce((g.value ->> 'chargeTrial')::boolean, false), h.snapshot ->> 'status'
+	grantTermsSQL = `SELECT k.n, coalesce(g.value ->> 'price', ''), coalesce((g.value ->> 'priceVersion')::bigint, 0),
+		coalesce((g.value ->> 'chargeTrial')::boolean, false), h.snapshot ->> 'status'
  FROM unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) WITH ORDINALITY AS k (tenant_id, subscription_id, grant_number, feature, n)
- CROSS JOIN LATERAL (SELECT h.snapshot FROM subscription_history h WHERE h.tenant_id = k.tenant_id AND h.snapshot ->> 'id' = k.subscription_id::text
+ CROSS JOIN LATERAL (SELECT h.snapshot FROM subscription_history h WHERE h.tenant_id = k.tenant_id
+ AND h.snapshot ->> 'id' = k.subscription_id::text
   AND (h.from_position = k.grant_number OR k.grant_number = -1) ORDER BY h.from_position LIMIT 1) h
  CROSS JOIN LATERAL json_array_elements(h.snapshot -> 'entitlements') AS g (value) WHERE g.value ->> 'feature' = k.feature`
 
 	priceVersionsSQL = `SELECT key, version, currency, model, coalesce(micro_units::text, ''), package_size, tiers FROM prices`
 )
 
-// compareCharges compares the table with the events, and charges the frozen lines again: by the terms of their grants, and by the versions of prices.
+// compareCharges compares the table with the events, and charges the frozen lines again: by the terms of their grants, and by the versions
+// of prices.
 func (x *pass) compareCharges(ctx context.Context, tx pgx.Tx) error {
 	rows := map[*frozenSnapshot]map[string]bool{}
 	var k periodKey
 	var number int
 	var l frozenCharge
-	err := each(ctx, tx, frozenChargesSQL, []any{x.p}, []any{&k.tenant, &k.period, &number, &l.Feature, &l.SubscriptionID, &l.Grant, &l.Status, &l.From, &l.To, &l.Amount, &l.EventCount,
+	err := each(ctx, tx, frozenChargesSQL, []any{x.p}, []any{&k.tenant, &k.period, &number, &l.Feature, &l.SubscriptionID, &l.Grant,
+		&l.Status, &l.From, &l.To, &l.Amount, &l.EventCount,
 		&l.Price, &l.PriceVersion, &l.Currency, &l.MicroUnits}, func() error {
 		n := x.periods.snapshot(k, number)
 		if rows[n] == nil {
@@ -127,7 +135,8 @@ func (x *pass) compareCharges(ctx context.Context, tx pgx.Tx) error {
 			for i := range n.charges {
 				same = same && rows[n][n.charges[i].text()]
 			}
-			x.frozenCharges.expect(same, "the charges of snapshot %d of %s differ from those of its events before %s", n.number, n.periodKey, x.at(n.closed))
+			x.frozenCharges.expect(same, "the charges of snapshot %d of %s differ from those of its events before %s", n.number,
+				n.periodKey, x.at(n.closed))
 			if err := x.chargeAgain(ctx, tx, n, prices); err != nil {
 				return err
 			}
@@ -144,19 +153,21 @@ func (l *frozenCharge) text() string {
 		}
 		return t.UTC().Format(time.RFC3339Nano)
 	}
-	return fmt.Sprint(l.Feature, l.SubscriptionID, l.Grant, l.Status, at(l.From), at(l.To), " ", l.Amount, " ", l.EventCount, l.Price, " ", l.PriceVersion, l.Currency, l.MicroUnits)
+	return fmt.Sprint(l.Feature, l.SubscriptionID, l.Grant, l.Status, at(l.From), at(l.To), " ", l.Amount, " ", l.EventCount, l.Price, " ",
+		l.PriceVersion, l.Currency, l.MicroUnits)
 }
 
 func readPriceVersions(ctx context.Context, tx pgx.Tx) (map[priceVersion]priceTerms, error) {
 	found := map[priceVersion]priceTerms{}
 	var p priceTerms
 	var tiers []byte
-	err := each(ctx, tx, priceVersionsSQL, nil, []any{&p.Key, &p.Version, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers}, func() error {
-		p.Tiers = nil
-		err := json.Unmarshal(tiers, &p.Tiers)
-		found[priceVersion{p.Key, p.Version}] = p
-		return err
-	})
+	err := each(ctx, tx, priceVersionsSQL, nil, []any{&p.Key, &p.Version, &p.Currency, &p.Model, &p.MicroUnits, &p.PackageSize, &tiers},
+		func() error {
+			p.Tiers = nil
+			err := json.Unmarshal(tiers, &p.Tiers)
+			found[priceVersion{p.Key, p.Version}] = p
+			return err
+		})
 	if err != nil {
 		return nil, fmt.Errorf("read the versions of prices: %w", err)
 	}
@@ -170,7 +181,8 @@ func (x *pass) chargeAgain(ctx context.Context, tx pgx.Tx, n *frozenSnapshot, pr
 	var features []string
 	for i := range n.charges {
 		l := &n.charges[i]
-		tenants, subscriptions, grants, features = append(tenants, n.tenant), append(subscriptions, l.SubscriptionID), append(grants, l.Grant), append(features, l.Feature)
+		tenants, subscriptions, grants, features = append(tenants, n.tenant), append(subscriptions, l.SubscriptionID),
+			append(grants, l.Grant), append(features, l.Feature)
 	}
 	type terms struct {
 		price  string
@@ -182,13 +194,16 @@ func (x *pass) chargeAgain(ctx context.Context, tx pgx.Tx, n *frozenSnapshot, pr
 	var t terms
 	var charged bool
 	var status string
-	err := each(ctx, tx, grantTermsSQL, []any{tenants, subscriptions, grants, features}, []any{&i, &t.price, &t.number, &charged, &status}, func() error {
-		l := &n.charges[i-1]
-		t.free = l.Grant == -1 || status == "TRIALING" && !charged
-		of[i-1] = t
-		x.frozenCharges.expect(l.Grant == -1 && l.Status == "BEFORE" || l.Status == status, "%s of %.60s is %s by grant %d, which is %s", n.periodKey, l.Feature, l.Status, l.Grant, status)
-		return nil
-	})
+	err := each(ctx, tx, grantTermsSQL, []any{tenants, subscriptions, grants, features}, []any{&i, &t.price, &t.number, &charged, &status},
+		func() error {
+			l := &n.charges[i-1]
+			t.free = l.Grant == -1 || status == "TRIALING" && !charged
+			of[i-1] = t
+			x.frozenCharges.expect(l.Grant == -1 && l.Status == "BEFORE" || l.Status == status,
+				"%s of %.60s is %s by grant %d, which is %s",
+				n.periodKey, l.Feature, l.Status, l.Grant, status)
+			return nil
+		})
 	if err != nil {
 		return fmt.Errorf("read the terms of grants: %w", err)
 	}
@@ -208,7 +223,9 @@ func (x *pass) chargeAgain(ctx context.Context, tx pgx.Tx, n *frozenSnapshot, pr
 			}
 			want = cost.String()
 		}
-		x.frozenCharges.expect(l.MicroUnits == want && l.Price == t.price && (t.price == "" || l.PriceVersion == t.number), "snapshot %d of %s charges %.40s of %.60s by version %d of %.60q: %.40s, the price of its grant gives %s", n.number, n.periodKey, l.Amount, l.Feature, l.PriceVersion, l.Price, l.MicroUnits, want)
+		x.frozenCharges.expect(l.MicroUnits == want && l.Price == t.price && (t.price == "" || l.PriceVersion == t.number),
+			"snapshot %d of %s charges %.40s of %.60s by version %d of %.60q: %.40s, the price of its grant gives %s", n.number,
+			n.periodKey, l.Amount, l.Feature, l.PriceVersion, l.Price, l.MicroUnits, want)
 	}
 	return nil
 }

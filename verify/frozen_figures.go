@@ -43,7 +43,8 @@ func (x *pass) addPeriod(r *row, s *content, err error) {
 	case periodFrozen:
 		var lines []frozenLine
 		err := json.Unmarshal(c.Lines, &lines)
-		x.frozenFigures.expect(err == nil && c.Part == n.parts+1 && c.Part <= c.Parts && len(lines) <= 500, "%s is part %d of %d with %d lines behind part %d, %v", x.at(r.position), c.Part, c.Parts, len(lines), n.parts, err)
+		x.frozenFigures.expect(err == nil && c.Part == n.parts+1 && c.Part <= c.Parts && len(lines) <= 500,
+			"%s is part %d of %d with %d lines behind part %d, %v", x.at(r.position), c.Part, c.Parts, len(lines), n.parts, err)
 		n.parts, n.lines = n.parts+1, append(n.lines, lines...)
 		x.addCharges(n, r, &c)
 	case periodClosed:
@@ -56,12 +57,14 @@ func (x *pass) addPeriod(r *row, s *content, err error) {
 // checkChangeOf checks that a change follows the one before it: request, figures, close, reopening, and the next request.
 func (x *pass) checkChangeOf(p *period, r *row, c *periodContent) {
 	was, want := p.state, p.state.snapshot
-	follows := map[int16]int16{periodRequested: periodReopened, periodFrozen: periodRequested, periodClosed: periodRequested, periodReopened: periodClosed}[r.subject] == was.subject
+	follows := map[int16]int16{periodRequested: periodReopened, periodFrozen: periodRequested, periodClosed: periodRequested,
+		periodReopened: periodClosed}[r.subject] == was.subject
 	if r.subject == periodRequested {
 		want++
 		follows = follows || was.subject == 0
 	}
-	x.frozenFigures.expect(follows && c.Snapshot == want, "%s, subject %d of snapshot %d of %s, follows subject %d of snapshot %d at %s", x.at(r.position), r.subject, c.Snapshot, p.periodKey, was.subject, was.snapshot, x.at(was.position))
+	x.frozenFigures.expect(follows && c.Snapshot == want, "%s, subject %d of snapshot %d of %s, follows subject %d of snapshot %d at %s",
+		x.at(r.position), r.subject, c.Snapshot, p.periodKey, was.subject, was.snapshot, x.at(was.position))
 	if r.subject != periodFrozen {
 		p.state = periodChange{r.position, r.subject, c.Snapshot}
 	}
@@ -72,13 +75,16 @@ func (x *pass) checkClosed(n *frozenSnapshot, r *row, c *periodContent) {
 	x.frozenFigures.n++
 	cut := x.at(n.cut).String()
 	x.frozenFigures.expect(c.Cut == cut, "%s has the cut %.40s, the close was requested at %s", x.at(r.position), c.Cut, cut)
-	x.frozenFigures.expect(string(c.Lines) == strconv.Itoa(len(n.lines)), "%s has %.20s lines, the events before it %d", x.at(r.position), c.Lines, len(n.lines))
+	x.frozenFigures.expect(string(c.Lines) == strconv.Itoa(len(n.lines)), "%s has %.20s lines, the events before it %d", x.at(r.position),
+		c.Lines, len(n.lines))
 	hash := n.hash(cut, n.lines)
 	x.frozenFigures.expect(c.FiguresHash == hash, "%s has the hash %.64s, its lines have %s", x.at(r.position), c.FiguresHash, hash)
 	sorted := slices.IsSortedFunc(n.lines, func(a, b frozenLine) int {
-		return cmp.Or(cmp.Compare(a.Feature, b.Feature), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]), -1) // equal ones are not sorted
+		// equal ones are not sorted
+		return cmp.Or(cmp.Compare(a.Feature, b.Feature), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]), -1)
 	})
-	x.frozenFigures.expect(sorted, "the lines before %s are not in the order of feature and subscription, or one is there twice", x.at(r.position))
+	x.frozenFigures.expect(sorted, "the lines before %s are not in the order of feature and subscription, or one is there twice",
+		x.at(r.position))
 }
 
 // hash returns the SHA-256 of a snapshot's figures, as docs/how-to/prove-an-invoice-line.md defines it.
@@ -93,7 +99,8 @@ func (n *frozenSnapshot) hash(cut string, lines []frozenLine) string {
 	for _, l := range lines {
 		list = append(list, line{l.Amount, l.EventCount, l.Feature, l.SubscriptionID.String()})
 	}
-	doc, err := json.Marshal(map[string]any{"tenantId": n.tenant.String(), "snapshot": n.number, "periodKey": n.period, "logic": n.end.Logic, "lines": list, "cut": cut})
+	doc, err := json.Marshal(map[string]any{"tenantId": n.tenant.String(), "snapshot": n.number, "periodKey": n.period,
+		"logic": n.end.Logic, "lines": list, "cut": cut})
 	if err != nil {
 		return err.Error()
 	}
@@ -108,12 +115,15 @@ func (n *frozenSnapshot) hash(cut string, lines []frozenLine) string {
 const (
 	ofPartition = ` WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
 
-	periodChangesSQL = `SELECT tenant_id, period_key, position, snapshot, CASE change WHEN 'close_requested' THEN 70 WHEN 'closed' THEN 72 ELSE 73 END
+	periodChangesSQL = `SELECT tenant_id, period_key, position, snapshot,
+		CASE change WHEN 'close_requested' THEN 70 WHEN 'closed' THEN 72 ELSE 73 END
  FROM period_changes` + ofPartition + ` ORDER BY tenant_id, period_key, position`
 
-	snapshotsSQL = `SELECT tenant_id, period_key, snapshot, cut, frozen_position, logic, logic_hash, figures_hash, lines, despite FROM period_snapshots` + ofPartition
+	snapshotsSQL = `SELECT tenant_id, period_key, snapshot, cut, frozen_position, logic, logic_hash, figures_hash, lines, despite
+		FROM period_snapshots` + ofPartition
 
-	frozenLinesSQL = `SELECT tenant_id, period_key, snapshot, feature, subscription_id, amount::text, event_count, last_event_at FROM period_lines` + ofPartition +
+	frozenLinesSQL = `SELECT tenant_id, period_key, snapshot, feature, subscription_id, amount::text, event_count, last_event_at
+		FROM period_lines` + ofPartition +
 		` ORDER BY tenant_id, period_key, snapshot, feature, subscription_id`
 )
 
@@ -131,7 +141,8 @@ func (x *pass) compareFrozen(ctx context.Context, tx pgx.Tx) error {
 	var cut, closed int64
 	var logic, logicHash, hash string
 	var despite []string
-	err = each(ctx, tx, snapshotsSQL, []any{x.p}, []any{&k.tenant, &k.period, &number, &cut, &closed, &logic, &logicHash, &hash, &count, &despite}, func() error {
+	err = each(ctx, tx, snapshotsSQL, []any{x.p}, []any{&k.tenant, &k.period, &number, &cut, &closed, &logic, &logicHash, &hash, &count,
+		&despite}, func() error {
 		n := x.periods.snapshot(k, number)
 		if n == nil || n.closed == 0 {
 			x.frozenFigures.fault("period_snapshots has snapshot %d of %s, the log has not", number, k)
@@ -139,11 +150,13 @@ func (x *pass) compareFrozen(ctx context.Context, tx pgx.Tx) error {
 		}
 		n.inTable = true
 		c := &n.end
-		x.frozenFigures.expect(cut == n.cut && closed == n.closed && logic == c.Logic && logicHash == c.LogicHash && hash == c.FiguresHash && count == len(n.lines) && slices.Equal(despite, c.Despite),
+		x.frozenFigures.expect(cut == n.cut && closed == n.closed && logic == c.Logic && logicHash == c.LogicHash &&
+			hash == c.FiguresHash && count == len(n.lines) && slices.Equal(despite, c.Despite),
 			"snapshot %d of %s differs from %s, the event that closed the period", number, k, x.at(n.closed))
 		of := lines[n]
 		recomputed := n.hash(x.at(n.cut).String(), of)
-		x.frozenFigures.expect(recomputed == hash, "snapshot %d of %s has the hash %.64s, its %d lines have %s", number, k, hash, len(of), recomputed)
+		x.frozenFigures.expect(recomputed == hash, "snapshot %d of %s has the hash %.64s, its %d lines have %s", number, k, hash, len(of),
+			recomputed)
 		same := slices.EqualFunc(of, n.lines, func(a, b frozenLine) bool {
 			at := a.LastEventAt.Equal(b.LastEventAt)
 			a.LastEventAt, b.LastEventAt = time.Time{}, time.Time{}
@@ -177,12 +190,14 @@ func (x *pass) compareChangesOfPeriods(ctx context.Context, tx pgx.Tx) error {
 	found := map[periodKey]int{}
 	err := each(ctx, tx, periodChangesSQL, []any{x.p}, []any{&k.tenant, &k.period, &c.position, &c.snapshot, &c.subject}, func() error {
 		p, n := x.periods.of[k], found[k]
-		x.frozenFigures.expect(p != nil && n < len(p.changes) && p.changes[n] == c, "period_changes has subject %d of snapshot %d of %s at %s, the log has not", c.subject, c.snapshot, k, x.at(c.position))
+		x.frozenFigures.expect(p != nil && n < len(p.changes) && p.changes[n] == c,
+			"period_changes has subject %d of snapshot %d of %s at %s, the log has not", c.subject, c.snapshot, k, x.at(c.position))
 		found[k]++
 		return nil
 	})
 	for k, p := range x.periods.of {
-		x.frozenFigures.expect(err != nil || found[k] == len(p.changes), "period_changes has %d of the %d changes of %s", found[k], len(p.changes), k)
+		x.frozenFigures.expect(err != nil || found[k] == len(p.changes), "period_changes has %d of the %d changes of %s", found[k],
+			len(p.changes), k)
 	}
 	return err
 }
@@ -192,7 +207,8 @@ func (x *pass) readFrozenLines(ctx context.Context, tx pgx.Tx) (map[*frozenSnaps
 	var k periodKey
 	var number int
 	var l frozenLine
-	err := each(ctx, tx, frozenLinesSQL, []any{x.p}, []any{&k.tenant, &k.period, &number, &l.Feature, &l.SubscriptionID, &l.Amount, &l.EventCount, &l.LastEventAt}, func() error {
+	err := each(ctx, tx, frozenLinesSQL, []any{x.p}, []any{&k.tenant, &k.period, &number, &l.Feature, &l.SubscriptionID, &l.Amount,
+		&l.EventCount, &l.LastEventAt}, func() error {
 		n := x.periods.snapshot(k, number)
 		if n == nil {
 			x.frozenFigures.fault("period_lines has %.60s of snapshot %d of %s, the log has not", l.Feature, number, k)

@@ -16,8 +16,8 @@ func (x *pass) addFrozenSum(r *row, s *content, err error) {
 	}
 }
 
-// countFrozen adds a verdict, or the retried fold of one, to the snapshots of its period that count it: those that were frozen after it, if its
-// cause is not behind their cut. A sign of -1 subtracts it, because it could not be folded.
+// countFrozen adds a verdict, or the retried fold of one, to the snapshots of its period that count it: those that were frozen after it, if
+// its cause is not behind their cut. A sign of -1 subtracts it, because it could not be folded.
 func (x *pass) countFrozen(r *row, s *content, sign int64) {
 	if r.subject == reaggregated {
 		if s = s.Validated; s == nil {
@@ -84,10 +84,13 @@ func (x *pass) compareSnapshot(n *frozenSnapshot) {
 		}
 		seen[f] = true
 		x.frozenSums.n++
-		x.frozenSums.expect(l.Amount == s.amount.String() && l.EventCount == s.events, "snapshot %d has %.40s in %d events for %s, the verdicts up to %s are %s in %d", n.number, l.Amount, l.EventCount, f, x.at(n.cut), &s.amount, s.events)
+		x.frozenSums.expect(l.Amount == s.amount.String() && l.EventCount == s.events,
+			"snapshot %d has %.40s in %d events for %s, the verdicts up to %s are %s in %d", n.number, l.Amount, l.EventCount, f,
+			x.at(n.cut), &s.amount, s.events)
 	}
 	for f, s := range n.sums {
-		x.frozenSums.expect(seen[f] || s.events == 0 && s.amount.Sign() == 0, "snapshot %d has no line for %s, the verdicts up to %s are %s in %d", n.number, f, x.at(n.cut), &s.amount, s.events)
+		x.frozenSums.expect(seen[f] || s.events == 0 && s.amount.Sign() == 0,
+			"snapshot %d has no line for %s, the verdicts up to %s are %s in %d", n.number, f, x.at(n.cut), &s.amount, s.events)
 	}
 }
 

@@ -20,8 +20,8 @@ type candidate struct {
 	repairs []repair // that replaced its rows
 }
 
-// repair is the generation of a verify that found wrong rows and replaced them. The rows are known to be wrong, and readers never see them again: a
-// repair cannot be rolled back.
+// repair is the generation of a verify that found wrong rows and replaced them. The rows are known to be wrong, and readers never see them
+// again: a repair cannot be rolled back.
 type repair struct {
 	of, by int
 	tenant uuid.UUID
@@ -70,7 +70,8 @@ const candidatesSQL = `SELECT g.generation, g.fold_version, g.tenant_id, g.perio
 // repairsSQL returns the repairs behind the last promotion of each generation, in their order.
 const repairsSQL = `SELECT g.generation, p.generation, p.tenant_id, p.period_key FROM projection_pointers p
  JOIN projection_rebuilds r ON r.projection = p.projection AND r.generation = p.generation AND r.repair
- JOIN (SELECT generation, max(flip) AS flip FROM projection_pointers WHERE projection = $1 AND undone_flip IS NULL GROUP BY 1) g ON g.flip < p.flip
+ JOIN (SELECT generation, max(flip) AS flip FROM projection_pointers WHERE projection = $1 AND undone_flip IS NULL
+ GROUP BY 1) g ON g.flip < p.flip
  WHERE p.projection = $1 AND p.undone_flip IS NULL ORDER BY p.flip`
 
 // candidates returns the generations of a projection that are at the consumer's checkpoint and
@@ -87,25 +88,26 @@ func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, 
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, tx, candidatesSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving}, func() error {
-		g.repairs = nil
-		for _, r := range repairs { // those of a tenant replace rows of its partition only
-			if r.of == g.number && (r.tenant == uuid.Nil || partitionOf(r.tenant) == x.p) {
-				g.repairs = append(g.repairs, r)
+	err = each(ctx, tx, candidatesSQL, []any{projection, consumer, x.p}, []any{&g.number, &g.version, &g.tenant, &g.period, &g.serving},
+		func() error {
+			g.repairs = nil
+			for _, r := range repairs { // those of a tenant replace rows of its partition only
+				if r.of == g.number && (r.tenant == uuid.Nil || partitionOf(r.tenant) == x.p) {
+					g.repairs = append(g.repairs, r)
+				}
 			}
-		}
-		switch known := g.version == projection+"/v1"; {
-		case g.replaced():
-			t.note("generation %d is not checked: a repair found that it differs from the log, and replaced it", g.number)
-		case known:
-			all = append(all, g)
-		case g.serving:
-			t.incomplete(fmt.Errorf("generation %d of %s uses the unknown fold %s", g.number, projection, g.version))
-		default:
-			t.note("generation %d, by %s, is not checked", g.number, g.version)
-		}
-		return nil
-	})
+			switch known := g.version == projection+"/v1"; {
+			case g.replaced():
+				t.note("generation %d is not checked: a repair found that it differs from the log, and replaced it", g.number)
+			case known:
+				all = append(all, g)
+			case g.serving:
+				t.incomplete(fmt.Errorf("generation %d of %s uses the unknown fold %s", g.number, projection, g.version))
+			default:
+				t.note("generation %d, by %s, is not checked", g.number, g.version)
+			}
+			return nil
+		})
 	if err == nil && len(all) == 0 && t.undetermined == "" {
 		t.incomplete(errors.New("no generation is at the consumer's checkpoint"))
 	}

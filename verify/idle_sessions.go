@@ -10,9 +10,11 @@ import (
 // sessionsSQL must run as the service's login: only that login sees the state and the type of
 // its sessions, unless it is a member of pg_read_all_stats, which sees all.
 const sessionsSQL = `SELECT pid, application_name, coalesce(state, ''), coalesce(extract(epoch FROM now() - state_change), 0)::float8
- FROM pg_stat_activity WHERE datname = current_database() AND coalesce(backend_type, 'client backend') = 'client backend' AND application_name LIKE 'meterplex%'`
+ FROM pg_stat_activity WHERE datname = current_database() AND coalesce(backend_type, 'client backend') = 'client backend'
+ AND application_name LIKE 'meterplex%'`
 
-var errHidden = errors.New("the state of the sessions is visible only to their own login: use the service's DATABASE_URL, or GRANT pg_read_all_stats")
+var errHidden = errors.New("the state of the sessions is visible only to their own login: use the service's DATABASE_URL, or GRANT " +
+	"pg_read_all_stats")
 
 func (v *verifier) sessions(ctx context.Context, _, _ *observation) error {
 	var pid int

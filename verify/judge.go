@@ -17,8 +17,8 @@ var (
 	ErrUndetermined = errors.New("a check is undetermined")
 )
 
-// Judge returns the outcome of checks: nil, ErrDoesNotHold, or ErrUndetermined with the first such check. A check that was skipped counts as undetermined
-// if all were requested.
+// Judge returns the outcome of checks: nil, ErrDoesNotHold, or ErrUndetermined with the first such check. A check that was skipped counts
+// as undetermined if all were requested.
 func Judge(checks []Check, all bool) (skipped int, outcome error) {
 	for _, one := range checks {
 		switch {
@@ -36,9 +36,11 @@ func Judge(checks []Check, all bool) (skipped int, outcome error) {
 	return skipped, outcome
 }
 
-// Brokers returns the options of a client of Kafka. Mechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "": no login; secure is nil without TLS.
+// Brokers returns the options of a client of Kafka. Mechanism is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "": no login; secure is nil
+// without TLS.
 func Brokers(brokers []string, secure *tls.Config, mechanism, user, password string) []kgo.Opt {
-	opts := []kgo.Opt{kgo.SeedBrokers(brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(), kgo.DialTimeout(3 * time.Second),
+	opts := []kgo.Opt{kgo.SeedBrokers(brokers...), kgo.ClientID("meterplex-verify"), kgo.DisableClientMetrics(),
+		kgo.DialTimeout(3 * time.Second),
 		kgo.FetchMaxBytes(8 << 20), kgo.FetchMaxPartitionBytes(2 << 20)}
 	if secure != nil {
 		opts = append(opts, kgo.DialTLSConfig(secure))

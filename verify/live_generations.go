@@ -11,10 +11,12 @@ import (
 // agree. A live generation needs 32 serving checkpoints, one of a single tenant needs 1.
 const (
 	pointersSQL = `SELECT p.projection, p.tenant_id::text, p.period_key, p.generation, p.live,
- p.undone_flip IS NULL AND NOT EXISTS (SELECT FROM projection_pointers o WHERE o.projection = p.projection AND o.flip > p.flip AND o.undone_flip IS NULL
+ p.undone_flip IS NULL AND NOT EXISTS (SELECT FROM projection_pointers o WHERE o.projection = p.projection AND o.flip > p.flip
+ AND o.undone_flip IS NULL
    AND o.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND o.period_key IN (p.period_key, '')),
  g.generation IS NOT NULL, g.dropped_at IS NULL AND NOT coalesce(g.purged, true), coalesce(g.broken, ''),
- (SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = $1::jsonb ->> p.projection AND c.generation = p.generation AND c.joined AND c.serving),
+ (SELECT count(*) FROM consumer_checkpoints c WHERE c.consumer = $1::jsonb ->> p.projection AND c.generation = p.generation AND c.joined
+ AND c.serving),
  CASE WHEN g.tenant_id = '00000000-0000-0000-0000-000000000000' THEN 32 ELSE 1 END
  FROM projection_pointers p LEFT JOIN projection_generations g USING (projection, generation) ORDER BY p.projection, p.flip`
 	consumersOf = `{"usage_aggregates": "meterplex-usage-aggregator", "entitlement_reads": "meterplex-entitlement-reads", "dead_letter_events": "meterplex-dead-letter-handler", "usage_series": "meterplex-usage-series",
@@ -28,7 +30,8 @@ func (v *verifier) generations(ctx context.Context) error {
 		var projection, tenant, period, broken string
 		var generation, fed, feeds int
 		var live, follows, there, stays bool
-		return each(ctx, tx, pointersSQL, []any{consumersOf}, []any{&projection, &tenant, &period, &generation, &live, &follows, &there, &stays, &broken, &fed, &feeds}, func() error {
+		return each(ctx, tx, pointersSQL, []any{consumersOf}, []any{&projection, &tenant, &period, &generation, &live, &follows, &there,
+			&stays, &broken, &fed, &feeds}, func() error {
 			name := fmt.Sprintf("generation %d of %s", generation, projection)
 			v.liveGenerations.expect(live == follows, "the pointer to %s has live %v, the flips give %v", name, live, follows)
 			if !live {

@@ -66,7 +66,8 @@ func (l *observation) observe(ctx context.Context, v *verifier, first *observati
 		var p int16
 		var h seenHead
 		err := each(ctx, tx, headsSQL, []any{v.Config.Partitions, stretch, of, low, high},
-			[]any{&p, &h.position, &h.from, &h.to, &h.events, &h.digest, &h.accepted, &h.validated, &h.rejected, &h.epoch, &h.erasures}, func() error {
+			[]any{&p, &h.position, &h.from, &h.to, &h.events, &h.digest, &h.accepted, &h.validated, &h.rejected, &h.epoch, &h.erasures},
+			func() error {
 				l.heads[p] = h
 				return nil
 			})
@@ -83,7 +84,8 @@ func (l *observation) observe(ctx context.Context, v *verifier, first *observati
 			return err
 		}
 		var c lease
-		err = each(ctx, tx, leasesSQL, []any{v.Config.Partitions}, []any{&p, &c.position, &c.furthest, &c.fence, &c.owner, &c.live, &c.heard}, func() error {
+		err = each(ctx, tx, leasesSQL, []any{v.Config.Partitions}, []any{&p, &c.position, &c.furthest, &c.fence, &c.owner, &c.live,
+			&c.heard}, func() error {
 			l.cursors[p] = c
 			c.owner = nil
 			return nil

@@ -66,10 +66,11 @@ const offboardingsSQL = `SELECT id, tenant_id, state, step, suspended_at IS NOT 
 func readOffboardings(ctx context.Context, tx pgx.Tx, p int16) (offboardings, error) {
 	all := newOffboardings()
 	var o offboarding
-	err := each(ctx, tx, offboardingsSQL, []any{p}, []any{&o.id, &o.tenant, &o.state, &o.step, &o.suspended, &o.drainedTo, &o.manifest}, func() error {
-		all.note(o)
-		return nil
-	})
+	err := each(ctx, tx, offboardingsSQL, []any{p}, []any{&o.id, &o.tenant, &o.state, &o.step, &o.suspended, &o.drainedTo, &o.manifest},
+		func() error {
+			all.note(o)
+			return nil
+		})
 	if err != nil {
 		return all, fmt.Errorf("read the offboardings: %w", err)
 	}
@@ -90,8 +91,10 @@ func (all *offboardings) note(o offboarding) {
 // addOffboarding follows the steps of offboardings, and the events of tenants that are offboarded.
 func (x *pass) addOffboarding(r *row, _ *content, _ error) {
 	for _, o := range x.ending.ofTenant[r.tenant] {
-		if usage := r.subject == recorded || r.subject == admitted || r.subject == corrected || r.subject == retracted; usage && o.drainedTo > 0 && r.position > o.drainedTo {
-			x.offboardings.expect(slices.Contains(o.steps, stepReverted), "%s is usage of the tenant %s, which accepts no key since %s", x.at(r.position), o.tenant, x.at(o.drainedTo))
+		if usage := r.subject == recorded || r.subject == admitted || r.subject == corrected ||
+			r.subject == retracted; usage && o.drainedTo > 0 && r.position > o.drainedTo {
+			x.offboardings.expect(slices.Contains(o.steps, stepReverted), "%s is usage of the tenant %s, which accepts no key since %s",
+				x.at(r.position), o.tenant, x.at(o.drainedTo))
 		}
 		o.addKept(x, r)
 	}
@@ -105,12 +108,14 @@ func (x *pass) addOffboarding(r *row, _ *content, _ error) {
 	err := json.Unmarshal(r.body, &s)
 	o := x.ending.of[s.OffboardingID]
 	if err != nil || o == nil || o.tenant != r.tenant {
-		x.offboardings.fault("%s is the step %.40q of the offboarding %s of %s, which is not in the table", x.at(r.position), s.Step, s.OffboardingID, r.tenant)
+		x.offboardings.fault("%s is the step %.40q of the offboarding %s of %s, which is not in the table", x.at(r.position), s.Step,
+			s.OffboardingID, r.tenant)
 		return
 	}
 	o.steps = append(o.steps, s.Step)
 	key := "o/" + o.id.String() + "/" + s.Step
-	x.offboardings.expect(string(r.key) == key || s.Step == stepExported && strings.HasPrefix(string(r.key), key+"/"), "%s has the key %.80q, the step is %.40q", x.at(r.position), r.key, s.Step)
+	x.offboardings.expect(string(r.key) == key || s.Step == stepExported && strings.HasPrefix(string(r.key), key+"/"),
+		"%s has the key %.80q, the step is %.40q", x.at(r.position), r.key, s.Step)
 	if s.Step == stepExported {
 		o.list, _ = strings.CutPrefix(s.Detail, "sha256 ")
 	}
@@ -132,8 +137,10 @@ func (o *offboarding) addKept(x *pass, r *row) {
 	}
 }
 
-const endedTenantsSQL = `SELECT t.id, t.status, (SELECT count(*) FROM api_keys k WHERE k.tenant_id = t.id AND (k.revoked_at IS NULL OR k.revoked_at > now() + interval '1 minute')),
- (SELECT count(*) FROM subscriptions s WHERE s.tenant_id = t.id AND s.status IN ('ACTIVE', 'TRIALING')) FROM tenants t WHERE t.id = ANY ($1) OR t.status = 'ARCHIVED'`
+const endedTenantsSQL = `SELECT t.id, t.status, (SELECT count(*) FROM api_keys k WHERE k.tenant_id = t.id AND (k.revoked_at IS NULL
+	OR k.revoked_at > now() + interval '1 minute')),
+ (SELECT count(*) FROM subscriptions s WHERE s.tenant_id = t.id AND s.status IN ('ACTIVE', 'TRIALING')) FROM tenants t WHERE t.id = ANY ($1)
+ OR t.status = 'ARCHIVED'`
 
 // compareOffboardings compares the offboardings with their steps, their manifests and the tenants.
 func (x *pass) compareOffboardings(ctx context.Context, tx pgx.Tx) error {
@@ -167,7 +174,8 @@ func (x *pass) checkEnded(tenant uuid.UUID, status string, keys, subscriptions i
 		ended = ended || o.state == isArchived
 		suspended = suspended || o.suspended && (o.state == "RUNNING" || o.state == "CANCELLING")
 	}
-	x.offboardings.expect(ended == (status == isArchived), "the tenant %s is %s, and has an offboarding that archived it: %v", tenant, status, ended)
+	x.offboardings.expect(ended == (status == isArchived), "the tenant %s is %s, and has an offboarding that archived it: %v", tenant,
+		status, ended)
 	x.offboardings.expect(!suspended || status == "SUSPENDED", "the tenant %s is %s while its offboarding suspends it", tenant, status)
 	x.offboardings.expect(!ended || keys == 0, "the archived tenant %s has %d keys that are not revoked", tenant, keys)
 	x.offboardings.expect(!ended || subscriptions == 0, "the archived tenant %s has %d subscriptions in force", tenant, subscriptions)
@@ -189,7 +197,8 @@ func (x *pass) checkSteps(o *offboarding) {
 		}
 		last = step
 	}
-	x.offboardings.expect(o.state == state && o.step == last, "the offboarding %s is %s after %q, its steps in the log are %q", o.id, o.state, o.step, o.steps)
+	x.offboardings.expect(o.state == state && o.step == last, "the offboarding %s is %s after %q, its steps in the log are %q", o.id,
+		o.state, o.step, o.steps)
 }
 
 // inOrder reports whether the steps follow one another, each once. A manifest is exported again if a snapshot is new.
@@ -217,7 +226,8 @@ func (x *pass) checkManifest(o *offboarding) {
 		return
 	}
 	sum := sha256.Sum256([]byte(o.manifest))
-	x.offboardings.expect(hex.EncodeToString(sum[:]) == o.list, "the manifest of the offboarding %s has the SHA-256 %x, its event %.64q", o.id, sum, o.list)
+	x.offboardings.expect(hex.EncodeToString(sum[:]) == o.list, "the manifest of the offboarding %s has the SHA-256 %x, its event %.64q",
+		o.id, sum, o.list)
 	listed := map[*frozenSnapshot]bool{}
 	for _, m := range o.kept.Snapshots {
 		var n *frozenSnapshot
@@ -225,7 +235,8 @@ func (x *pass) checkManifest(o *offboarding) {
 			n = p.numbered(m.Snapshot)
 		}
 		if n == nil || listed[n] || n.end.FiguresHash != m.SHA256 || m.CutPosition != x.at(n.cut).String() {
-			x.offboardings.fault("the manifest of the offboarding %s lists snapshot %d of %.40s with the hash %.64q, cut at %.20q; the log has no such close", o.id, m.Snapshot, m.PeriodKey, m.SHA256, m.CutPosition)
+			x.offboardings.fault("the manifest of the offboarding %s lists snapshot %d of %.40s with the hash %.64q, cut at %.20q; the "+
+				"log has no such close", o.id, m.Snapshot, m.PeriodKey, m.SHA256, m.CutPosition)
 			continue
 		}
 		listed[n] = true
@@ -233,12 +244,16 @@ func (x *pass) checkManifest(o *offboarding) {
 	if o.state == isArchived {
 		for k, p := range x.periods.of {
 			for _, n := range p.snapshots {
-				x.offboardings.expect(k.tenant != o.tenant || n.closed == 0 || listed[n], "the manifest of the offboarding %s does not list snapshot %d of %s", o.id, n.number, k)
+				x.offboardings.expect(k.tenant != o.tenant || n.closed == 0 || listed[n],
+					"the manifest of the offboarding %s does not list snapshot %d of %s", o.id, n.number, k)
 			}
 		}
 	}
 	is := o.kept.Log
 	erased := x.erased.of(o.tenant) // the manifest lists the log of before
-	x.offboardings.expect(o.kept.TenantID == o.tenant && is.Events == o.events && is.FirstPosition == x.at(o.first).String() && (erased || is.Bytes == o.bytes && is.SHA256 == hex.EncodeToString(o.log.Sum(nil))),
-		"the manifest of the offboarding %s lists %d events from %s to %s, %d bytes with the hash %.64q; the log has %d from %s, %d bytes with %x", o.id, is.Events, is.FirstPosition, is.LastPosition, is.Bytes, is.SHA256, o.events, x.at(o.first), o.bytes, o.log.Sum(nil))
+	x.offboardings.expect(o.kept.TenantID == o.tenant && is.Events == o.events && is.FirstPosition == x.at(o.first).String() &&
+		(erased || is.Bytes == o.bytes && is.SHA256 == hex.EncodeToString(o.log.Sum(nil))),
+		"the manifest of the offboarding %s lists %d events from %s to %s, %d bytes with the hash %.64q; the log has %d from %s, %d "+
+			"bytes with %x", o.id, is.Events, is.FirstPosition, is.LastPosition, is.Bytes, is.SHA256, o.events, x.at(o.first), o.bytes,
+		o.log.Sum(nil))
 }

@@ -9,14 +9,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// endedWorld is a log with a tenant that was offboarded, its row, and its figures. The offboarding begins at 13, behind the close of a period; usage until 15 is drained.
+// endedWorld is a log with a tenant that was offboarded, its row, and its figures. The offboarding begins at 13, behind the close of a
+// period; usage until 15 is drained.
 func endedWorld() ([]*row, *offboarding) {
 	id := idOf(500)
 	log := closedLog()[:11]
 	step := func(at int64, name, detail string) *row {
-		return event(at, offboardingStepped, 7, "o/"+id.String()+"/"+name, fmt.Sprintf(`{"offboardingId":%q,"step":%q,"outcome":"done","detail":%q}`, id, name, detail))
+		return event(at, offboardingStepped, 7, "o/"+id.String()+"/"+name,
+			fmt.Sprintf(`{"offboardingId":%q,"step":%q,"outcome":"done","detail":%q}`, id, name, detail))
 	}
-	log = append(log, event(12, recorded, topicRaw, "u/z", `[1,"f"]`), step(13, "requested", ""), step(14, "suspended", ""), event(15, recorded, topicRaw, "u/y", `[1,"f"]`),
+	log = append(log, event(12, recorded, topicRaw, "u/z", `[1,"f"]`), step(13, "requested", ""), step(14, "suspended", ""),
+		event(15, recorded, topicRaw, "u/y", `[1,"f"]`),
 		step(16, "drained", ""), step(17, "closed", ""), step(18, "pushed", ""))
 	lines, sum := 0, sha256.New()
 	for _, r := range log {
@@ -27,7 +30,8 @@ func endedWorld() ([]*row, *offboarding) {
 		n, _ := fmt.Fprintf(sum, "0-%d %s %d %s\n", r.position, r.id, r.subject, payload)
 		lines += n
 	}
-	text := fmt.Sprintf(`{"tenantId":%q,"snapshots":[{"periodKey":"2000-01","snapshot":1,"cutPosition":"0-9","lines":1,"bytes":1,"sha256":%q}],"log":{"events":18,"firstPosition":"0-1","lastPosition":"0-18","bytes":%d,"sha256":"%x"}}`,
+	text := fmt.Sprintf(
+		`{"tenantId":%q,"snapshots":[{"periodKey":"2000-01","snapshot":1,"cutPosition":"0-9","lines":1,"bytes":1,"sha256":%q}],"log":{"events":18,"firstPosition":"0-1","lastPosition":"0-18","bytes":%d,"sha256":"%x"}}`,
 		uuid.Nil, figuresHashOf(9, 1, "5", 1), lines, sum.Sum(nil))
 	log = append(log, step(19, "exported", fmt.Sprintf("sha256 %x", sha256.Sum256([]byte(text)))), step(20, "archived", ""))
 	return log, &offboarding{id: id, state: "ARCHIVED", step: "archived", suspended: true, drainedTo: 15, manifest: text}
@@ -56,7 +60,8 @@ func TestP8_OffboardingsFollowFromTheLog(t *testing.T) {
 	// A cancelled one ends with the tenant's usage.
 	log, o = endedWorld()
 	for at, step := range map[int]string{19: "cancelled", 20: "reverted"} {
-		log[at-1] = event(int64(at), offboardingStepped, 7, "o/"+o.id.String()+"/"+step, fmt.Sprintf(`{"offboardingId":%q,"step":%q}`, o.id, step))
+		log[at-1] = event(int64(at), offboardingStepped, 7, "o/"+o.id.String()+"/"+step, fmt.Sprintf(`{"offboardingId":%q,"step":%q}`, o.id,
+			step))
 	}
 	log = append(log, event(21, recorded, topicRaw, "u/x", `[1,"f"]`))
 	o.state, o.step, o.manifest = "CANCELLED", "reverted", ""
@@ -81,7 +86,9 @@ func TestP8_FaultsInOffboardingsAreReported(t *testing.T) {
 		"lists snapshot 2 of 2000-01": func(_ []*row, o *offboarding) {
 			o.manifest = strings.Replace(o.manifest, `"snapshot":1`, `"snapshot":2`, 1)
 		},
-		"cut at \"0-8\"; the log has no such close": func(_ []*row, o *offboarding) { o.manifest = strings.Replace(o.manifest, `"0-9"`, `"0-8"`, 1) },
+		"cut at \"0-8\"; the log has no such close": func(_ []*row, o *offboarding) {
+			o.manifest = strings.Replace(o.manifest, `"0-9"`, `"0-8"`, 1)
+		},
 		"lists 17 events from 0-1": func(_ []*row, o *offboarding) {
 			o.manifest = strings.Replace(o.manifest, `"events":18`, `"events":17`, 1)
 		},

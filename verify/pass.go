@@ -44,12 +44,14 @@ type checkpoint struct {
 }
 
 const (
-	headSQL = `SELECT i.log_id, h.position, h.topic_positions, h.epoch, h.recorded_at, h.accepted, h.validated, h.rejected, h.parked, c.position, c.furthest, c.fence
+	headSQL = `SELECT i.log_id, h.position, h.topic_positions, h.epoch, h.recorded_at, h.accepted, h.validated, h.rejected, h.parked,
+		c.position, c.furthest, c.fence
  FROM log_heads h JOIN relay_cursors c USING (partition) CROSS JOIN log_identity i WHERE h.partition = $1`
 	epochsSQL      = `SELECT epoch, from_position FROM log_epochs WHERE partition = $1 ORDER BY epoch`
-	checkpointsSQL = `SELECT consumer, generation, position, epoch, joined FROM consumer_checkpoints WHERE partition = $1 ORDER BY consumer, generation`
-	withheldSQL    = `SELECT position, late FROM withheld_records WHERE partition = $1`
-	servicesSQL    = `SELECT id, actor_id FROM log_origins WHERE actor_type = 'service'`
+	checkpointsSQL = `SELECT consumer, generation, position, epoch, joined FROM consumer_checkpoints WHERE partition = $1 ORDER BY consumer,
+		generation`
+	withheldSQL = `SELECT position, late FROM withheld_records WHERE partition = $1`
+	servicesSQL = `SELECT id, actor_id FROM log_origins WHERE actor_type = 'service'`
 )
 
 func readState(ctx context.Context, tx pgx.Tx, p int16) (*state, error) {
@@ -71,7 +73,9 @@ func readState(ctx context.Context, tx pgx.Tx, p int16) (*state, error) {
 		keep func()
 	}{
 		{epochsSQL, []any{&e.epoch, &e.from}, func() { s.epochs = append(s.epochs, e) }},
-		{checkpointsSQL, []any{&c.consumer, &c.generation, &c.position, &c.epoch, &c.joined}, func() { s.checkpoints = append(s.checkpoints, c) }},
+		{checkpointsSQL, []any{&c.consumer, &c.generation, &c.position, &c.epoch, &c.joined}, func() {
+			s.checkpoints = append(s.checkpoints, c)
+		}},
 		// A late stand-in was published after the consumer had read the event from the log.
 		{withheldSQL, []any{&n, &late}, func() {
 			if s.standIns[n] = true; !late {

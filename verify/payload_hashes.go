@@ -54,7 +54,8 @@ func (x *pass) hash(r *row, unread error) {
 		x.payloadHashes.add(1, "with an unknown canonical form")
 		return
 	}
-	x.payloadHashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position), r.hash[1:min(9, len(r.hash))], sum[:8])
+	x.payloadHashes.expect(bytes.Equal(r.hash[1:], sum[:]), "%s stores the hash %x, its payload has %x", x.at(r.position),
+		r.hash[1:min(9, len(r.hash))], sum[:8])
 }
 
 // hashWhole recomputes the stored hash of a correction or a retraction: of its payload, which the row has whole.
@@ -92,7 +93,8 @@ func (x *pass) hashSent(r *row, s *content, unread error) {
 		Timestamp string          `json:"timestamp"`
 		Type      string          `json:"type"`
 	}
-	if err := errors.Join(unread, json.Unmarshal(r.body, &sent), json.Unmarshal(s.Admitted, &sent), json.Unmarshal(r.body, &ingested)); err != nil {
+	if err := errors.Join(unread, json.Unmarshal(r.body, &sent), json.Unmarshal(s.Admitted, &sent),
+		json.Unmarshal(r.body, &ingested)); err != nil {
 		x.payloadHashes.fault("%s has no readable payload: %v", x.at(r.position), err)
 		return
 	}
@@ -153,7 +155,8 @@ func (x *pass) addConflict(r *row, s *content) {
 		return
 	}
 	sum := sha256.Sum256(canonical)
-	x.payloadHashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s stores the hash %.16s, its payload has %x", x.at(r.position), s.ConflictHash, sum[:8])
+	x.payloadHashes.expect(hex.EncodeToString(sum[:]) == s.ConflictHash, "the conflict at %s stores the hash %.16s, its payload has %x",
+		x.at(r.position), s.ConflictHash, sum[:8])
 	x.payloadHashes.expect(s.FirstHash != s.ConflictHash, "the conflict at %s has the hash of the first payload", x.at(r.position))
 	switch {
 	case x.erased.runs(r.tenant): // its first event may be erased
@@ -195,7 +198,8 @@ func (x *pass) compareConflicts(ctx context.Context, tx pgx.Tx) error {
 			return fmt.Errorf("read the first events of conflicts: %w", err)
 		}
 		for _, c := range some {
-			x.payloadHashes.expect(first[c.first] == c.hash, "the conflict at %s stores the first payload's hash %.16s, %s has %.16s", x.at(c.position), c.hash, x.at(c.first), first[c.first])
+			x.payloadHashes.expect(first[c.first] == c.hash, "the conflict at %s stores the first payload's hash %.16s, %s has %.16s",
+				x.at(c.position), c.hash, x.at(c.first), first[c.first])
 		}
 	}
 	return nil

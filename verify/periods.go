@@ -105,7 +105,8 @@ type frozenLine struct {
 	LastEventAt    time.Time
 }
 
-const periodsSQL = `SELECT position, tenant_id, subject, body ->> 'periodKey', body ->> 'snapshot', coalesce(body ->> 'logic', '') FROM event_log_rows
+const periodsSQL = `SELECT position, tenant_id, subject, body ->> 'periodKey', body ->> 'snapshot', coalesce(body ->> 'logic', '')
+	FROM event_log_rows
  WHERE partition = $1 AND topic = 7 AND subject IN (70, 72, 73) ORDER BY position`
 
 func readPeriods(ctx context.Context, tx pgx.Tx, p int16) (periods, error) {
@@ -126,8 +127,9 @@ func readPeriods(ctx context.Context, tx pgx.Tx, p int16) (periods, error) {
 }
 
 func newPeriods() periods {
-	return periods{of: map[periodKey]*period{}, retries: map[uuid.UUID]retryOf{}, judged: map[int64]retryOf{}, policies: map[uuid.UUID][]latePolicy{},
-		more: map[int64]int{}, behind: map[int64]int{}, adjusted: newAdjusted()}
+	return periods{of: map[periodKey]*period{}, retries: map[uuid.UUID]retryOf{}, judged: map[int64]retryOf{},
+		policies: map[uuid.UUID][]latePolicy{},
+		more:     map[int64]int{}, behind: map[int64]int{}, adjusted: newAdjusted()}
 }
 
 // change adds a change of a period.
@@ -190,8 +192,8 @@ func (p *period) present() *frozenSnapshot {
 	return nil
 }
 
-// cause returns the position that decides whether a verdict is late: that of the recorded event; that of its retry if it had been rejected, or
-// if the period was frozen before the retry.
+// cause returns the position that decides whether a verdict is late: that of the recorded event; that of its retry if it had been rejected,
+// or if the period was frozen before the retry.
 func (p *period) cause(recorded int64, retry *retryOf) int64 {
 	if retry != nil && (retry.refused || p.frozenAt(retry.position) > 0) {
 		return retry.position

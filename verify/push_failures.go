@@ -53,22 +53,27 @@ func (x *pass) addPushEnd(r *row, _ *content, _ error) {
 	if r.subject == pushCompared {
 		of := comparison{c.Provider, c.Customer, c.PeriodKey, c.Total, c.Delivered}
 		difference := new(big.Int).Sub(bigOf(c.Total), bigOf(c.Delivered))
-		x.pushFailures.expect(difference.Sign() != 0 && difference.String() == c.Difference, "%s: %s less %s is no difference of %s", x.at(r.position), c.Total, c.Delivered, c.Difference)
+		x.pushFailures.expect(difference.Sign() != 0 && difference.String() == c.Difference, "%s: %s less %s is no difference of %s",
+			x.at(r.position), c.Total, c.Delivered, c.Difference)
 		x.pushEnds.differences[of] = true
 		return
 	}
-	all := append(x.pushEnds.failures[c.PushID], pushFailure{pushRow{r.tenant, c.Feature, c.PeriodKey, c.Snapshot, c.Amount, c.Provider, c.Key, c.Identifier, c.Attempt}, c.Code})
+	all := append(x.pushEnds.failures[c.PushID],
+		pushFailure{pushRow{r.tenant, c.Feature, c.PeriodKey, c.Snapshot, c.Amount, c.Provider, c.Key, c.Identifier, c.Attempt}, c.Code})
 	x.pushEnds.failures[c.PushID] = all
 	key := "b/" + c.PushID.String() + "/failed/" + strconv.Itoa(len(all))
 	x.pushFailures.expect(string(r.key) == key, "%s is failure %d of its push, and has the key %.80q", x.at(r.position), len(all), r.key)
 }
 
 const (
-	failedPushesSQL = `SELECT tenant_id, id, feature, period_key, snapshot, amount::text, provider, key, identifier, attempts, state, failures, last_code, next_at IS NULL FROM pushes` + ofPartition
+	failedPushesSQL = `SELECT tenant_id, id, feature, period_key, snapshot, amount::text, provider, key, identifier, attempts, state,
+		failures, last_code, next_at IS NULL FROM pushes` + ofPartition
 
 	// The last comparisons, with the tenants that have pushes in their windows.
-	comparisonsSQL = `SELECT c.provider, c.customer, c.month, c.total::text, c.delivered::text, (SELECT array_agg(DISTINCT p.tenant_id) FROM pushes p
-  WHERE p.provider = c.provider AND p.customer = c.customer AND p.event = c.event AND to_char(p.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = c.month)
+	comparisonsSQL = `SELECT c.provider, c.customer, c.month, c.total::text, c.delivered::text, (SELECT array_agg(DISTINCT p.tenant_id)
+		FROM pushes p
+  WHERE p.provider = c.provider AND p.customer = c.customer AND p.event = c.event AND to_char(p.counted_at AT TIME ZONE 'UTC',
+  'YYYY-MM') = c.month)
  FROM push_comparisons c WHERE c.total <> c.delivered`
 )
 
@@ -79,7 +84,8 @@ func (x *pass) comparePushEnds(ctx context.Context, tx pgx.Tx) error {
 	var state, code string
 	var failures int
 	var waits bool
-	into := []any{&p.tenant, &id, &p.feature, &p.period, &p.snapshot, &p.amount, &p.provider, &p.key, &p.identifier, &p.attempt, &state, &failures, &code, &waits}
+	into := []any{&p.tenant, &id, &p.feature, &p.period, &p.snapshot, &p.amount, &p.provider, &p.key, &p.identifier, &p.attempt, &state,
+		&failures, &code, &waits}
 	err := each(ctx, tx, failedPushesSQL, []any{x.p}, into, func() error {
 		x.compareFailures(id, p, state, failures, code, waits)
 		delete(x.pushEnds.failures, id)
@@ -117,14 +123,15 @@ func (x *pass) compareFailures(id uuid.UUID, p pushRow, state string, failures i
 		x.pushFailures.expect(f.row == p, "the push %s is %+v, its failure in the log %+v", id, p, f.row)
 	}
 	ended := state == "FAILED" || state == "UNKNOWN" && waits
-	x.pushFailures.expect(!ended || len(all) > 0 && all[len(all)-1].code == code, "the push %s is %s with the code %.60q, its %d failures in the log do not end with it", id, state, code, len(all))
+	x.pushFailures.expect(!ended || len(all) > 0 && all[len(all)-1].code == code,
+		"the push %s is %s with the code %.60q, its %d failures in the log do not end with it", id, state, code, len(all))
 }
 
 // pushDigits is the number of digits that providers accept.
 const pushDigits = 15
 
-// wasSplit reports whether a push that failed with an amount of too many digits was split by a retry: it has the greatest amount of that sign since.
-// The other parts are pushes of their own, and all of them are compared with what is billable.
+// wasSplit reports whether a push that failed with an amount of too many digits was split by a retry: it has the greatest amount of that
+// sign since. The other parts are pushes of their own, and all of them are compared with what is billable.
 func wasSplit(failed, is string) bool {
 	sign, digits := "", strings.TrimPrefix(failed, "-")
 	if digits != failed {
@@ -140,5 +147,7 @@ func (x *pass) compareDifference(c comparison, tenants []uuid.UUID) {
 			return
 		}
 	}
-	x.pushFailures.expect(len(tenants) == 0 || x.pushEnds.differences[c], "the provider's total for %.60s in %s is %s, delivered are %s; the log has no such difference", c.customer, c.month, c.total, c.delivered)
+	x.pushFailures.expect(len(tenants) == 0 || x.pushEnds.differences[c],
+		"the provider's total for %.60s in %s is %s, delivered are %s; the log has no such difference", c.customer, c.month, c.total,
+		c.delivered)
 }

@@ -12,10 +12,13 @@ import (
 func failedWorld() ([]*row, pushRow, comparison) {
 	id := idOf(1)
 	failed := func(at int64, n int, code string) *row {
-		return event(at, pushFailed, 7, fmt.Sprintf("b/%s/failed/%d", id, n), fmt.Sprintf(`{"pushId":%q,"provider":"stripe","key":"k","identifier":"i","feature":"f","periodKey":"2000-01","snapshot":1,"amount":"5","attempt":%d,"code":%q}`, id, n, code))
+		return event(at, pushFailed, 7, fmt.Sprintf("b/%s/failed/%d", id, n),
+			fmt.Sprintf(
+				`{"pushId":%q,"provider":"stripe","key":"k","identifier":"i","feature":"f","periodKey":"2000-01","snapshot":1,"amount":"5","attempt":%d,"code":%q}`, id, n, code))
 	}
 	log := []*row{failed(1, 1, "resource_missing"), failed(2, 2, "push_unknown"),
-		event(3, pushCompared, 7, "e/3", `{"provider":"stripe","customer":"c","feature":"f","periodKey":"2000-01","total":"7","delivered":"9","difference":"-2"}`)}
+		event(3, pushCompared, 7, "e/3",
+			`{"provider":"stripe","customer":"c","feature":"f","periodKey":"2000-01","total":"7","delivered":"9","difference":"-2"}`)}
 	return log, pushRow{uuid.Nil, "f", "2000-01", 1, "5", "stripe", "k", "i", 2}, comparison{"stripe", "c", "2000-01", "7", "9"}
 }
 
@@ -55,7 +58,8 @@ func TestP8_FailuresOfPushesFollowFromTheLog(t *testing.T) {
 		change(log, &p, &c)
 		requireFault(t, fault, readFailed(log, p, c, "UNKNOWN", "push_unknown", 2), fault)
 	}
-	for amount, split := range map[string]bool{"1000000000000000": true, "2000000000000001": true, "-1000000000000000": false, "999999999999998": false} {
+	for amount, split := range map[string]bool{"1000000000000000": true, "2000000000000001": true, "-1000000000000000": false,
+		"999999999999998": false} {
 		log, p, c = failedWorld()
 		for _, r := range log[:2] {
 			r.body = []byte(strings.Replace(string(r.body), `"amount":"5"`, `"amount":"`+amount+`"`, 1))

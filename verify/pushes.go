@@ -25,14 +25,17 @@ type pushRow struct {
 }
 
 const (
-	deliveriesSQL = `SELECT tenant_id, coalesce(body ->> 'pushId', ''), body ->> 'feature', body ->> 'periodKey', (body ->> 'snapshot')::int, body ->> 'amount', body ->> 'provider', body ->> 'key',
+	deliveriesSQL = `SELECT tenant_id, coalesce(body ->> 'pushId', ''), body ->> 'feature', body ->> 'periodKey',
+		(body ->> 'snapshot')::int, body ->> 'amount', body ->> 'provider', body ->> 'key',
  body ->> 'identifier', (body ->> 'attempt')::int FROM event_log_rows WHERE partition = $1 AND topic = 7 AND subject = 76`
 
-	pushesSQL = `SELECT tenant_id, id::text, feature, period_key, snapshot, amount::text, provider, key, identifier, attempts, n, state FROM pushes` + ofPartition
+	pushesSQL = `SELECT tenant_id, id::text, feature, period_key, snapshot, amount::text, provider, key, identifier, attempts, n, state
+		FROM pushes` + ofPartition
 
-	// Periods of tenants with billing that a saga has pushed, with the snapshots of their sagas. One that is open may not have stored its pushes yet. One that ended in its first
-	// step found no billing.
-	pushedPeriodsSQL = `SELECT s.tenant_id, split_part(s.key, '/', 2), bool_or(s.ended_at IS NULL AND s.step = 'plan'), array_agg(DISTINCT split_part(s.key, '/', 3)::int) FROM sagas s
+	// Periods of tenants with billing that a saga has pushed, with the snapshots of their sagas. One that is open may not have stored its
+	// pushes yet. One that ended in its first step found no billing.
+	pushedPeriodsSQL = `SELECT s.tenant_id, split_part(s.key, '/', 2), bool_or(s.ended_at IS NULL AND s.step = 'plan'),
+		array_agg(DISTINCT split_part(s.key, '/', 3)::int) FROM sagas s
  WHERE s.kind = 'billing_push' AND EXISTS (SELECT FROM tenants t WHERE t.id = s.tenant_id AND t.billing_provider IS NOT NULL)
   AND s.tenant_id = ANY ($1) AND (s.ended_at IS NULL OR s.step <> 'plan') GROUP BY 1, 2`
 )
@@ -96,7 +99,8 @@ func (x *pass) comparePush(id string, p *pushRow, n int, state string, delivered
 		key += ":a" + strconv.Itoa(n)
 	}
 	sum := sha256.Sum256([]byte(key))
-	x.pushes.expect(p.key == key && p.identifier == "mp_"+hex.EncodeToString(sum[:20]), "the push %s has the key %.200s and the identifier %.60s; they do not follow from its members", id, p.key, p.identifier)
+	x.pushes.expect(p.key == key && p.identifier == "mp_"+hex.EncodeToString(sum[:20]),
+		"the push %s has the key %.200s and the identifier %.60s; they do not follow from its members", id, p.key, p.identifier)
 	event, ok := delivered[id]
 	x.pushes.expect(ok == (state == "DELIVERED"), "the push %s is %s; the log has a delivery: %v", id, state, ok)
 	x.pushes.expect(!ok || event == *p, "the push %s is %+v, its delivery in the log %+v", id, *p, event)
@@ -153,6 +157,7 @@ func (x *pass) compareBillable(k periodKey, billable, pushed map[string]*big.Int
 		x.pushes.expect(is.Cmp(amount) == 0, "%s of %s: %s is billable, and the pushes are %s", feature, k, amount, is)
 	}
 	for feature, amount := range pushed {
-		x.pushes.expect(billable[feature] != nil || amount.Sign() == 0, "%s of %s: nothing is billable, and the pushes are %s", feature, k, amount)
+		x.pushes.expect(billable[feature] != nil || amount.Sign() == 0, "%s of %s: nothing is billable, and the pushes are %s", feature, k,
+			amount)
 	}
 }

@@ -30,12 +30,14 @@ type discard struct {
 }
 
 func newAccounts(now time.Time) accounts {
-	return accounts{sums: map[figure]*account{}, discards: map[int64]discard{}, grants: map[grantKey][]entitlement{}, present: map[uuid.UUID]snapshot{},
+	return accounts{sums: map[figure]*account{}, discards: map[int64]discard{}, grants: map[grantKey][]entitlement{},
+		present:      map[uuid.UUID]snapshot{},
 		reservations: map[reservationKey]*reservation{}, since: now.Add(-endsKept).UnixMicro()}
 }
 
 // discardsSQL reads the verdicts of QUOTA features in discarded dead letters. Admitted usage stays used.
-const discardsSQL = `SELECT c.position, v.tenant_id, v.payload ->> 'feature', v.payload ->> 'periodKey', v.payload ->> 'amount' FROM event_log_rows c
+const discardsSQL = `SELECT c.position, v.tenant_id, v.payload ->> 'feature', v.payload ->> 'periodKey', v.payload ->> 'amount'
+	FROM event_log_rows c
  JOIN event_log_rows f ON f.partition = c.partition AND f.tenant_id = c.tenant_id AND f.dedupe_key = 'e/' || (c.payload ->> 'deadLetterId')
  JOIN log_origins o ON o.id = f.origin
  JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
@@ -106,7 +108,8 @@ func (a *accounts) addHeld(of figure, amount int64) *account {
 }
 
 const accountsSQL = `SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts
- WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
+ WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')),
+ 0) % 32 END = $1`
 
 // compareAccounts compares the table with the log up to the head.
 func (x *pass) compareAccounts(ctx context.Context, tx pgx.Tx) error {
@@ -120,7 +123,8 @@ func (x *pass) compareAccounts(ctx context.Context, tx pgx.Tx) error {
 		if sum == nil {
 			sum = new(account) // a row that a repair set to 0 stays
 		}
-		x.quotaAccounts.expect(sum.used.String() == used && sum.held.String() == held, "the account of %s has %s used and %s held, the log has %s and %s", f, used, held, &sum.used, &sum.held)
+		x.quotaAccounts.expect(sum.used.String() == used && sum.held.String() == held,
+			"the account of %s has %s used and %s held, the log has %s and %s", f, used, held, &sum.used, &sum.held)
 		return nil
 	})
 	if err != nil {

@@ -78,7 +78,8 @@ func (x *pass) recordsAccount(r *row, of figure, g *admission) bool {
 	}
 	sum := x.accounts.sum(of)
 	if g.Used == nil || g.Held == nil || g.Used.String() != sum.used.String() || g.Held.String() != sum.held.String() {
-		x.quotaGrants.fault("%s records %s used and %s held of %s, the log has %s and %s", x.at(r.position), numberOf(g.Used), numberOf(g.Held), of, &sum.used, &sum.held)
+		x.quotaGrants.fault("%s records %s used and %s held of %s, the log has %s and %s", x.at(r.position), numberOf(g.Used),
+			numberOf(g.Held), of, &sum.used, &sum.held)
 		return false
 	}
 	return true
@@ -94,7 +95,8 @@ func numberOf(n *json.Number) string {
 // checkGranted checks that an amount is granted by a snapshot in the log, which it returns.
 func (x *pass) checkGranted(r *row, f figure, g *admission) (of entitlement, ok bool) {
 	of, ok = x.accounts.granting(r.tenant, f.feature, g)
-	x.quotaGrants.expect(ok, "%s is granted by a snapshot that the log does not have: subscription %s, limit %s", x.at(r.position), g.SubscriptionID, limitOf(g.Limit))
+	x.quotaGrants.expect(ok, "%s is granted by a snapshot that the log does not have: subscription %s, limit %s", x.at(r.position),
+		g.SubscriptionID, limitOf(g.Limit))
 	return of, ok
 }
 
@@ -106,7 +108,8 @@ func (x *pass) checkLimit(r *row, f figure, g *admission) {
 	}
 	sum := x.accounts.sum(f)
 	all := new(big.Int).Add(&sum.used, &sum.held)
-	x.quotaGrants.expect(all.Cmp(big.NewInt(*of.Limit)) <= 0, "%s is granted beyond the limit %d: %s are used and %s held", x.at(r.position), *of.Limit, &sum.used, &sum.held)
+	x.quotaGrants.expect(all.Cmp(big.NewInt(*of.Limit)) <= 0, "%s is granted beyond the limit %d: %s are used and %s held",
+		x.at(r.position), *of.Limit, &sum.used, &sum.held)
 }
 
 func limitOf(limit *int64) string {

@@ -18,13 +18,17 @@ func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	t.recordBytes.n++
 	tenant := tenantText(s.tenant)
 	id, standIn := header(r, "mp-event-id"), header(r, "mp-withheld") != ""
-	t.recordBytes.expect(id == s.id.String() && string(r.Key) == tenant && header(r, "mp-tenant") == tenant && header(r, "mp-previous") == strconv.FormatInt(s.previous, 10),
-		"%s has the key %.60q and event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position), s.id, tenant, s.previous)
+	t.recordBytes.expect(id == s.id.String() && string(r.Key) == tenant && header(r, "mp-tenant") == tenant &&
+		header(r, "mp-previous") == strconv.FormatInt(s.previous, 10),
+		"%s has the key %.60q and event %s after %s; %s is %s of %s after %d", where, r.Key, id, header(r, "mp-previous"), t.at(s.position),
+		s.id, tenant, s.previous)
 	parent := s.traceParent()
-	t.recordBytes.expect(header(r, "traceparent") == parent, "%s has the traceparent %.80q, %s has %q", where, header(r, "traceparent"), t.at(s.position), parent)
+	t.recordBytes.expect(header(r, "traceparent") == parent, "%s has the traceparent %.80q, %s has %q", where, header(r, "traceparent"),
+		t.at(s.position), parent)
 	if standIn {
 		t.recordBytes.add(1, "stand-ins")
-		t.recordBytes.expect(t.standIns[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where, t.at(s.position))
+		t.recordBytes.expect(t.standIns[s.position] && len(r.Value) == 0, "%s stands in for %s, which was not withheld", where,
+			t.at(s.position))
 		return
 	}
 	expected, err := wire(t.p, s)
@@ -34,7 +38,8 @@ func (t *topicPass) sameBytes(where offset, r *kgo.Record, s *source) {
 	}
 	if of, err := s.termOf(); err == nil {
 		name := of.Type + ".v" + strconv.Itoa(of.Version)
-		t.recordBytes.expect(header(r, "mp-subject") == name, "%s has the subject %.100q, %s is %s", where, header(r, "mp-subject"), t.at(s.position), name)
+		t.recordBytes.expect(header(r, "mp-subject") == name, "%s has the subject %.100q, %s is %s", where, header(r, "mp-subject"),
+			t.at(s.position), name)
 	}
 	if t.erased.of(s.tenant) && !bytes.Equal(expected, r.Value) && sameButErased(expected, r.Value) {
 		t.recordBytes.add(1, "records from before an erasure")
@@ -63,8 +68,8 @@ func difference(want, got []byte) string {
 	return fmt.Sprintf(": …%s… instead of …%s…", show(got), show(want))
 }
 
-// sameButErased reports whether a record is an event as it was before the erasure of its personal data: the members of both are the same, or an erasure takes
-// the earlier value out.
+// sameButErased reports whether a record is an event as it was before the erasure of its personal data: the members of both are the same,
+// or an erasure takes the earlier value out.
 func sameButErased(erased, was []byte) bool {
 	var now, before any
 	for text, to := range map[*[]byte]*any{&erased: &now, &was: &before} {
@@ -84,7 +89,8 @@ func sameButErased(erased, was []byte) bool {
 
 // keptCopies are the events whose copies in dead letters keep all members but metadata.
 var keptCopies = []string{
-	"meterplex.usage.event.retried.v1", "meterplex.usage.event.recorded.v1", "meterplex.usage.event.admitted.v1", "meterplex.usage.event.corrected.v1",
+	"meterplex.usage.event.retried.v1", "meterplex.usage.event.recorded.v1", "meterplex.usage.event.admitted.v1",
+	"meterplex.usage.event.corrected.v1",
 	"meterplex.usage.event.retracted.v1", "meterplex.usage.event.validated.v1", "meterplex.usage.event.reaggregated.v1",
 }
 
@@ -98,7 +104,8 @@ func erasedFrom(now, before any, path string, other bool) bool {
 		}
 		for name := range b {
 			_, kept := n[name]
-			same = same && (kept || other && path == "/payload/payload" || slices.Contains([]string{"metadata", "externalIds", "payload", "pointer", "key", "value"}, name))
+			same = same && (kept || other && path == "/payload/payload" ||
+				slices.Contains([]string{"metadata", "externalIds", "payload", "pointer", "key", "value"}, name))
 		}
 		return same
 	case []any:

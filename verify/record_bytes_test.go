@@ -9,14 +9,19 @@ func TestP11_RecordsFromBeforeAnErasure(t *testing.T) {
 		erased, was string
 		same        bool
 	}{
-		{`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"feature":"f"},"metadata":{"retentionClass":"cold"}}`, was, true},
-		{`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740992,"feature":"f"},"metadata":{"retentionClass":"cold"}}`, was, false},
-		{`{"eventId":"i","idempotencyKey":"u/b","payload":{"amount":9007199254740993,"feature":"f"},"metadata":{"retentionClass":"cold"}}`, was, false},
+		{`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"feature":"f"},"metadata":{"retentionClass":"cold"}}`,
+			was, true},
+		{`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740992,"feature":"f"},"metadata":{"retentionClass":"cold"}}`,
+			was, false},
+		{`{"eventId":"i","idempotencyKey":"u/b","payload":{"amount":9007199254740993,"feature":"f"},"metadata":{"retentionClass":"cold"}}`,
+			was, false},
 		{`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993},"metadata":{"retentionClass":"cold"}}`, was, false},
-		{`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"feature":"f","source":"x"},"metadata":{"retentionClass":"cold"}}`, was, false},
+		{
+			`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"feature":"f","source":"x"},"metadata":{"retentionClass":"cold"}}`, was, false},
 		{`{"payload":{"name":"erased","class":"small"}}`, `{"payload":{"name":"Ann","class":"small","externalIds":["crm"]}}`, true},
 		{`{"payload":{"name":"Bob","class":"small"}}`, `{"payload":{"name":"Ann","class":"small"}}`, false},
-		{`{"payload":{"sourceSubject":"x","reason":"erased","payload":{}}}`, `{"payload":{"sourceSubject":"x","reason":"ann","payload":{"id":1}}}`, true},
+		{`{"payload":{"sourceSubject":"x","reason":"erased","payload":{}}}`,
+			`{"payload":{"sourceSubject":"x","reason":"ann","payload":{"id":1}}}`, true},
 		{`{"payload":{"sourceSubject":"x","payload":null}}`, `{"payload":{"sourceSubject":"x","payload":["ann"]}}`, true},
 		{`{"payload":{"payload":{}}}`, `{"payload":{"payload":{"amount":1}}}`, false},
 		{`{"payload":{"sourceSubject":"meterplex.usage.event.recorded.v1","payload":{}}}`,

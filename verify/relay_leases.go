@@ -14,7 +14,8 @@ func (v *verifier) leases(_ context.Context, before, after *observation) error {
 			owners[*a.owner] = true
 		}
 		v.relayLeases.expect(a.fence >= b.fence, "the fence of partition %d decreased from %d to %d", p, b.fence, a.fence)
-		v.relayLeases.expect(a.owner == nil || b.owner == nil || *a.owner == *b.owner || a.fence > b.fence, "partition %d changed from %s to %s under one fence", p, text(b.owner), text(a.owner))
+		v.relayLeases.expect(a.owner == nil || b.owner == nil || *a.owner == *b.owner || a.fence > b.fence,
+			"partition %d changed from %s to %s under one fence", p, text(b.owner), text(a.owner))
 		if before.relays > 0 && after.relays > 0 {
 			v.relayLeases.expect(held(a) || held(b), "no live instance holds partition %d (%s)", p, text(a.owner))
 		}

@@ -84,7 +84,8 @@ func (x *pass) hold(r *row, key reservationKey, e *reservationEvent) {
 	if before := x.accounts.reservations[key]; before != nil {
 		x.reservationLives.fault("%.60q is held at %s and again at %s", key.id, x.at(before.heldAt), x.at(r.position))
 	}
-	held := &reservation{feature: e.Feature, period: e.PeriodKey, featureType: e.FeatureType, subscription: e.SubscriptionID, amount: e.Amount, limit: noLimit,
+	held := &reservation{feature: e.Feature, period: e.PeriodKey, featureType: e.FeatureType, subscription: e.SubscriptionID,
+		amount: e.Amount, limit: noLimit,
 		state: isHeld, expires: e.ExpiresAt.UnixMicro(), heldAt: r.position}
 	if e.Limit != nil {
 		held.limit = *e.Limit
@@ -107,8 +108,10 @@ func (x *pass) open(r *row, key reservationKey) *reservation {
 
 // sameHold checks that an event repeats the members of the hold.
 func (x *pass) sameHold(r *row, now *reservation, feature string, amount int64, g *admission) {
-	x.reservationLives.expect(now.feature == feature && now.period == g.PeriodKey && now.featureType == g.FeatureType && now.subscription == g.SubscriptionID && now.amount == amount,
-		"%s has %d of %s in %s, subscription %s; the hold at %s has %d of %s in %s, subscription %s", x.at(r.position), amount, feature, g.PeriodKey, g.SubscriptionID,
+	x.reservationLives.expect(now.feature == feature && now.period == g.PeriodKey && now.featureType == g.FeatureType &&
+		now.subscription == g.SubscriptionID && now.amount == amount,
+		"%s has %d of %s in %s, subscription %s; the hold at %s has %d of %s in %s, subscription %s", x.at(r.position), amount, feature,
+		g.PeriodKey, g.SubscriptionID,
 		x.at(now.heldAt), now.amount, now.feature, now.period, now.subscription)
 	var granted *int64
 	if now.limit != noLimit {
@@ -116,7 +119,8 @@ func (x *pass) sameHold(r *row, now *reservation, feature string, amount int64, 
 	}
 	want := x.accounts.limitInForce(r.tenant, now, granted)
 	// Without a readable history a reservation ends by the limit of its grant.
-	x.quotaGrants.expect(sameLimit(want, g.Limit) || sameLimit(granted, g.Limit), "%s records the limit %s, the log has %s", x.at(r.position), limitOf(g.Limit), limitOf(want))
+	x.quotaGrants.expect(sameLimit(want, g.Limit) || sameLimit(granted, g.Limit), "%s records the limit %s, the log has %s",
+		x.at(r.position), limitOf(g.Limit), limitOf(want))
 }
 
 // change extends a reservation, or ends it without usage.
@@ -129,14 +133,17 @@ func (x *pass) change(r *row, key reservationKey, e *reservationEvent) {
 	expires, state := e.ExpiresAt.UnixMicro(), "RELEASED"
 	switch r.subject {
 	case reservationExtended:
-		x.reservationLives.expect(expires >= now.expires, "%s shortens %.60q: it lasts until %s, before until %s", x.at(r.position), key.id, e.ExpiresAt, time.UnixMicro(now.expires).UTC())
+		x.reservationLives.expect(expires >= now.expires, "%s shortens %.60q: it lasts until %s, before until %s", x.at(r.position), key.id,
+			e.ExpiresAt, time.UnixMicro(now.expires).UTC())
 		now.expires = expires
 		return
 	case reservationExpired:
 		state = "EXPIRED"
-		x.reservationLives.expect(!moment(r.occurred).Before(e.ExpiresAt), "%.60q expired at %s, at %s, before its time %s", key.id, x.at(r.position), moment(r.occurred), e.ExpiresAt)
+		x.reservationLives.expect(!moment(r.occurred).Before(e.ExpiresAt), "%.60q expired at %s, at %s, before its time %s", key.id,
+			x.at(r.position), moment(r.occurred), e.ExpiresAt)
 	}
-	x.reservationLives.expect(expires == now.expires, "%s has %s as the time of %.60q, which lasts until %s", x.at(r.position), e.ExpiresAt, key.id, time.UnixMicro(now.expires).UTC())
+	x.reservationLives.expect(expires == now.expires, "%s has %s as the time of %.60q, which lasts until %s", x.at(r.position), e.ExpiresAt,
+		key.id, time.UnixMicro(now.expires).UTC())
 	x.reservationLives.expect(string(r.key) == "y/"+key.id, "the end at %s of %.60q has the key %.60q", x.at(r.position), key.id, r.key)
 	x.end(r, key, now, state)
 }
@@ -150,7 +157,8 @@ func (x *pass) commit(r *row, s *content, g *admission) {
 	}
 	x.sameHold(r, now, s.Feature, g.HeldAmount, g)
 	amount, err := s.Amount.Int64()
-	x.reservationLives.expect(err == nil && (amount <= now.amount || g.Overage == "record"), "%s commits %.20s of %d that %.60q holds, without an overage", x.at(r.position), s.Amount, now.amount, key.id)
+	x.reservationLives.expect(err == nil && (amount <= now.amount || g.Overage == "record"),
+		"%s commits %.20s of %d that %.60q holds, without an overage", x.at(r.position), s.Amount, now.amount, key.id)
 	now.eventID, now.committed = s.EventID, amount
 	x.end(r, key, now, "COMMITTED")
 }

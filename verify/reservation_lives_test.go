@@ -29,7 +29,9 @@ func (y *story) add(subject, topic int16, key, body string, at time.Time) {
 }
 
 func (y *story) limit(n int) {
-	y.add(subscriptionChanged, 5, fmt.Sprint("e/", y.next), fmt.Sprintf(`{"id":%q,"status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"HARD","resetPeriod":"MONTHLY"}]}`, uuid.UUID{1}, n), noon)
+	y.add(subscriptionChanged, 5, fmt.Sprint("e/", y.next),
+		fmt.Sprintf(
+			`{"id":%q,"status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"HARD","resetPeriod":"MONTHLY"}]}`, uuid.UUID{1}, n), noon)
 }
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -40,13 +42,17 @@ func (y *story) about(subject int16, id string, amount, limit, used, held int, a
 	if subject == reservationHeld {
 		key = "h/" + id
 	}
-	y.add(subject, 9, key, fmt.Sprintf(`{"reservationId":%q,"feature":"f","periodKey":"2026-05","subscriptionId":%q,"featureType":"QUOTA","amount":%d,"expiresAt":"2026-05-04T12:00:00Z","limit":%d,"used":"%d","held":"%d"}`,
-		id, uuid.UUID{1}, amount, limit, used, held), at)
+	y.add(subject, 9, key,
+		fmt.Sprintf(
+			`{"reservationId":%q,"feature":"f","periodKey":"2026-05","subscriptionId":%q,"featureType":"QUOTA","amount":%d,"expiresAt":"2026-05-04T12:00:00Z","limit":%d,"used":"%d","held":"%d"}`,
+			id, uuid.UUID{1}, amount, limit, used, held), at)
 }
 
 func (y *story) admit(by string, amount, limit, used, held int, more string) {
-	y.add(admitted, topicRaw, "u/e", fmt.Sprintf(`{"eventId":"e","feature":"f","amount":%d,"timestamp":"2026-05-04T12:00:00Z","type":"usage","admitted":{"by":%q,"subscriptionId":%q,"featureType":"QUOTA","periodKey":"2026-05","limit":%d,"used":"%d","held":"%d"%s}}`,
-		amount, by, uuid.UUID{1}, limit, used, held, more), noon)
+	y.add(admitted, topicRaw, "u/e",
+		fmt.Sprintf(
+			`{"eventId":"e","feature":"f","amount":%d,"timestamp":"2026-05-04T12:00:00Z","type":"usage","admitted":{"by":%q,"subscriptionId":%q,"featureType":"QUOTA","periodKey":"2026-05","limit":%d,"used":"%d","held":"%d"%s}}`,
+			amount, by, uuid.UUID{1}, limit, used, held, more), noon)
 }
 
 func (y *story) commit(id string, amount, heldAmount, limit, used, held int, more string) {
@@ -91,18 +97,32 @@ func TestFaultsOfReservationsAreReported(t *testing.T) {
 		of    func(x *pass) *tally
 		fault string
 	}{
-		"ended twice":           {func(y *story) { hold(y); y.about(62, "a", 7, 10, 0, 0, noon); y.about(63, "a", 7, 10, 0, -7, noon) }, lives, `"a", which is RELEASED since 0-3`},
-		"committed after":       {func(y *story) { hold(y); y.about(63, "a", 7, 10, 0, 0, noon); y.commit("a", 3, 7, 10, 3, -7, "") }, lives, `"a", which is EXPIRED since 0-3`},
-		"never held":            {func(y *story) { y.about(62, "a", 7, 10, 0, -7, noon) }, lives, "which is not held"},
-		"held twice":            {func(y *story) { hold(y); y.about(60, "a", 2, 10, 0, 9, noon) }, lives, "held at 0-2 and again at 0-3"},
-		"expired too early":     {func(y *story) { hold(y); y.about(63, "a", 7, 10, 0, 0, noon.Add(-time.Microsecond)) }, lives, "before its time"},
-		"a part released":       {func(y *story) { hold(y); y.commit("a", 3, 3, 10, 3, 4, "") }, lives, "0-3 has 3 of f in 2026-05"},
-		"above the hold":        {func(y *story) { hold(y); y.commit("a", 8, 7, 10, 8, 0, "") }, lives, "without an overage"},
-		"the rest stays held":   {func(y *story) { hold(y); y.commit("a", 3, 7, 10, 3, 4, "") }, grants, "0-3 records 3 used and 4 held"},
-		"held beyond the limit": {func(y *story) { hold(y); y.about(60, "b", 4, 10, 0, 11, noon) }, grants, "granted beyond the limit 10: 0 are used and 11 held"},
-		"consumed what is held": {func(y *story) { hold(y); y.admit("consume", 4, 10, 4, 7, "") }, grants, "granted beyond the limit 10: 4 are used and 7 held"},
-		"held not recorded":     {func(y *story) { hold(y); y.admit("consume", 1, 10, 1, 0, "") }, grants, "0-3 records 1 used and 0 held"},
-		"another limit":         {func(y *story) { hold(y); y.about(62, "a", 7, 9, 0, 0, noon) }, grants, "records the limit 9, the log has 10"},
+		"ended twice": {func(y *story) { hold(y); y.about(62, "a", 7, 10, 0, 0, noon); y.about(63, "a", 7, 10, 0, -7, noon) },
+			lives, `"a", which is RELEASED since 0-3`},
+		"committed after": {func(y *story) { hold(y); y.about(63, "a", 7, 10, 0, 0, noon); y.commit("a", 3, 7, 10, 3, -7, "") },
+			lives, `"a", which is EXPIRED since 0-3`},
+		"never held": {func(y *story) { y.about(62, "a", 7, 10, 0, -7, noon) }, lives, "which is not held"},
+		"held twice": {func(y *story) { hold(y); y.about(60, "a", 2, 10, 0, 9, noon) }, lives, "held at 0-2 and again at 0-3"},
+		"expired too early": {func(y *story) {
+			hold(y)
+			y.about(63, "a", 7, 10, 0, 0, noon.Add(-time.Microsecond))
+		}, lives, "before its time"},
+		"a part released":     {func(y *story) { hold(y); y.commit("a", 3, 3, 10, 3, 4, "") }, lives, "0-3 has 3 of f in 2026-05"},
+		"above the hold":      {func(y *story) { hold(y); y.commit("a", 8, 7, 10, 8, 0, "") }, lives, "without an overage"},
+		"the rest stays held": {func(y *story) { hold(y); y.commit("a", 3, 7, 10, 3, 4, "") }, grants, "0-3 records 3 used and 4 held"},
+		"held beyond the limit": {func(y *story) {
+			hold(y)
+			y.about(60, "b", 4, 10, 0, 11, noon)
+		}, grants, "granted beyond the limit 10: 0 are used and 11 held"},
+		"consumed what is held": {func(y *story) {
+			hold(y)
+			y.admit("consume", 4, 10, 4, 7, "")
+		}, grants, "granted beyond the limit 10: 4 are used and 7 held"},
+		"held not recorded": {func(y *story) { hold(y); y.admit("consume", 1, 10, 1, 0, "") }, grants, "0-3 records 1 used and 0 held"},
+		"another limit": {func(y *story) {
+			hold(y)
+			y.about(62, "a", 7, 9, 0, 0, noon)
+		}, grants, "records the limit 9, the log has 10"},
 	} {
 		y := newStory()
 		c.tell(y)

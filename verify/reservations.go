@@ -11,10 +11,13 @@ import (
 // endsListed is the time for which the table has an ended reservation: the service keeps it a day longer.
 const endsListed = 6 * 24 * time.Hour
 
-const reservationsSQL = `SELECT tenant_id, reservation_id, feature, period_key, feature_type, subscription_id, amount, coalesce(granted_limit, -1), state,
- (extract(epoch FROM expires_at) * 1000000)::bigint, held_position, coalesce(ended_position, 0), coalesce((extract(epoch FROM ended_at) * 1000000)::bigint, 0),
+const reservationsSQL = `SELECT tenant_id, reservation_id, feature, period_key, feature_type, subscription_id, amount,
+	coalesce(granted_limit, -1), state,
+ (extract(epoch FROM expires_at) * 1000000)::bigint, held_position, coalesce(ended_position, 0), coalesce((extract(epoch
+ FROM ended_at) * 1000000)::bigint, 0),
  coalesce(event_id, ''), coalesce(committed, 0) FROM reservations
- WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
+ WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')),
+ 0) % 32 END = $1`
 
 // compareReservations compares the table with the log up to the head. Rows of reservations that ended long ago are not compared.
 func (x *pass) compareReservations(ctx context.Context, tx pgx.Tx) error {
@@ -52,5 +55,6 @@ func (x *pass) compareReservations(ctx context.Context, tx pgx.Tx) error {
 // String lists the members that a row of the table has.
 func (r reservation) String() string {
 	return fmt.Sprintf("%s: %d of %s in %s (%s), limit %d, until %s, held at %d, ended at %d, committed %d as %.60q",
-		r.state, r.amount, r.feature, r.period, r.subscription, r.limit, time.UnixMicro(r.expires).UTC(), r.heldAt, r.endedAt, r.committed, r.eventID)
+		r.state, r.amount, r.feature, r.period, r.subscription, r.limit, time.UnixMicro(r.expires).UTC(), r.heldAt, r.endedAt, r.committed,
+		r.eventID)
 }

@@ -52,7 +52,8 @@ func (v *verifier) rights(ctx context.Context) error {
 	}
 	v.roleRights.expect(v.roleRights.n == 2, "%d of the roles meterplex_worker and meterplex_tenant exist", v.roleRights.n)
 	var table, privilege string
-	immutable := []string{"event_log", "event_log_rows", "log_epochs", "log_heads", "log_identity", "log_origins", "log_vocabularies", "subscription_history"}
+	immutable := []string{"event_log", "event_log_rows", "log_epochs", "log_heads", "log_identity", "log_origins", "log_vocabularies",
+		"subscription_history"}
 	err = each(ctx, v.log, rightsSQL, []any{immutable}, []any{&table, &name, &privilege}, func() error {
 		v.roleRights.expect(allowed(name, table, privilege), "%s may %s %s", name, privilege, table)
 		return nil

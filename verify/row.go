@@ -183,8 +183,8 @@ func (r *row) decode() (content, error) {
 	return s, err
 }
 
-// verdict reads the members of the short body of a verdict. One on a correction (count 0) or a retraction (count -1) has five more before the period,
-// and one that names a grant has it there.
+// verdict reads the members of the short body of a verdict. One on a correction (count 0) or a retraction (count -1) has five more before
+// the period, and one that names a grant has it there.
 func (s *content) verdict(members []json.RawMessage, position string) (err error) {
 	var texts [5]string
 	for i := 1; i < len(texts) && err == nil; i++ {
@@ -256,7 +256,8 @@ func verdictPayload(raw []byte, at string, m []json.RawMessage) []byte {
 	if last >= 10 {
 		count = m[5]
 	}
-	text := fmt.Appendf(nil, `{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s`,
+	text := fmt.Appendf(nil,
+		`{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s`,
 		raw, m[2], m[1], m[0], count, at, m[3], m[4], m[last])
 	if last == 6 || last == 11 {
 		text = fmt.Appendf(text, `,"grant":%s`, m[last-1])

@@ -8,7 +8,8 @@ import (
 const (
 	// Views use their owner's rights unless they are security invokers.
 	tenantTablesSQL = `SELECT c.relname, c.relkind = 'v', c.relrowsecurity AND c.relforcerowsecurity,
- EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND (SELECT oid FROM pg_roles WHERE rolname = 'meterplex_tenant') = ANY (p.polroles)),
+ EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid AND (SELECT oid FROM pg_roles
+ WHERE rolname = 'meterplex_tenant') = ANY (p.polroles)),
  coalesce('security_invoker=true' = ANY (c.reloptions) OR 'security_invoker=on' = ANY (c.reloptions), false)
  FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
  AND has_table_privilege('meterplex_tenant', c.oid, 'SELECT')
@@ -20,8 +21,10 @@ const (
 
 // tenantTables returns the tables on which the migrations force row level security.
 func tenantTables() []string {
-	return []string{"event_log", "tenants", "tenant_external_ids", "api_keys", "subscriptions", "subscription_history", "idempotency_answers", "usage_aggregates", "usage_running_totals",
-		"usage_series", "usage_series_values", "usage_refusals", "entitlement_grants", "entitlement_usage", "dead_letter_events", "dead_letter_counts", "projection_pointers", "projection_generations"}
+	return []string{"event_log", "tenants", "tenant_external_ids", "api_keys", "subscriptions", "subscription_history",
+		"idempotency_answers", "usage_aggregates", "usage_running_totals",
+		"usage_series", "usage_series_values", "usage_refusals", "entitlement_grants", "entitlement_usage", "dead_letter_events",
+		"dead_letter_counts", "projection_pointers", "projection_generations"}
 }
 
 func (v *verifier) checkRowSecurity(ctx context.Context) error {
@@ -34,7 +37,8 @@ func (v *verifier) checkRowSecurity(ctx context.Context) error {
 			return nil
 		}
 		// The broker's positions have no tenant_id: they hold no tenant's data.
-		v.rowSecurity.expect(forced && policy, "tenants may read %s without forced row level security (forced %v, policy %v)", name, forced, policy)
+		v.rowSecurity.expect(forced && policy, "tenants may read %s without forced row level security (forced %v, policy %v)", name, forced,
+			policy)
 		return nil
 	})
 	if err == nil {

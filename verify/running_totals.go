@@ -39,7 +39,8 @@ const runningTotalsSQL = `SELECT generation, position, tenant_id, feature, perio
 func readRunningTotals(ctx context.Context, tx pgx.Tx, p int16) (runningTotals, error) {
 	t := runningTotals{figures: map[figure][]figure{}}
 	var r runningTotal
-	err := each(ctx, tx, runningTotalsSQL, []any{p}, []any{&r.generation, &r.position, &r.figure.tenant, &r.figure.feature, &r.figure.period,
+	err := each(ctx, tx, runningTotalsSQL, []any{p}, []any{&r.generation, &r.position, &r.figure.tenant, &r.figure.feature,
+		&r.figure.period,
 		&r.figure.subscription, &r.amount, &r.events}, func() error {
 		t.list = append(t.list, r)
 		return nil
@@ -116,9 +117,11 @@ func (x *pass) compareTotals(ctx context.Context, tx pgx.Tx) error {
 		x.runningTotals.n++
 		switch {
 		case !g.has(r.figure) || partitionOf(r.figure.tenant) != x.p || r.position > x.figures.upTo:
-			x.runningTotals.fault("generation %d has running totals of %s at %s, which do not belong to it", g.number, r.figure, x.at(r.position))
+			x.runningTotals.fault("generation %d has running totals of %s at %s, which do not belong to it", g.number, r.figure,
+				x.at(r.position))
 		case r.sum.String() != r.amount || r.counted != r.events:
-			x.runningTotals.fault("generation %d has %s in %d events for %s at %s, the log has %s in %d", g.number, r.amount, r.events, r.figure, x.at(r.position), r.sum.String(), r.counted)
+			x.runningTotals.fault("generation %d has %s in %d events for %s at %s, the log has %s in %d", g.number, r.amount, r.events,
+				r.figure, x.at(r.position), r.sum.String(), r.counted)
 		}
 	}
 	return nil

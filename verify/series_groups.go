@@ -49,7 +49,8 @@ type seriesGroup struct {
 }
 
 func newSeriesGroups() seriesGroups {
-	return seriesGroups{keys: map[string][]groupKeys{}, values: map[seriesKey]map[string][]int{}, list: make([]seriesGroup, 1), known: map[string]int32{}}
+	return seriesGroups{keys: map[string][]groupKeys{}, values: map[seriesKey]map[string][]int{}, list: make([]seriesGroup, 1),
+		known: map[string]int32{}}
 }
 
 const (

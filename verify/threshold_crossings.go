@@ -13,19 +13,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// crossings replays the used amounts of a partition, and the thresholds that they cross: those of accounts at each event that changes one, those of
-// METERED features at each event up to the checkpoint of the entitlement reads.
+// crossings replays the used amounts of a partition, and the thresholds that they cross: those of accounts at each event that changes one,
+// those of METERED features at each event up to the checkpoint of the entitlement reads.
 type crossings struct {
 	used       map[figure]*big.Int
 	thresholds map[uuid.UUID][]threshold // of each tenant, by the log
 	expected   map[crossingKey]*crossing
-	discards   map[int64]discard               // of METERED features, by the position of the event that discards
-	failed     map[figure]bool                 // features whose usage the entitlement reads could not fold at first
-	metered    bool                            // the crossings of METERED features are compared
-	changes    map[uuid.UUID]map[figure]string // used amounts at the changes of limits and thresholds of tenants with thresholds, by the event
-	upTo       int64
-	seen       map[crossingKey]bool  // crossings of the log
-	above      map[crossingKey]place // those that a change owes, with its position
+	discards   map[int64]discard // of METERED features, by the position of the event that discards
+	failed     map[figure]bool   // features whose usage the entitlement reads could not fold at first
+	metered    bool              // the crossings of METERED features are compared
+	// used amounts at the changes of limits and thresholds of tenants with thresholds, by the event
+	changes map[uuid.UUID]map[figure]string
+	upTo    int64
+	seen    map[crossingKey]bool  // crossings of the log
+	above   map[crossingKey]place // those that a change owes, with its position
 }
 
 // threshold is one of a tenant, by its last event.
@@ -52,16 +53,19 @@ type crossing struct {
 	found          bool
 }
 
-// meteredDiscardsSQL reads the verdicts of METERED features in discarded dead letters, and meteredFailedSQL the features that the entitlement reads could not fold.
+// meteredDiscardsSQL reads the verdicts of METERED features in discarded dead letters, and meteredFailedSQL the features that the
+// entitlement reads could not fold.
 const (
-	meteredDiscardsSQL = `SELECT c.position, v.tenant_id, v.payload ->> 'feature', v.payload ->> 'periodKey', v.payload ->> 'amount' FROM event_log_rows c
+	meteredDiscardsSQL = `SELECT c.position, v.tenant_id, v.payload ->> 'feature', v.payload ->> 'periodKey', v.payload ->> 'amount'
+		FROM event_log_rows c
  JOIN event_log_rows f ON f.partition = c.partition AND f.tenant_id = c.tenant_id AND f.dedupe_key = 'e/' || (c.payload ->> 'deadLetterId')
  JOIN log_origins o ON o.id = f.origin
  JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
  WHERE c.partition = $1 AND c.subject = 15 AND c.payload ->> 'status' = 'DISCARDED'
   AND (f.subject = 10 OR f.subject = 11 AND o.actor_id = 'meterplex-usage-aggregator')
   AND v.subject = 2 AND v.payload ->> 'featureType' = 'METERED' AND v.payload ->> 'admitted' IS NULL`
-	meteredFailedSQL = `SELECT v.tenant_id, coalesce(v.payload ->> 'feature', ''), coalesce(v.payload ->> 'periodKey', v.payload -> 'admitted' ->> 'periodKey', '') FROM event_log_rows f
+	meteredFailedSQL = `SELECT v.tenant_id, coalesce(v.payload ->> 'feature', ''), coalesce(v.payload ->> 'periodKey',
+		v.payload -> 'admitted' ->> 'periodKey', '') FROM event_log_rows f
  JOIN log_origins o ON o.id = f.origin
  JOIN event_log_rows v ON v.partition = f.partition AND v.position = (f.payload ->> 'sourcePosition')::bigint
  WHERE f.partition = $1 AND f.subject = 11 AND o.actor_id = 'meterplex-entitlement-reads'`
@@ -69,7 +73,8 @@ const (
 )
 
 func newCrossings(upTo int64) crossings {
-	return crossings{used: map[figure]*big.Int{}, thresholds: map[uuid.UUID][]threshold{}, expected: map[crossingKey]*crossing{}, discards: map[int64]discard{}, failed: map[figure]bool{}, changes: map[uuid.UUID]map[figure]string{}, upTo: upTo,
+	return crossings{used: map[figure]*big.Int{}, thresholds: map[uuid.UUID][]threshold{}, expected: map[crossingKey]*crossing{},
+		discards: map[int64]discard{}, failed: map[figure]bool{}, changes: map[uuid.UUID]map[figure]string{}, upTo: upTo,
 		seen: map[crossingKey]bool{}, above: map[crossingKey]place{}}
 }
 
@@ -77,13 +82,17 @@ func readCrossings(ctx context.Context, tx pgx.Tx, p int16, upTo int64) (crossin
 	c := newCrossings(upTo)
 	var position int64
 	var d discard
-	err := each(ctx, tx, meteredDiscardsSQL, []any{p}, []any{&position, &d.of.tenant, &d.of.feature, &d.of.period, &d.amount}, func() error {
-		c.discards[position] = d
-		return nil
-	})
+	err := each(ctx, tx, meteredDiscardsSQL, []any{p}, []any{&position, &d.of.tenant, &d.of.feature, &d.of.period, &d.amount},
+		func() error {
+			c.discards[position] = d
+			return nil
+		})
 	if err == nil {
 		var f figure
-		err = each(ctx, tx, meteredFailedSQL, []any{p}, []any{&f.tenant, &f.feature, &f.period}, func() error { c.failed[f] = true; return nil })
+		err = each(ctx, tx, meteredFailedSQL, []any{p}, []any{&f.tenant, &f.feature, &f.period}, func() error {
+			c.failed[f] = true
+			return nil
+		})
 	}
 	if err == nil {
 		err = tx.QueryRow(ctx, oneVersionSQL, entitlementsV1).Scan(&c.metered)
@@ -143,13 +152,16 @@ func (x *pass) addThreshold(r *row) {
 	i := slices.IndexFunc(list, func(o threshold) bool { return o.ThresholdID == t.ThresholdID })
 	switch {
 	case i < 0:
-		x.thresholdCrossings.expect(!t.Removed && (t.Percent > 0) != (t.Amount > 0), "%s removes a threshold that was never defined, or defines one without a value", x.at(r.position))
+		x.thresholdCrossings.expect(!t.Removed && (t.Percent > 0) != (t.Amount > 0),
+			"%s removes a threshold that was never defined, or defines one without a value", x.at(r.position))
 		x.crossings.thresholds[r.tenant] = append(list, t)
 	default:
 		x.thresholdCrossings.expect(t.Removed && !list[i].Removed, "%s defines a threshold again, or removes it twice", x.at(r.position))
 		list[i].Removed = true
 		// A change that is folded after the removal crosses it no longer.
-		maps.DeleteFunc(x.crossings.above, func(k crossingKey, _ place) bool { return strings.HasPrefix(k.key, "n/"+t.ThresholdID.String()+"/") })
+		maps.DeleteFunc(x.crossings.above, func(k crossingKey, _ place) bool {
+			return strings.HasPrefix(k.key, "n/"+t.ThresholdID.String()+"/")
+		})
 	}
 }
 
@@ -171,7 +183,8 @@ func (x *pass) addChange(r *row) {
 	}
 }
 
-// expectAbove notes the crossings that a change owes: of the defined threshold, or of the percentages of the limits in force, in the periods of its time.
+// expectAbove notes the crossings that a change owes: of the defined threshold, or of the percentages of the limits in force, in the
+// periods of its time.
 func (x *pass) expectAbove(r *row) {
 	c := &x.crossings
 	for feature, e := range x.accounts.present[r.tenant].of {
@@ -187,7 +200,8 @@ func (x *pass) expectAbove(r *row) {
 			}
 			value := t.value(e.Limit)
 			key := crossingKey{r.tenant, fmt.Sprintf("n/%s/%s/%s/%d", t.ThresholdID, feature, of.period, value)}
-			if concerned && !t.Removed && (t.Feature == "" || t.Feature == feature) && value > 0 && used.Cmp(big.NewInt(value)) >= 0 && !c.seen[key] {
+			if concerned && !t.Removed && (t.Feature == "" || t.Feature == feature) && value > 0 && used.Cmp(big.NewInt(value)) >= 0 &&
+				!c.seen[key] {
 				c.above[key] = x.at(r.position)
 			}
 		}
@@ -200,8 +214,10 @@ func (x *pass) compareAbove(r *row, is *crossed) {
 	i := slices.IndexFunc(c.thresholds[r.tenant], func(t threshold) bool { return t.ThresholdID == is.ThresholdID })
 	used, changed := c.changes[r.cause]
 	n, ok := new(big.Int).SetString(is.Before, 10)
-	x.thresholdCrossings.expect(i >= 0 && changed && ok && n.Cmp(big.NewInt(is.Amount)) >= 0 && is.Before == is.After && used[of] == is.Before && c.thresholds[r.tenant][i].value(is.Limit) == is.Amount,
-		"%s crosses %.200s at %.40s by %s, which changes no limit and no threshold to %d or less at this amount", x.at(r.position), r.key, is.Before, r.cause, is.Amount)
+	x.thresholdCrossings.expect(i >= 0 && changed && ok && n.Cmp(big.NewInt(is.Amount)) >= 0 && is.Before == is.After &&
+		used[of] == is.Before && c.thresholds[r.tenant][i].value(is.Limit) == is.Amount,
+		"%s crosses %.200s at %.40s by %s, which changes no limit and no threshold to %d or less at this amount", x.at(r.position), r.key,
+		is.Before, r.cause, is.Amount)
 	key := crossingKey{r.tenant, string(r.key)}
 	if c.expected[key] == nil {
 		c.expected[key] = &crossing{}
@@ -256,12 +272,14 @@ func (x *pass) cross(r *row, of figure, featureType, text string, sign int64) {
 	}
 	for _, t := range c.thresholds[r.tenant] {
 		value := t.value(limit)
-		if t.Removed || t.Feature != "" && t.Feature != of.feature || value < 1 || before.Cmp(big.NewInt(value)) >= 0 || after.Cmp(big.NewInt(value)) < 0 {
+		if t.Removed || t.Feature != "" && t.Feature != of.feature || value < 1 || before.Cmp(big.NewInt(value)) >= 0 ||
+			after.Cmp(big.NewInt(value)) < 0 {
 			continue
 		}
 		key := crossingKey{r.tenant, fmt.Sprintf("n/%s/%s/%s/%d", t.ThresholdID, of.feature, of.period, value)}
 		if c.expected[key] == nil {
-			c.expected[key] = &crossing{by: r.id, threshold: t.ThresholdID, at: r.position, limit: limit, percent: t.Percent, value: value, before: before.String(), after: after.String()}
+			c.expected[key] = &crossing{by: r.id, threshold: t.ThresholdID, at: r.position, limit: limit, percent: t.Percent, value: value,
+				before: before.String(), after: after.String()}
 		}
 	}
 }
@@ -319,9 +337,11 @@ func (x *pass) compareCrossing(r *row) {
 	case want == nil:
 		x.thresholdCrossings.fault("%s crosses %.200s, which follows from no event before it", x.at(r.position), r.key)
 	default:
-		same := want.by == r.cause && want.threshold == is.ThresholdID && want.percent == is.Percent && want.value == is.Amount && sameLimit(want.limit, is.Limit) && want.before == is.Before && want.after == is.After
+		same := want.by == r.cause && want.threshold == is.ThresholdID && want.percent == is.Percent && want.value == is.Amount &&
+			sameLimit(want.limit, is.Limit) && want.before == is.Before && want.after == is.After
 		x.thresholdCrossings.expect(!want.found, "%s crosses %.200s a second time", x.at(r.position), r.key)
-		x.thresholdCrossings.expect(same, "%s crosses %.200s from %.40s to %.40s by %s of the limit %s; the log has %s from %s to %s by %s of the limit %s", x.at(r.position), r.key, is.Before, is.After, r.cause, limitOf(is.Limit),
+		x.thresholdCrossings.expect(same, "%s crosses %.200s from %.40s to %.40s by %s of the limit %s; the log has %s from %s to %s by "+
+			"%s of the limit %s", x.at(r.position), r.key, is.Before, is.After, r.cause, limitOf(is.Limit),
 			x.at(want.at), want.before, want.after, want.by, limitOf(want.limit))
 		want.found = true
 	}
@@ -339,7 +359,8 @@ func (x *pass) endCrossings() {
 }
 
 const thresholdsSQL = `SELECT tenant_id, id, feature, percent, amount, position, removed IS NOT NULL FROM thresholds
- WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
+ WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')),
+ 0) % 32 END = $1`
 
 // compareThresholds compares the table with the events.
 func (x *pass) compareThresholds(ctx context.Context, tx pgx.Tx) error {
@@ -349,11 +370,13 @@ func (x *pass) compareThresholds(ctx context.Context, tx pgx.Tx) error {
 	}
 	var t threshold
 	var tenant uuid.UUID
-	err := each(ctx, tx, thresholdsSQL, []any{x.p}, []any{&tenant, &t.ThresholdID, &t.Feature, &t.Percent, &t.Amount, &t.at, &t.Removed}, func() error {
-		left--
-		x.thresholdCrossings.expect(slices.Contains(x.crossings.thresholds[tenant], t), "the threshold %s of %s is %+v, the log has another, or none", t.ThresholdID, tenant, t)
-		return nil
-	})
+	err := each(ctx, tx, thresholdsSQL, []any{x.p}, []any{&tenant, &t.ThresholdID, &t.Feature, &t.Percent, &t.Amount, &t.at, &t.Removed},
+		func() error {
+			left--
+			x.thresholdCrossings.expect(slices.Contains(x.crossings.thresholds[tenant], t),
+				"the threshold %s of %s is %+v, the log has another, or none", t.ThresholdID, tenant, t)
+			return nil
+		})
 	if err != nil {
 		return fmt.Errorf("read thresholds: %w", err)
 	}

@@ -13,10 +13,13 @@ func TestCrossingsFollowFromTheLog(t *testing.T) {
 	const subscribed = `{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":7,"limitBehavior":"HARD","resetPeriod":"MONTHLY"}]}`
 	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
 	verdict := func(kind string, amount int) string {
-		return fmt.Sprintf(`{"rawPosition":1,"eventId":"e","feature":"f","featureType":%q,"periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, kind, amount)
+		return fmt.Sprintf(
+			`{"rawPosition":1,"eventId":"e","feature":"f","featureType":%q,"periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, kind, amount)
 	}
 	crossed := func(percent, amount int, limit string, before, after int) string {
-		return fmt.Sprintf(`{"thresholdId":%q,"feature":"f","periodKey":"2026-05","percent":%d,"amount":%d,"limit":%s,"before":"%d","after":"%d"}`, uuid.UUID{1}, percent, amount, limit, before, after)
+		return fmt.Sprintf(
+			`{"thresholdId":%q,"feature":"f","periodKey":"2026-05","percent":%d,"amount":%d,"limit":%s,"before":"%d","after":"%d"}`,
+			uuid.UUID{1}, percent, amount, limit, before, after)
 	}
 	key := fmt.Sprintf("n/%s/f/2026-05/6", uuid.UUID{1})
 	const missing, none, other = "is not crossed", "follows from no event", "the log has"
@@ -32,11 +35,12 @@ func TestCrossingsFollowFromTheLog(t *testing.T) {
 		"missing of a METERED feature":     {"METERED", 2, "", "", missing, 0, 0},
 		"of a METERED feature, not folded": {"METERED", 2, "", "", "", 0, -1},
 		"too early":                        {"QUOTA", 1, key, crossed(80, 6, "7", 4, 5), none, 4, 5},
-		"rounded down":                     {"QUOTA", 1, fmt.Sprintf("n/%s/f/2026-05/5", uuid.UUID{1}), crossed(80, 5, "7", 4, 5), none, 4, 5},
-		"another cause":                    {"QUOTA", 2, key, crossed(80, 6, "7", 4, 6), other, 3, 5},
-		"another amount":                   {"QUOTA", 3, key, crossed(80, 6, "7", 4, 6), other, 4, 5},
-		"another limit":                    {"QUOTA", 2, key, crossed(80, 6, "8", 4, 6), other, 4, 5},
-		"an amount in place of percent":    {"QUOTA", 2, key, crossed(0, 6, "7", 4, 6), other, 4, 5},
+		"rounded down": {"QUOTA", 1, fmt.Sprintf("n/%s/f/2026-05/5", uuid.UUID{1}), crossed(80, 5, "7", 4, 5), none, 4,
+			5},
+		"another cause":                 {"QUOTA", 2, key, crossed(80, 6, "7", 4, 6), other, 3, 5},
+		"another amount":                {"QUOTA", 3, key, crossed(80, 6, "7", 4, 6), other, 4, 5},
+		"another limit":                 {"QUOTA", 2, key, crossed(80, 6, "8", 4, 6), other, 4, 5},
+		"an amount in place of percent": {"QUOTA", 2, key, crossed(0, 6, "7", 4, 6), other, 4, 5},
 	} {
 		s := stateAt(5, entitlements)
 		x := newTestPass(s)
@@ -65,10 +69,12 @@ func TestCrossingsFollowFromTheLog(t *testing.T) {
 // A crossing without a rise has the used amount at the change that is its cause, and a later rise to its value needs no other.
 func TestCrossingsByAnotherLimit(t *testing.T) {
 	subscribed := func(limit int) string {
-		return fmt.Sprintf(`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
+		return fmt.Sprintf(
+			`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
 	}
 	used := func(amount int) string {
-		return fmt.Sprintf(`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, amount)
+		return fmt.Sprintf(
+			`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, amount)
 	}
 	for name, c := range map[string]struct {
 		cause, amount, before int64
@@ -86,7 +92,8 @@ func TestCrossingsByAnotherLimit(t *testing.T) {
 		x.add(event(3, validated, topicValidated, "v/1", used(50)))
 		x.add(event(4, subscriptionChanged, 5, "e/4", subscribed(20)))
 		r := event(5, thresholdCrossed, 8, fmt.Sprintf("n/%s/f/2026-05/%d", uuid.UUID{1}, c.amount),
-			fmt.Sprintf(`{"thresholdId":%q,"feature":"f","periodKey":"2026-05","percent":80,"amount":%d,"limit":20,"before":"%d","after":"%d","reason":%q}`, uuid.UUID{1}, c.amount, c.before, c.before, c.reason))
+			fmt.Sprintf(
+				`{"thresholdId":%q,"feature":"f","periodKey":"2026-05","percent":80,"amount":%d,"limit":20,"before":"%d","after":"%d","reason":%q}`, uuid.UUID{1}, c.amount, c.before, c.before, c.reason))
 		r.cause = idOf(c.cause)
 		x.add(r)
 		x.add(event(6, validated, topicValidated, "v/2", used(-45)))
@@ -103,7 +110,8 @@ func TestCrossingsByAnotherLimit(t *testing.T) {
 // A change that leaves the used amount above a threshold has its crossing, once for each value.
 func TestChangesThatOweACrossingHaveIt(t *testing.T) {
 	subscribed := func(limit int) string {
-		return fmt.Sprintf(`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
+		return fmt.Sprintf(
+			`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
 	}
 	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
 	const used = `{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2000-01","amount":50,"count":1,"timestamp":"2000-01-01T00:00:00Z"}`
@@ -141,7 +149,8 @@ func TestChangesThatOweACrossingHaveIt(t *testing.T) {
 		}
 		if c.crossed != "" {
 			r := event(5, thresholdCrossed, 8, fmt.Sprintf("n/%s/f/2000-01/%d", uuid.UUID{1}, value),
-				fmt.Sprintf(`{"thresholdId":%q,"feature":"f","periodKey":"2000-01","percent":%d,"amount":%d,"limit":%d,"before":"50","after":"50","reason":%q}`, uuid.UUID{1}, percent, value, c.limit, c.crossed))
+				fmt.Sprintf(
+					`{"thresholdId":%q,"feature":"f","periodKey":"2000-01","percent":%d,"amount":%d,"limit":%d,"before":"50","after":"50","reason":%q}`, uuid.UUID{1}, percent, value, c.limit, c.crossed))
 			r.cause = idOf(4)
 			x.add(r)
 			add(6, subscriptionChanged, subscribed(c.limit))
@@ -163,7 +172,8 @@ func TestCrossingsOfRemovedThresholds(t *testing.T) {
 	defined := fmt.Sprintf(`{"thresholdId":%q,"feature":"f","amount":5}`, uuid.UUID{1})
 	x.add(event(1, thresholdChanged, 5, "e/1", defined))
 	x.add(event(2, thresholdChanged, 5, "e/2", strings.Replace(defined, `"amount"`, `"removed":true,"amount"`, 1)))
-	x.add(event(3, validated, topicValidated, "v/1", `{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":9,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`))
+	x.add(event(3, validated, topicValidated, "v/1",
+		`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":9,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`))
 	x.endCrossings()
 	if r := x.thresholdCrossings.result(); r.Holds == nil || !*r.Holds {
 		t.Error(r.Figures)

@@ -38,5 +38,6 @@ func (t *topicPass) checkComplete(name string, topic int16, s span, cursor int64
 		}
 	}
 	t.topicEvents.add(deleted, "deleted by the broker for their age, and not required")
-	t.topicEvents.expect(missing == 0, "%d events of partition %d are not on %s, the first is %s; see docs/runbooks/kafka-data-lost.md", missing, t.p, name, t.at(example))
+	t.topicEvents.expect(missing == 0, "%d events of partition %d are not on %s, the first is %s; see docs/runbooks/kafka-data-lost.md",
+		missing, t.p, name, t.at(example))
 }

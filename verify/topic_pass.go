@@ -131,7 +131,8 @@ func findInLog(ctx context.Context, tx pgx.Tx, p int16, which []int64, vocabular
 		if err := s.read(copied); err != nil {
 			return nil, err
 		}
-		s.actorType, s.actor, s.service, s.instance, s.commit = string(copied[16]), string(copied[17]), string(copied[18]), string(copied[19]), string(copied[20])
+		s.actorType, s.actor, s.service, s.instance, s.commit = string(copied[16]), string(copied[17]), string(copied[18]),
+			string(copied[19]), string(copied[20])
 		s.vocabularyHash, s.residency, s.via = string(copied[21]), string(copied[22]), string(copied[23])
 		s.vocabulary = vocabularies[s.vocabularyHash]
 		wanted[s.position] = s

@@ -54,7 +54,8 @@ func onTopic(t *testing.T, s state, end, start int64, offsets ...[2]int64) *pass
 		}
 		r := &kgo.Record{Topic: "usage.raw", Offset: o[0], Key: []byte("platform"), Value: value, Headers: []kgo.RecordHeader{
 			{Key: "mp-subject", Value: []byte("meterplex.usage.event.recorded.v1")},
-			{Key: "mp-position", Value: fmt.Append(nil, "0-", n)}, {Key: "mp-previous", Value: fmt.Append(nil, n-1)}, {Key: "mp-epoch", Value: []byte("1")},
+			{Key: "mp-position", Value: fmt.Append(nil, "0-", n)}, {Key: "mp-previous", Value: fmt.Append(nil, n-1)},
+			{Key: "mp-epoch", Value: []byte("1")},
 			{Key: "mp-event-id", Value: []byte(log[n].id.String())}, {Key: "mp-tenant", Value: []byte("platform")}}}
 		if o[1] < 0 {
 			r.Value, r.Headers = nil, append(r.Headers, kgo.RecordHeader{Key: "mp-withheld", Value: []byte("1")})
@@ -118,10 +119,14 @@ func TestP10_OnlyRewoundRecordsMayBeOutOfOrder(t *testing.T) {
 	requireResult(t, "in order", orderOf(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
 	requireResult(t, "a repetition", orderOf(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")
 	requireResult(t, "no rewind", orderOf(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "behind 0-5 of the same tenant")
-	requireResult(t, "3 and 4 were lost, and published again", orderOf(t, 6, 1, 2, 5, 6, 3, 4, 5, 6), "true", "2 published again after a rewind")
-	requireResult(t, "all but the end was lost, and published again", orderOf(t, 6, 6, 1, 2, 3, 4, 5, 6), "true", "5 published again after a rewind")
-	requireResult(t, "two are swapped below", orderOf(t, 6, 1, 3, 2, 4, 5, 6), "false", "usage.raw has event 0-3 before its predecessor 0-2")
-	requireResult(t, "published again backwards", orderOf(t, 6, 1, 2, 5, 6, 4, 3), "false", "usage.raw has event 0-4 before its predecessor 0-3")
+	requireResult(t, "3 and 4 were lost, and published again", orderOf(t, 6, 1, 2, 5, 6, 3, 4, 5, 6), "true",
+		"2 published again after a rewind")
+	requireResult(t, "all but the end was lost, and published again", orderOf(t, 6, 6, 1, 2, 3, 4, 5, 6), "true",
+		"5 published again after a rewind")
+	requireResult(t, "two are swapped below", orderOf(t, 6, 1, 3, 2, 4, 5, 6), "false",
+		"usage.raw has event 0-3 before its predecessor 0-2")
+	requireResult(t, "published again backwards", orderOf(t, 6, 1, 2, 5, 6, 4, 3), "false",
+		"usage.raw has event 0-4 before its predecessor 0-3")
 }
 
 // A stand-in is late if the consumer had read its event from the log before only a stand-in
@@ -134,8 +139,10 @@ func TestAStandInIsLateOrWithheld(t *testing.T) {
 	requireResult(t, "a late one and a withheld one", x.recordBytes, "true", "2 stand-ins")
 	requireResult(t, "a late one and a withheld one", x.topicEvents, "true", "6 records")
 	all[4][1] = -5
-	requireResult(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).recordBytes, "false", "stands in for 0-5, which was not withheld")
-	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a validation beside its stand-in": {1, 2, 3}} {
+	requireResult(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).recordBytes, "false",
+		"stands in for 0-5, which was not withheld")
+	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a validation beside its stand-in": {1, 2,
+		3}} {
 		x := newTestPass(s)
 		x.verdict.upTo = 3
 		for n := range int64(3) {

@@ -11,9 +11,12 @@ func (v *verifier) checkUnchanged(_ context.Context, before, after *observation)
 			v.unchanged.incomplete(errErasing)
 			a.digest = b.digest
 		}
-		v.unchanged.expect(a.events == b.events && a.digest == b.digest, "positions %d to %d of partition %d changed: %d events now, %d before", b.from+1, b.to, p, a.events, b.events)
-		v.unchanged.expect(a.position >= b.position && a.epoch >= b.epoch, "the head of partition %d decreased from %d to %d", p, b.position, a.position)
-		v.unchanged.expect(a.accepted >= b.accepted && a.validated >= b.validated && a.rejected >= b.rejected, "a counter of the head of partition %d decreased", p)
+		v.unchanged.expect(a.events == b.events && a.digest == b.digest,
+			"positions %d to %d of partition %d changed: %d events now, %d before", b.from+1, b.to, p, a.events, b.events)
+		v.unchanged.expect(a.position >= b.position && a.epoch >= b.epoch, "the head of partition %d decreased from %d to %d", p,
+			b.position, a.position)
+		v.unchanged.expect(a.accepted >= b.accepted && a.validated >= b.validated && a.rejected >= b.rejected,
+			"a counter of the head of partition %d decreased", p)
 	}
 	for name, was := range before.checkpoints {
 		now, there := after.checkpoints[name]
@@ -21,7 +24,8 @@ func (v *verifier) checkUnchanged(_ context.Context, before, after *observation)
 	}
 	for p, b := range before.cursors {
 		a := after.cursors[p]
-		v.unchanged.expect(a.position >= b.position || a.fence > b.fence && a.furthest >= b.position, "the relay's cursor of partition %d decreased from %d to %d under the same fence", p, b.position, a.position)
+		v.unchanged.expect(a.position >= b.position || a.fence > b.fence && a.furthest >= b.position,
+			"the relay's cursor of partition %d decreased from %d to %d under the same fence", p, b.position, a.position)
 	}
 	v.unchanged.note("%d checkpoints", len(before.checkpoints))
 	v.unchanged.done = true

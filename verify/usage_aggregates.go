@@ -21,16 +21,17 @@ func (x *pass) compareUsage(ctx context.Context, tx pgx.Tx) error {
 		var f figure
 		var amount string
 		var n, once int64
-		err := each(ctx, tx, usageSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &amount, &n, &once}, func() error {
-			for i := range all {
-				if by := all[i].replacedBy(f); by == g.number || by == 0 && all[i].number == g.number {
-					applied[i] += once
+		err := each(ctx, tx, usageSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &amount, &n, &once},
+			func() error {
+				for i := range all {
+					if by := all[i].replacedBy(f); by == g.number || by == 0 && all[i].number == g.number {
+						applied[i] += once
+					}
 				}
-			}
-			x.usageAggregates.n++
-			x.compareFigure(x.usageAggregates, x.figures.sums, &g, f, amount, n)
-			return nil
-		})
+				x.usageAggregates.n++
+				x.compareFigure(x.usageAggregates, x.figures.sums, &g, f, amount, n)
+				return nil
+			})
 		if err != nil {
 			return fmt.Errorf("read usage_aggregates: %w", err)
 		}

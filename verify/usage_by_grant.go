@@ -27,7 +27,8 @@ func (x *pass) compareGrants(ctx context.Context, tx pgx.Tx) error {
 		var f grantFigure
 		var amount string
 		var applied int64
-		err := each(ctx, tx, byGrantSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &f.grant, &amount, &applied}, func() error {
+		err := each(ctx, tx, byGrantSQL, []any{g.number, x.p}, []any{&f.tenant, &f.feature, &f.period, &f.subscription, &f.grant, &amount,
+			&applied}, func() error {
 			x.usageByGrant.n++
 			if g.replacedBy(f.figure) != 0 {
 				return nil
@@ -37,14 +38,17 @@ func (x *pass) compareGrants(ctx context.Context, tx pgx.Tx) error {
 				s = new(sum)
 			}
 			s.seen = g.number
-			x.usageByGrant.expect(s.amount.String() == amount && s.events == applied, "generation %d has %s of %d verdicts for %s by grant %d, the log has %s of %d", g.number, amount, applied, f.figure, f.grant, &s.amount, s.events)
+			x.usageByGrant.expect(s.amount.String() == amount && s.events == applied,
+				"generation %d has %s of %d verdicts for %s by grant %d, the log has %s of %d", g.number, amount, applied, f.figure,
+				f.grant, &s.amount, s.events)
 			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("read usage_by_grant: %w", err)
 		}
 		for f, s := range x.figures.byGrant {
-			x.usageByGrant.expect(s.seen == g.number || s.events == 0 || !g.has(f.figure) || g.replacedBy(f.figure) != 0, "generation %d has no row for %s by grant %d, the log has %s", g.number, f.figure, f.grant, &s.amount)
+			x.usageByGrant.expect(s.seen == g.number || s.events == 0 || !g.has(f.figure) || g.replacedBy(f.figure) != 0,
+				"generation %d has no row for %s by grant %d, the log has %s", g.number, f.figure, f.grant, &s.amount)
 		}
 	}
 	return nil

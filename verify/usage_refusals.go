@@ -81,7 +81,9 @@ func (x *pass) compareRefused(ctx context.Context, tx pgx.Tx) error {
 			x.usageRefusals.n++
 			found[key] = true
 			want := x.refused.counts[key]
-			x.usageRefusals.expect(count == want || g.replacedBy(figure{tenant: key.tenant}) != 0, "generation %d counts %d events of %s refused as %s for %q, the log %d", g.number, count, key.tenant, key.code, key.feature, want)
+			x.usageRefusals.expect(count == want || g.replacedBy(figure{tenant: key.tenant}) != 0,
+				"generation %d counts %d events of %s refused as %s for %q, the log %d", g.number, count, key.tenant, key.code, key.feature,
+				want)
 			return nil
 		})
 		if err != nil {
@@ -89,7 +91,9 @@ func (x *pass) compareRefused(ctx context.Context, tx pgx.Tx) error {
 		}
 		for key, n := range x.refused.counts {
 			of := figure{tenant: key.tenant}
-			x.usageRefusals.expect(found[key] || !g.has(of) || g.replacedBy(of) != 0, "generation %d has no group of %s refused as %s for %q; the log has %d events", g.number, key.tenant, key.code, key.feature, n)
+			x.usageRefusals.expect(found[key] || !g.has(of) || g.replacedBy(of) != 0,
+				"generation %d has no group of %s refused as %s for %q; the log has %d events", g.number, key.tenant, key.code, key.feature,
+				n)
 		}
 	}
 	return nil

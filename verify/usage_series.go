@@ -98,7 +98,8 @@ func (x *pass) rareValues(h *hourSums, g *candidate) {
 				rare = !slices.Contains(h.groups.values[of][*value], g.number)
 			}
 			if rare && s.events != 0 && g.has(key.figure) && g.replacedBy(key.figure) == 0 && h.groups.room(of, g.number) {
-				x.usageSeries.fault("generation %d counts a value of %.60q as %q for %s, and has room for it", g.number, name, otherValue, key.figure)
+				x.usageSeries.fault("generation %d counts a value of %.60q as %q for %s, and has room for it", g.number, name, otherValue,
+					key.figure)
 			}
 		}
 	}

@@ -24,7 +24,8 @@ func (v *verdicts) compareContent(x *pass, r *row, s *content) {
 	if was, known := v.waiting[s.RawPosition]; known && r.subject == validated {
 		x.verdictContents.n++
 		if was != v.digest(r.tenant, s, judgedBy(s)) {
-			x.verdictContents.fault("%s has %s of %.40q for %.40q at %s, which differs from %s", x.at(r.position), s.Amount, s.Feature, s.EventID, s.Timestamp, x.at(s.RawPosition))
+			x.verdictContents.fault("%s has %s of %.40q for %.40q at %s, which differs from %s", x.at(r.position), s.Amount, s.Feature,
+				s.EventID, s.Timestamp, x.at(s.RawPosition))
 		}
 	}
 }

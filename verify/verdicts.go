@@ -29,7 +29,8 @@ type retry struct {
 }
 
 func newVerdicts(upTo int64) verdicts {
-	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, laterNoes: map[string]bool{}, rawRetry: map[int64]bool{}, waiting: map[int64]uint64{}}
+	return verdicts{upTo: upTo, bound: maxWaiting, retries: map[int64]retry{}, laterNoes: map[string]bool{}, rawRetry: map[int64]bool{},
+		waiting: map[int64]uint64{}}
 }
 
 func (v *verdicts) add(x *pass, r *row, s *content, err error) {
@@ -39,7 +40,8 @@ func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 		v.awaitVerdict(x, r, s)
 	case retried:
 		v.retries[r.position], v.rawRetry[s.RawPosition] = retry{s.RawPosition, s.Attempt}, true
-		x.verdicts.expect(err == nil && v.raw.has(s.RawPosition), "the retry at %s is of %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
+		x.verdicts.expect(err == nil && v.raw.has(s.RawPosition), "the retry at %s is of %d, which is no earlier recorded event",
+			x.at(r.position), s.RawPosition)
 	case validated:
 		v.decided(x, r, s, err, "v/"+strconv.FormatInt(s.RawPosition, 10))
 		x.verdicts.expect(!v.yes.has(s.RawPosition), "%s is validated a second time at %s", x.at(s.RawPosition), x.at(r.position))
@@ -66,7 +68,8 @@ func (v *verdicts) decided(x *pass, r *row, s *content, err error, key string) {
 		x.verdicts.fault("the verdict at %s cannot be read: %v", x.at(r.position), err)
 		return
 	}
-	x.verdicts.expect(s.RawPosition < r.position && v.raw.has(s.RawPosition), "the verdict at %s is on %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
+	x.verdicts.expect(s.RawPosition < r.position && v.raw.has(s.RawPosition),
+		"the verdict at %s is on %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
 	x.verdicts.expect(string(r.key) == key, "the verdict at %s on %d has the key %.40q", x.at(r.position), s.RawPosition, r.key)
 	if s.RawPosition > v.upTo {
 		x.verdicts.fault("%s has a verdict at %s, the validator's checkpoint is at %d", x.at(s.RawPosition), x.at(r.position), v.upTo)
@@ -96,7 +99,9 @@ func (v *verdicts) end(x *pass) {
 			continue
 		}
 		other := count(v.laterNoes[fmt.Sprint(r.raw, "/", r.attempt)], v.failed.has(at), x.withheld[at])
-		x.verdicts.expect(other == 1 || other == 0 && v.yes.has(r.raw), "retry %d of %s at %s has %d outcomes besides a validation (validated: %v)", r.attempt, x.at(r.raw), x.at(at), other, v.yes.has(r.raw))
+		x.verdicts.expect(other == 1 || other == 0 && v.yes.has(r.raw),
+			"retry %d of %s at %s has %d outcomes besides a validation (validated: %v)", r.attempt, x.at(r.raw), x.at(at), other,
+			v.yes.has(r.raw))
 	}
 }
 

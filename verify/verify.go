@@ -158,7 +158,8 @@ func (v *verifier) watch(ctx context.Context, before *observation, left time.Dur
 	return nil
 }
 
-var errBlind = errors.New("the login of DATABASE_URL is neither a member of meterplex_worker nor a superuser: row level security hides every tenant's rows from it. Use the service's own DATABASE_URL, or GRANT meterplex_worker TO it (from PostgreSQL 16 on WITH SET TRUE)")
+var errBlind = errors.New("the login of DATABASE_URL is neither a member of meterplex_worker nor a superuser: row level security hides " +
+	"every tenant's rows from it. Use the service's own DATABASE_URL, or GRANT meterplex_worker TO it (from PostgreSQL 16 on WITH SET TRUE)")
 
 const whoSQL = `SELECT to_regclass('public.event_log') IS NOT NULL, EXISTS (SELECT FROM pg_roles WHERE rolname = 'meterplex_worker')
  AND pg_has_role(current_user, (SELECT oid FROM pg_roles WHERE rolname = 'meterplex_worker'),

@@ -15,7 +15,8 @@ func newTestPass(s state) *pass { return newPass(&s, 0, time.Now()) }
 
 // stateAt is a state in which the consumers have the same position.
 func stateAt(head int64, consumers ...string) state {
-	s := state{head: head, withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{1: validator}, epochs: []epochSpan{{1, 1}}}
+	s := state{head: head, withheld: map[int64]bool{}, standIns: map[int64]bool{}, services: map[int32]string{1: validator},
+		epochs: []epochSpan{{1, 1}}}
 	for _, c := range consumers {
 		s.checkpoints = append(s.checkpoints, checkpoint{consumer: c, position: head, epoch: 1, joined: true})
 	}
@@ -24,7 +25,8 @@ func stateAt(head int64, consumers ...string) state {
 
 // event is a row of the log.
 func event(position int64, subject, topic int16, key, body string) *row {
-	return &row{position: position, subject: subject, topic: topic, epoch: 1, origin: 1, key: []byte(key), body: []byte(body), id: idOf(position)}
+	return &row{position: position, subject: subject, topic: topic, epoch: 1, origin: 1, key: []byte(key), body: []byte(body),
+		id: idOf(position)}
 }
 
 func idOf(position int64) (id uuid.UUID) {
@@ -52,7 +54,8 @@ func TestImpossiblePositionsAreReported(t *testing.T) {
 		x.add(event(3, rejected, topicLetters, fmt.Sprintf("x/%d/0", n), fmt.Sprintf(`{"rawPosition":%d}`, n)))
 		x.add(event(4, aggregationFailed, topicLetters, "f/1", fmt.Sprintf(`{"sourcePosition":%d}`, n)))
 		x.ends()
-		requireFault(t, fmt.Sprint("a verdict on ", n), x.verdicts, fmt.Sprintf("the verdict at 0-2 is on %d, which is no earlier recorded event", n))
+		requireFault(t, fmt.Sprint("a verdict on ", n), x.verdicts,
+			fmt.Sprintf("the verdict at 0-2 is on %d, which is no earlier recorded event", n))
 	}
 	x := newTestPass(stateAt(3))
 	x.checkpoints = append(x.checkpoints, checkpoint{consumer: validator, position: far, epoch: 1, joined: true})

@@ -17,11 +17,13 @@ const (
 	webhookTest       = "webhook.test"
 	usageRefused      = "usage.refused"
 
-	// deliveriesListed is the time since its recording for which the table has the delivery of an event: the service keeps it for 90 days since it ended.
+	// deliveriesListed is the time since its recording for which the table has the delivery of an event: the service keeps it for 90 days
+	// since it ended.
 	deliveriesListed = 89 * 24 * time.Hour
 	// attemptsListed is the number of last attempts that the table has.
 	attemptsListed = 20
-	// failedInChange is the number of waiting deliveries that a change which disables or removes a webhook lets fail itself. The others fail later.
+	// failedInChange is the number of waiting deliveries that a change which disables or removes a webhook lets fail itself. The others
+	// fail later.
 	failedInChange = 100
 )
 
@@ -63,7 +65,8 @@ func newHooks() hooks {
 
 // typeOf returns the type of the events of a subject; "" if no webhook selects it.
 func typeOf(subject int16) string {
-	return map[int16]string{periodClosed: "period.closed", thresholdCrossed: "threshold.crossed", reservationExpired: "reservation.expired", pushFailed: "push.failed",
+	return map[int16]string{periodClosed: "period.closed", thresholdCrossed: "threshold.crossed", reservationExpired: "reservation.expired",
+		pushFailed:   "push.failed",
 		refusalsSeen: usageRefused}[subject]
 }
 
@@ -129,8 +132,8 @@ func (h *hook) selects(kind string, position int64) bool {
 	return false
 }
 
-// owes reports whether an event must have a delivery: the cursor has passed it, and all versions since then select its type. A webhook that is enabled
-// begins behind the change.
+// owes reports whether an event must have a delivery: the cursor has passed it, and all versions since then select its type. A webhook that
+// is enabled begins behind the change.
 func (h *hook) owes(e *hookEvent) bool {
 	enabled, before := int64(0), ""
 	for _, v := range h.versions {
@@ -151,14 +154,19 @@ func (h *hook) owes(e *hookEvent) bool {
 }
 
 const (
-	webhooksSQL = `SELECT id, tenant_id, url, events, status, cursor, replay_until, coalesce((SELECT t.status = 'ARCHIVED' FROM tenants t WHERE t.id = w.tenant_id), false), (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id),
+	webhooksSQL = `SELECT id, tenant_id, url, events, status, cursor, replay_until, coalesce((SELECT t.status = 'ARCHIVED' FROM tenants t
+		WHERE t.id = w.tenant_id), false), (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id),
  (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'PENDING'),
- (SELECT count(*) FROM (SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'FAILED' LIMIT 100) f) FROM webhooks w WHERE partition = $1`
+ (SELECT count(*) FROM (SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'FAILED' LIMIT 100) f) FROM webhooks w
+ WHERE partition = $1`
 
-	hookDeliveriesSQL = `SELECT d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, coalesce(d.position, 0), d.state, d.attempts, d.sent, coalesce(l.event_id, d.webhook_id), coalesce(l.tenant_id, d.webhook_id),
- coalesce(l.subject, 0), ARRAY(SELECT a.n FROM webhook_attempts a WHERE a.delivery_id = d.id ORDER BY a.at, a.n), ARRAY(SELECT CASE WHEN a.error = '' THEN a.status ELSE -a.status END
+	hookDeliveriesSQL = `SELECT d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, coalesce(d.position, 0), d.state, d.attempts, d.sent,
+		coalesce(l.event_id, d.webhook_id), coalesce(l.tenant_id, d.webhook_id),
+ coalesce(l.subject, 0), ARRAY(SELECT a.n FROM webhook_attempts a WHERE a.delivery_id = d.id ORDER BY a.at, a.n),
+ ARRAY(SELECT CASE WHEN a.error = '' THEN a.status ELSE -a.status END
   FROM webhook_attempts a WHERE a.delivery_id = d.id ORDER BY a.at, a.n)
- FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id LEFT JOIN event_log_rows l ON l.partition = w.partition AND l.position = d.position WHERE w.partition = $1`
+ FROM webhook_deliveries d JOIN webhooks w ON w.id = d.webhook_id LEFT JOIN event_log_rows l ON l.partition = w.partition
+ AND l.position = d.position WHERE w.partition = $1`
 )
 
 // hookCounts are the numbers of rows that a webhook has; failed counts up to failedInChange.
@@ -181,7 +189,8 @@ func (x *pass) compareWebhooks(ctx context.Context, tx pgx.Tx) error {
 	var now hookVersion
 	var replay int64
 	var has hookCounts
-	err := each(ctx, tx, webhooksSQL, []any{x.p}, []any{&w.id, &w.tenant, &now.url, &now.types, &now.status, &w.cursor, &replay, &w.archived, &has.secrets, &has.pending, &has.failed}, func() error {
+	err := each(ctx, tx, webhooksSQL, []any{x.p}, []any{&w.id, &w.tenant, &now.url, &now.types, &now.status, &w.cursor, &replay,
+		&w.archived, &has.secrets, &has.pending, &has.failed}, func() error {
 		x.compareWebhook(&w, now, replay, has)
 		return nil
 	})
@@ -189,7 +198,8 @@ func (x *pass) compareWebhooks(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("read the webhooks: %w", err)
 	}
 	var d hookDelivery
-	into := []any{&d.id, &d.webhook, &d.tenant, &d.event, &d.kind, &d.position, &d.state, &d.attempts, &d.sent, &d.atID, &d.atTenant, &d.atSubject, &d.numbers, &d.statuses}
+	into := []any{&d.id, &d.webhook, &d.tenant, &d.event, &d.kind, &d.position, &d.state, &d.attempts, &d.sent, &d.atID, &d.atTenant,
+		&d.atSubject, &d.numbers, &d.statuses}
 	err = each(ctx, tx, hookDeliveriesSQL, []any{x.p}, into, func() error {
 		x.webhooks.n++
 		x.compareDelivery(&d)
@@ -212,12 +222,16 @@ func (x *pass) compareWebhook(is *hook, now hookVersion, replay int64, has hookC
 	}
 	h.cursor, h.inTable = is.cursor, true
 	last := h.versions[len(h.versions)-1]
-	x.webhooks.expect(now.url == last.url && now.status == last.status && slices.Equal(now.types, last.types), "the webhook %s is %s, %q to %.100s; its last version in the log is %s, %q to %.100s",
+	x.webhooks.expect(now.url == last.url && now.status == last.status && slices.Equal(now.types, last.types),
+		"the webhook %s is %s, %q to %.100s; its last version in the log is %s, %q to %.100s",
 		is.id, now.status, now.types, now.url, last.status, last.types, last.url)
-	x.webhooks.expect(is.cursor <= x.head && replay <= is.cursor, "the webhook %s has considered events up to %d and replays up to %d, the head is %d", is.id, is.cursor, replay, x.head)
+	x.webhooks.expect(is.cursor <= x.head && replay <= is.cursor,
+		"the webhook %s has considered events up to %d and replays up to %d, the head is %d", is.id, is.cursor, replay, x.head)
 	// The change that ended a webhook let all its waiting deliveries fail, or the first of many; the service lets the others fail soon.
-	x.webhooks.expect(now.status == hookEnabled || has.pending == 0 || has.failed >= failedInChange, "the webhook %s is %s, and %d of its deliveries wait", is.id, now.status, has.pending)
-	x.webhooks.expect((has.secrets > 0) == (now.status != "REMOVED" && !is.archived), "the webhook %s is %s, and has %d secrets; its tenant is archived: %v", is.id, now.status, has.secrets, is.archived)
+	x.webhooks.expect(now.status == hookEnabled || has.pending == 0 || has.failed >= failedInChange,
+		"the webhook %s is %s, and %d of its deliveries wait", is.id, now.status, has.pending)
+	x.webhooks.expect((has.secrets > 0) == (now.status != "REMOVED" && !is.archived),
+		"the webhook %s is %s, and has %d secrets; its tenant is archived: %v", is.id, now.status, has.secrets, is.archived)
 	x.webhooks.expect(!is.archived || now.status != hookEnabled, "the webhook %s of an archived tenant is enabled", is.id)
 }
 
@@ -235,12 +249,15 @@ func (x *pass) compareDelivery(d *hookDelivery) {
 		return
 	}
 	// The delivery of a group of refusals has an id of its own.
-	x.webhooks.expect((d.atID == d.event || d.atSubject == refusalsSeen) && d.atTenant == d.tenant, "the delivery %s is of the event %s of %s at %s; there is %s of %s", d.id, d.event, d.tenant, x.at(d.position), d.atID, d.atTenant)
+	x.webhooks.expect((d.atID == d.event || d.atSubject == refusalsSeen) && d.atTenant == d.tenant,
+		"the delivery %s is of the event %s of %s at %s; there is %s of %s", d.id, d.event, d.tenant, x.at(d.position), d.atID, d.atTenant)
 	kind := typeOf(d.atSubject)
 	if x.periods.adjusted.byID[d.event] != nil {
 		kind = adjustmentPending
 	}
-	x.webhooks.expect(kind == d.kind && h.selects(d.kind, d.position), "the delivery %s of the event at %s has the type %.40q; the event's is %.40q, and the webhook %s selects it: %v", d.id, x.at(d.position), d.kind, kind, h.id, h.selects(d.kind, d.position))
+	x.webhooks.expect(kind == d.kind && h.selects(d.kind, d.position),
+		"the delivery %s of the event at %s has the type %.40q; the event's is %.40q, and the webhook %s selects it: %v", d.id,
+		x.at(d.position), d.kind, kind, h.id, h.selects(d.kind, d.position))
 }
 
 // checkAttempts checks that the attempts of a delivery are counted without a gap, in their order, and that a delivered one was accepted.
@@ -249,15 +266,19 @@ func (x *pass) checkAttempts(d *hookDelivery) {
 	for i, n := range d.numbers {
 		counted = counted && n == d.sent-len(d.numbers)+1+i
 	}
-	x.webhooks.expect(counted, "the delivery %s was sent %d times, %d since it was repeated; its attempts are %v", d.id, d.sent, d.attempts, d.numbers)
+	x.webhooks.expect(counted, "the delivery %s was sent %d times, %d since it was repeated; its attempts are %v", d.id, d.sent, d.attempts,
+		d.numbers)
 	for _, status := range d.statuses {
-		x.webhooks.expect((status >= 200 && status <= 299) == (status > 0), "the delivery %s has an attempt with the status %d whose error says otherwise", d.id, max(status, -status))
+		x.webhooks.expect((status >= 200 && status <= 299) == (status > 0),
+			"the delivery %s has an attempt with the status %d whose error says otherwise", d.id, max(status, -status))
 	}
 	accepted := len(d.statuses) > 0 && d.statuses[len(d.statuses)-1] > 0
-	x.webhooks.expect(d.state != "DELIVERED" || accepted, "the delivery %s is DELIVERED, and its last attempt has no status 2xx: %v", d.id, d.statuses)
+	x.webhooks.expect(d.state != "DELIVERED" || accepted, "the delivery %s is DELIVERED, and its last attempt has no status 2xx: %v", d.id,
+		d.statuses)
 }
 
-// missingDeliveries checks that each event which a webhook owes has a delivery. An adjustment that is void from its start was never pending.
+// missingDeliveries checks that each event which a webhook owes has a delivery. An adjustment that is void from its start was never
+// pending.
 func (x *pass) missingDeliveries() {
 	all := x.hooks.events
 	for _, a := range x.periods.adjusted.byID {
@@ -269,7 +290,8 @@ func (x *pass) missingDeliveries() {
 	for n := range all {
 		e := &all[n]
 		for _, h := range x.hooks.ofTenant[e.tenant] {
-			x.webhooks.expect(h.delivered[e.id] || !h.owes(e) || e.recorded.Before(listed), "the webhook %s has considered %s (%s), and has no delivery of it", h.id, x.at(e.position), e.kind)
+			x.webhooks.expect(h.delivered[e.id] || !h.owes(e) || e.recorded.Before(listed),
+				"the webhook %s has considered %s (%s), and has no delivery of it", h.id, x.at(e.position), e.kind)
 		}
 	}
 	for _, h := range x.hooks.of {

@@ -36,18 +36,22 @@ type hookTables struct {
 func hookWorld() ([]*row, *hookTables) {
 	id := idOf(2)
 	change := func(at int64, status, types string) *row {
-		return event(at, webhookChanged, topicNotices, fmt.Sprint("e/", at), fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":[%s],"status":%q}`, id, types, status))
+		return event(at, webhookChanged, topicNotices, fmt.Sprint("e/", at),
+			fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":[%s],"status":%q}`, id, types, status))
 	}
 	crossed := func(at int64) *row { return event(at, thresholdCrossed, topicNotices, fmt.Sprint("n/", at), `{}`) }
 	const one, two = `"threshold.crossed"`, `"push.failed","threshold.crossed"`
-	log := []*row{crossed(1), change(2, "ENABLED", one), crossed(3), event(4, pushFailed, 7, "b/4", `{}`), change(5, "DISABLED", one), crossed(6), change(7, "ENABLED", one),
+	log := []*row{crossed(1), change(2, "ENABLED", one), crossed(3), event(4, pushFailed, 7, "b/4", `{}`), change(5, "DISABLED", one),
+		crossed(6), change(7, "ENABLED", one),
 		crossed(8), change(9, "ENABLED", two), event(10, pushFailed, 7, "b/10", `{}`), crossed(11)}
 	for _, r := range log {
 		r.recorded = time.Now().UnixMicro() - databaseEpoch
 	}
-	t := &hookTables{hook: hook{id: id, cursor: 10}, now: hookVersion{url: "https://a", status: "ENABLED", types: []string{"push.failed", "threshold.crossed"}}, replay: 6, has: hookCounts{secrets: 1}}
+	t := &hookTables{hook: hook{id: id, cursor: 10}, now: hookVersion{url: "https://a", status: "ENABLED",
+		types: []string{"push.failed", "threshold.crossed"}}, replay: 6, has: hookCounts{secrets: 1}}
 	sent := func(at int64, kind, state string, statuses ...int) {
-		d := hookDelivery{id: idOf(100 + at), webhook: id, event: idOf(at), kind: kind, state: state, position: at, attempts: len(statuses), sent: len(statuses), statuses: statuses, atID: idOf(at)}
+		d := hookDelivery{id: idOf(100 + at), webhook: id, event: idOf(at), kind: kind, state: state, position: at, attempts: len(statuses),
+			sent: len(statuses), statuses: statuses, atID: idOf(at)}
 		for n := range statuses {
 			d.numbers = append(d.numbers, n+1)
 		}
@@ -85,7 +89,8 @@ func TestDeliveriesOfWebhooksFollowFromTheLog(t *testing.T) {
 	if r := readHooks(hookWorld()).result(); r.Holds == nil || !*r.Holds || r.Figures != "5 deliveries" {
 		t.Errorf("%+v", r)
 	}
-	// An event of which a later version selects the type no more may have a delivery, and needs none. One that ended long ago has none any more.
+	// An event of which a later version selects the type no more may have a delivery, and needs none. One that ended long ago has none any
+	// more.
 	log, tables := hookWorld()
 	log[8].body = []byte(`{"webhookId":"` + idOf(2).String() + `","url":"https://a","events":["push.failed"],"status":"ENABLED"}`)
 	log[9].recorded = time.Now().Add(-90*24*time.Hour).UnixMicro() - databaseEpoch
@@ -98,37 +103,51 @@ func TestDeliveriesOfWebhooksFollowFromTheLog(t *testing.T) {
 
 func TestFaultsInDeliveriesAreReported(t *testing.T) {
 	for fault, change := range map[string]func(log []*row, x *hookTables){
-		"is not in the log":                                              func(_ []*row, x *hookTables) { x.hook.id = idOf(77) },
-		"of the log is not in the table":                                 func(_ []*row, x *hookTables) { x.has.secrets = -1 },
-		"its last version in the log is ENABLED":                         func(_ []*row, x *hookTables) { x.now.status = "DISABLED" },
-		`to https://b; its last version`:                                 func(_ []*row, x *hookTables) { x.now.url = "https://b" },
-		"has considered events up to 12":                                 func(_ []*row, x *hookTables) { x.hook.cursor = 12 },
-		"replays up to 11":                                               func(_ []*row, x *hookTables) { x.replay = 11 },
-		"and has 0 secrets":                                              func(_ []*row, x *hookTables) { x.has.secrets = 0 },
-		"its tenant is archived: true":                                   func(_ []*row, x *hookTables) { x.hook.archived = true },
-		"of an archived tenant is enabled":                               func(_ []*row, x *hookTables) { x.hook.archived, x.has.secrets = true, 0 },
-		"which its tenant does not have":                                 func(_ []*row, x *hookTables) { x.deliveries[0].tenant = idOf(5) },
-		"has two deliveries of the event":                                func(_ []*row, x *hookTables) { x.deliveries = append(x.deliveries, x.deliveries[0]) },
-		`of "threshold.crossed" has no event`:                            func(_ []*row, x *hookTables) { x.deliveries[0].position = 0 },
-		"at 0-3; there is":                                               func(_ []*row, x *hookTables) { x.deliveries[0].atID = idOf(4) },
-		"there is " + idOf(6).String() + " of " + idOf(9).String():       func(_ []*row, x *hookTables) { x.deliveries[1].atTenant = idOf(9) },
-		`has the type "push.failed"; the event's is "threshold.crossed"`: func(_ []*row, x *hookTables) { x.deliveries[0].kind = "push.failed" },
+		"is not in the log":                      func(_ []*row, x *hookTables) { x.hook.id = idOf(77) },
+		"of the log is not in the table":         func(_ []*row, x *hookTables) { x.has.secrets = -1 },
+		"its last version in the log is ENABLED": func(_ []*row, x *hookTables) { x.now.status = "DISABLED" },
+		`to https://b; its last version`:         func(_ []*row, x *hookTables) { x.now.url = "https://b" },
+		"has considered events up to 12":         func(_ []*row, x *hookTables) { x.hook.cursor = 12 },
+		"replays up to 11":                       func(_ []*row, x *hookTables) { x.replay = 11 },
+		"and has 0 secrets":                      func(_ []*row, x *hookTables) { x.has.secrets = 0 },
+		"its tenant is archived: true":           func(_ []*row, x *hookTables) { x.hook.archived = true },
+		"of an archived tenant is enabled": func(_ []*row, x *hookTables) {
+			x.hook.archived, x.has.secrets = true, 0
+		},
+		"which its tenant does not have": func(_ []*row, x *hookTables) {
+			x.deliveries[0].tenant = idOf(5)
+		},
+		"has two deliveries of the event": func(_ []*row, x *hookTables) {
+			x.deliveries = append(x.deliveries, x.deliveries[0])
+		},
+		`of "threshold.crossed" has no event`: func(_ []*row, x *hookTables) { x.deliveries[0].position = 0 },
+		"at 0-3; there is":                    func(_ []*row, x *hookTables) { x.deliveries[0].atID = idOf(4) },
+		"there is " + idOf(6).String() + " of " + idOf(9).String(): func(_ []*row, x *hookTables) {
+			x.deliveries[1].atTenant = idOf(9)
+		},
+		`has the type "push.failed"; the event's is "threshold.crossed"`: func(_ []*row, x *hookTables) {
+			x.deliveries[0].kind = "push.failed"
+		},
 		"selects it: false": func(log []*row, _ *hookTables) {
 			for _, n := range []int{1, 4, 6, 8} {
 				log[n].body = []byte(fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["push.failed"],"status":"ENABLED"}`, idOf(2)))
 			}
 		},
-		"has considered 0-10 (push.failed), and has no delivery": func(_ []*row, x *hookTables) { x.deliveries = slices.Delete(x.deliveries, 3, 4) },
-		"has considered 0-8 (threshold.crossed)":                 func(_ []*row, x *hookTables) { x.deliveries = slices.Delete(x.deliveries, 2, 3) },
-		"has considered 0-11 (threshold.crossed)":                func(_ []*row, x *hookTables) { x.hook.cursor = 11 },
-		"its attempts are [1 3]":                                 func(_ []*row, x *hookTables) { x.deliveries[0].numbers = []int{1, 3} },
-		"its attempts are [2 1]":                                 func(_ []*row, x *hookTables) { x.deliveries[0].numbers = []int{2, 1} },
-		"was sent 3 times":                                       func(_ []*row, x *hookTables) { x.deliveries[0].sent = 3 },
-		"2 since it was repeated":                                func(_ []*row, x *hookTables) { x.deliveries[3].attempts = 2 },
-		"status 500 whose error":                                 func(_ []*row, x *hookTables) { x.deliveries[0].statuses[0] = 500 },
-		"no status 2xx: [-500 -503]":                             func(_ []*row, x *hookTables) { x.deliveries[0].statuses[1] = -503 },
-		"no status 2xx: []":                                      func(_ []*row, x *hookTables) { x.deliveries[2].state = "DELIVERED" },
-		"changes the webhook":                                    func(log []*row, _ *hookTables) { log[4].tenant = idOf(3) },
+		"has considered 0-10 (push.failed), and has no delivery": func(_ []*row, x *hookTables) {
+			x.deliveries = slices.Delete(x.deliveries, 3, 4)
+		},
+		"has considered 0-8 (threshold.crossed)": func(_ []*row, x *hookTables) {
+			x.deliveries = slices.Delete(x.deliveries, 2, 3)
+		},
+		"has considered 0-11 (threshold.crossed)": func(_ []*row, x *hookTables) { x.hook.cursor = 11 },
+		"its attempts are [1 3]":                  func(_ []*row, x *hookTables) { x.deliveries[0].numbers = []int{1, 3} },
+		"its attempts are [2 1]":                  func(_ []*row, x *hookTables) { x.deliveries[0].numbers = []int{2, 1} },
+		"was sent 3 times":                        func(_ []*row, x *hookTables) { x.deliveries[0].sent = 3 },
+		"2 since it was repeated":                 func(_ []*row, x *hookTables) { x.deliveries[3].attempts = 2 },
+		"status 500 whose error":                  func(_ []*row, x *hookTables) { x.deliveries[0].statuses[0] = 500 },
+		"no status 2xx: [-500 -503]":              func(_ []*row, x *hookTables) { x.deliveries[0].statuses[1] = -503 },
+		"no status 2xx: []":                       func(_ []*row, x *hookTables) { x.deliveries[2].state = "DELIVERED" },
+		"changes the webhook":                     func(log []*row, _ *hookTables) { log[4].tenant = idOf(3) },
 	} {
 		log, tables := hookWorld()
 		change(log, tables)
@@ -143,7 +162,9 @@ func TestFaultsInDeliveriesAreReported(t *testing.T) {
 func disabledHookWorld() ([]*row, *hookTables) {
 	log, tables := hookWorld()
 	tables.now.status = "DISABLED"
-	return append(log, event(12, webhookChanged, topicNotices, "e/12", fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["push.failed","threshold.crossed"],"status":"DISABLED"}`, idOf(2)))), tables
+	return append(log, event(12, webhookChanged, topicNotices, "e/12",
+			fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["push.failed","threshold.crossed"],"status":"DISABLED"}`, idOf(2)))),
+		tables
 }
 
 // The service lets the deliveries behind the first ones fail after the change that disabled their webhook.
@@ -160,17 +181,20 @@ func TestPendingAdjustmentsHaveDeliveries(t *testing.T) {
 	read := func(deliveries ...hookDelivery) *tally {
 		x := newTestPass(stateAt(30))
 		log := closedLog()
-		log[0] = event(1, webhookChanged, topicNotices, "e/1", fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["adjustment.pending"],"status":"ENABLED"}`, idOf(1)))
+		log[0] = event(1, webhookChanged, topicNotices, "e/1",
+			fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["adjustment.pending"],"status":"ENABLED"}`, idOf(1)))
 		for _, r := range log {
 			r.recorded = time.Now().UnixMicro() - databaseEpoch
 		}
-		for id, a := range map[int64]adjustmentRow{13: {id: idOf(13), position: 13, state: "APPROVED", decided: 20}, 15: {id: idOf(15), position: 15, state: "VOID", decided: 14}} {
+		for id, a := range map[int64]adjustmentRow{13: {id: idOf(13), position: 13, state: "APPROVED", decided: 20},
+			15: {id: idOf(15), position: 15, state: "VOID", decided: 14}} {
 			x.periods.adjusted.byID[a.id], x.periods.adjusted.byPosition[id] = &adjustment{adjustmentRow: a}, &adjustment{adjustmentRow: a}
 		}
 		for _, r := range log {
 			x.addWebhook(r, nil, nil)
 		}
-		x.compareWebhook(&hook{id: idOf(1), cursor: 26}, hookVersion{url: "https://a", status: "ENABLED", types: []string{"adjustment.pending"}}, 0, hookCounts{secrets: 1})
+		x.compareWebhook(&hook{id: idOf(1), cursor: 26}, hookVersion{url: "https://a", status: "ENABLED",
+			types: []string{"adjustment.pending"}}, 0, hookCounts{secrets: 1})
 		for _, d := range deliveries {
 			x.compareDelivery(&d)
 		}

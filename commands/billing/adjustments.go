@@ -53,13 +53,15 @@ func (in *DecideAdjustments) check() error {
 	case in.Scope == nil && len(in.IDs) == 0:
 		return domain.Refuse("decision_invalid", "", "name the adjustments by ids, or by tenantId, periodKey and upTo")
 	case len(in.IDs) > MaxDecided:
-		return domain.Refuse("decision_invalid", "/ids", "ids has %d entries: at most %d are possible; use a scope", len(in.IDs), MaxDecided)
+		return domain.Refuse("decision_invalid", "/ids", "ids has %d entries: at most %d are possible; use a scope", len(in.IDs),
+			MaxDecided)
 	case in.Scope == nil:
 		return nil
 	case in.Scope.Kind != "" && !slices.Contains(events.AdjustmentKinds(), in.Scope.Kind):
 		return domain.Refuse("decision_invalid", "/kind", "kind must be one of %q", events.AdjustmentKinds())
 	case in.Scope.UpTo.Partition != events.PartitionOf(in.TenantID) || in.Scope.UpTo.Number < 1:
-		return domain.Refuse("decision_invalid", "/upTo", "upTo must be a position of the tenant's log: that of the last adjustment that you have seen")
+		return domain.Refuse("decision_invalid", "/upTo",
+			"upTo must be a position of the tenant's log: that of the last adjustment that you have seen")
 	}
 	if refusal := domain.CheckUsagePeriod(in.Scope.PeriodKey); refusal != nil {
 		return refusal
@@ -92,7 +94,8 @@ func (c *Periods) Decide(ctx context.Context, req commands.Request, in DecideAdj
 			case !known:
 				return DecidedAdjustments{}, domain.Refuse("adjustment_not_found", "", "no such adjustment: %s", id)
 			case tenant != in.TenantID:
-				return DecidedAdjustments{}, domain.Refuse("decision_invalid", "/ids", "the adjustments of one decision must belong to one tenant")
+				return DecidedAdjustments{},
+					domain.Refuse("decision_invalid", "/ids", "the adjustments of one decision must belong to one tenant")
 			}
 		}
 	}
@@ -135,7 +138,8 @@ func (c *Periods) decideScope(tx PeriodTx, req *commands.Request, in *DecideAdju
 	history := periods[in.TenantID]
 	last := history.Last(in.Scope.PeriodKey)
 	if last.State() == domain.StateOpen {
-		return DecidedAdjustments{}, domain.Refuse("period_not_closed", "", "the period %s is open: it has no pending adjustments", in.Scope.PeriodKey)
+		return DecidedAdjustments{}, domain.Refuse("period_not_closed", "", "the period %s is open: it has no pending adjustments",
+			in.Scope.PeriodKey)
 	}
 	said := events.DecidedAdjustments{Scope: in.Scope}
 	if said.Count, said.Amount, err = tx.PendingAdjustments(in.TenantID, last.Snapshot, *in.Scope); err != nil {
@@ -146,7 +150,8 @@ func (c *Periods) decideScope(tx PeriodTx, req *commands.Request, in *DecideAdju
 }
 
 // decide appends a decision, unless it is a dry run or no adjustment is pending. Approved amounts of the snapshots are pushed.
-func (c *Periods) decide(tx PeriodTx, req *commands.Request, in *DecideAdjustments, said events.DecidedAdjustments, changed events.AdjustmentChange, of []domain.Closing) (DecidedAdjustments, error) {
+func (c *Periods) decide(tx PeriodTx, req *commands.Request, in *DecideAdjustments, said events.DecidedAdjustments,
+	changed events.AdjustmentChange, of []domain.Closing) (DecidedAdjustments, error) {
 	answer := DecidedAdjustments{Count: said.Count, Amount: json.Number(said.Amount)}
 	if in.DryRun || said.Count == 0 {
 		return answer, nil

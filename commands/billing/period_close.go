@@ -32,11 +32,11 @@ type FreezeTx interface {
 	PeriodTx
 	// Missing is PeriodStore.Missing under the locks, with the number of the request to close.
 	Missing(c domain.Closing, cut int64) ([]string, error)
-	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less what the live fold counts of late verdicts. Those that are
-	// known from FiguresOfLog are not read again; nil: none.
+	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less what the live fold counts of late verdicts. Those
+	// that are known from FiguresOfLog are not read again; nil: none.
 	FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error)
-	// Unreconciled returns the lines of a tenant's closed periods that differ from the frozen figure and the adjustments that are not void. Amount
-	// and count are the differences.
+	// Unreconciled returns the lines of a tenant's closed periods that differ from the frozen figure and the adjustments that are not void.
+	// Amount and count are the differences.
 	Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error)
 	SaveSnapshot(s domain.Snapshot) error
 	// FrozenDespite returns the conditions that were missing when a snapshot was frozen.
@@ -47,7 +47,8 @@ func closeKey(periodKey string, snapshot int) string { return periodKey + "/" + 
 
 // CloseKind returns the kind of the sagas that close periods.
 func (c *Periods) CloseKind() commands.SagaKind {
-	return commands.SagaKind{Name: domain.SagaPeriodClose, Steps: []string{stepWait, stepFreeze}, Despite: domain.Waivable(), Run: c.runClose}
+	return commands.SagaKind{Name: domain.SagaPeriodClose, Steps: []string{stepWait, stepFreeze}, Despite: domain.Waivable(),
+		Run: c.runClose}
 }
 
 // closingOf returns the close that a saga runs.
@@ -80,13 +81,14 @@ func (c *Periods) runClose(ctx context.Context, s *domain.Saga) (domain.SagaResu
 		result, err = c.runFreeze(ctx, of, s)
 	}
 	if err == nil && result.Drift {
-		c.Logger.Error("a period is not frozen: its figures differ from the log", "tenant", of.TenantID, "period", of.PeriodKey, "difference", result.Reason)
+		c.Logger.Error("a period is not frozen: its figures differ from the log", "tenant", of.TenantID, "period", of.PeriodKey,
+			"difference", result.Reason)
 	}
 	return result, err
 }
 
-// runFreeze computes the figures in both ways, and freezes them if they agree. If a close does not wait for dead letters, and one is retried meanwhile, the rows
-// may have a verdict that the log had not, so that a first difference is no drift.
+// runFreeze computes the figures in both ways, and freezes them if they agree. If a close does not wait for dead letters, and one is
+// retried meanwhile, the rows may have a verdict that the log had not, so that a first difference is no drift.
 func (c *Periods) runFreeze(ctx context.Context, of domain.Closing, s *domain.Saga) (result domain.SagaResult, err error) {
 	figures, err := c.Store.FiguresOfLog(ctx, of)
 	if err != nil {
@@ -105,7 +107,8 @@ func (c *Periods) runFreeze(ctx context.Context, of domain.Closing, s *domain.Sa
 
 // freeze compares the figures of the log with those of the rows, and stores them. The figures of the log were computed without a lock: a
 // generation that was flipped since may count in another way, so that they are computed again.
-func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, req commands.Request, figures *domain.Figures) (domain.SagaResult, error) {
+func (c *Periods) freeze(tx FreezeTx, of domain.Closing, s *domain.Saga, req commands.Request, figures *domain.Figures) (domain.SagaResult,
+	error) {
 	periods, err := tx.Periods([]uuid.UUID{of.TenantID})
 	if err != nil {
 		return domain.SagaResult{}, err
@@ -148,8 +151,10 @@ func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, req commands.
 	if err != nil {
 		return err
 	}
-	closed := events.ClosedPeriod{PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Cut: at, Logic: figures.Logic, LogicHash: figures.LogicHash,
-		FiguresHash: figures.FiguresHash(of.TenantID, of.PeriodKey, of.Snapshot, at), Lines: len(figures.Lines), Despite: despite, ChargesHash: chargesHash, Charges: len(figures.Charges)}
+	closed := events.ClosedPeriod{PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Cut: at, Logic: figures.Logic,
+		LogicHash:   figures.LogicHash,
+		FiguresHash: figures.FiguresHash(of.TenantID, of.PeriodKey, of.Snapshot, at), Lines: len(figures.Lines), Despite: despite,
+		ChargesHash: chargesHash, Charges: len(figures.Charges)}
 	var list []events.Pending
 	for _, part := range figures.Parts(of.PeriodKey, of.Snapshot) {
 		p, err := req.Event(c.NewID(), now, of.TenantID, events.PeriodFrozen, part)
@@ -169,10 +174,12 @@ func (c *Periods) store(tx FreezeTx, of domain.Closing, cut int64, req commands.
 		return err
 	}
 	last := positions[len(positions)-1]
-	if err := tx.SavePeriodChange(of.TenantID, domain.PeriodChange{Position: last.Number, PeriodKey: of.PeriodKey, Snapshot: of.Snapshot, Change: domain.PeriodClosed}, now); err != nil {
+	if err := tx.SavePeriodChange(of.TenantID, domain.PeriodChange{Position: last.Number, PeriodKey: of.PeriodKey, Snapshot: of.Snapshot,
+		Change: domain.PeriodClosed}, now); err != nil {
 		return err
 	}
-	err = tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now, FiguresHash: closed.FiguresHash, ChargesHash: chargesHash,
+	err = tx.SaveSnapshot(domain.Snapshot{Closing: of, Cut: cut, FrozenPosition: last.Number, FrozenAt: now,
+		FiguresHash: closed.FiguresHash, ChargesHash: chargesHash,
 		Figures: *figures, Despite: despite})
 	if err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// LateUsage is late usage of a tenant's closed periods. The log counts it by the verdict's amount, and the live fold, which is of another version than
-// the first, perhaps otherwise.
+// LateUsage is late usage of a tenant's closed periods. The log counts it by the verdict's amount, and the live fold, which is of another
+// version than the first, perhaps otherwise.
 type LateUsage struct {
 	TenantID  uuid.UUID
 	Flip      int
@@ -47,7 +47,8 @@ const lateWhole = 12
 
 // Run starts reconciliations that are due until ctx ends. After a failure it tries again at the next look.
 func (r *LateReconciles) Run(ctx context.Context) error {
-	return commands.RunEvery(ctx, cmp.Or(r.Every, 5*time.Second), r.Logger, "cannot reconcile late usage of closed periods; will retry", r.Look)
+	return commands.RunEvery(ctx, cmp.Or(r.Every, 5*time.Second), r.Logger, "cannot reconcile late usage of closed periods; will retry",
+		r.Look)
 }
 
 // Look starts the reconciliation of each tenant whose late usage is folded, if a line differs. One that fails delays no other.

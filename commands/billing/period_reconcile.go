@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// SagaReconcile is the kind of the sagas that propose adjustments after a flip of generations, and after late usage that the live fold counts in
-// another way than the log: closed periods stay as they are, and the difference of each line becomes an adjustment.
+// SagaReconcile is the kind of the sagas that propose adjustments after a flip of generations, and after late usage that the live fold
+// counts in another way than the log: closed periods stay as they are, and the difference of each line becomes an adjustment.
 const SagaReconcile = "period_reconcile"
 
 const stepReconcile = "reconcile"
@@ -48,7 +48,8 @@ func readReconciliation(key string) (r reconciliation, err error) {
 	return r, nil
 }
 
-// ReconcileFlip starts the reconciliation of the closed periods of a tenant, or of all if it is Nil, after a flip to a rebuild's generation, or back.
+// ReconcileFlip starts the reconciliation of the closed periods of a tenant, or of all if it is Nil, after a flip to a rebuild's
+// generation, or back.
 func ReconcileFlip(tx commands.SagaStarter, id, tenant uuid.UUID, flip int, rebuild uuid.UUID) error {
 	_, err := startReconcile(tx, id, tenant, reconciliation{flip: flip, rebuild: rebuild})
 	return err
@@ -65,8 +66,8 @@ func (c *Periods) ReconcileKind() commands.SagaKind {
 	return commands.SagaKind{Name: SagaReconcile, Steps: []string{stepReconcile}, Run: c.runReconcile}
 }
 
-// runReconcile proposes the differences of all closed periods of the reconciled tenants, tenant by tenant. A line whose difference is proposed no longer differs, so
-// a repeated run may start from the beginning.
+// runReconcile proposes the differences of all closed periods of the reconciled tenants, tenant by tenant. A line whose difference is
+// proposed no longer differs, so a repeated run may start from the beginning.
 func (c *Periods) runReconcile(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
 	of, err := readReconciliation(s.Key)
 	if err != nil {
@@ -102,14 +103,17 @@ func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, of reconciliation) erro
 	for i := range lines {
 		l := &lines[i]
 		id := c.NewID()
-		p, err := req.Event(id, now, tenant, events.AdjustmentProposed, events.ProposedAdjustment{AdjustmentID: id, PeriodKey: l.PeriodKey, Snapshot: l.Snapshot,
-			Feature: l.Feature, SubscriptionID: l.SubscriptionID, Kind: events.RebuiltFigure, Amount: l.Amount.String(), EventCount: l.EventCount, Flip: of.flip, RebuildID: rebuild})
+		p, err := req.Event(id, now, tenant, events.AdjustmentProposed, events.ProposedAdjustment{AdjustmentID: id, PeriodKey: l.PeriodKey,
+			Snapshot: l.Snapshot,
+			Feature:  l.Feature, SubscriptionID: l.SubscriptionID, Kind: events.RebuiltFigure, Amount: l.Amount.String(),
+			EventCount: l.EventCount, Flip: of.flip, RebuildID: rebuild})
 		if err != nil {
 			return err
 		}
 		p.DedupeKey = events.KeyProposal(of.name(), l.PeriodKey, l.Feature, l.SubscriptionID)
-		p.Adjustment = &events.Adjustment{PeriodKey: l.PeriodKey, Feature: l.Feature, Snapshot: l.Snapshot, SubscriptionID: l.SubscriptionID,
-			Kind: events.RebuiltFigure, Amount: l.Amount, EventCount: l.EventCount, RebuildID: rebuild}
+		p.Adjustment = &events.Adjustment{PeriodKey: l.PeriodKey, Feature: l.Feature, Snapshot: l.Snapshot,
+			SubscriptionID: l.SubscriptionID,
+			Kind:           events.RebuiltFigure, Amount: l.Amount, EventCount: l.EventCount, RebuildID: rebuild}
 		list = append(list, p)
 	}
 	_, err = commands.AppendAll(tx, list...)

@@ -12,14 +12,16 @@ import (
 	"github.com/meterplex/meterplex/domain"
 )
 
-// Schedule closes periods by the policies of their tenants. Any number of instances may run it: the request to close a snapshot has one key.
+// Schedule closes periods by the policies of their tenants. Any number of instances may run it: the request to close a snapshot has one
+// key.
 type Schedule struct {
 	Periods *Periods
 	Logger  *slog.Logger
 	Every   time.Duration // 0: a minute
 }
 
-// errNotDue means that the period of a scheduled close is no longer due: its tenant's policy was removed, or it was closed and reopened by hand.
+// errNotDue means that the period of a scheduled close is no longer due: its tenant's policy was removed, or it was closed and reopened by
+// hand.
 var errNotDue = errors.New("the period is no longer due")
 
 // scheduleBatch bounds the periods of one look.

@@ -40,12 +40,13 @@ type PeriodStore interface {
 	PeriodEvent(ctx context.Context, of domain.Closing, change string) (events.TracedEvent, error)
 	// TenantsOfAdjustments returns the tenants of adjustments by their ids; unknown ids are missing.
 	TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (map[uuid.UUID]uuid.UUID, error)
-	// DueCloses returns periods that the policies of their tenants close by now, by the clock of the database: those after another one, by tenant and period.
+	// DueCloses returns periods that the policies of their tenants close by now, by the clock of the database: those after another one, by
+	// tenant and period.
 	DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error)
 	// ClosedTenants returns the tenants with closed periods.
 	ClosedTenants(ctx context.Context) ([]uuid.UUID, error)
-	// LateUsage returns late usage of closed periods that the live fold may count in another way than the log, and that no reconciliation has
-	// seen. newest is the last adjustment of all; if it is seen, the list is empty, unless seen is Nil.
+	// LateUsage returns late usage of closed periods that the live fold may count in another way than the log, and that no reconciliation
+	// has seen. newest is the last adjustment of all; if it is seen, the list is empty, unless seen is Nil.
 	LateUsage(ctx context.Context, seen uuid.UUID) (list []LateUsage, newest uuid.UUID, err error)
 	// Differs reports whether a line of a tenant's closed periods differs from the frozen figure and the adjustments.
 	Differs(ctx context.Context, tenant uuid.UUID) (bool, error)
@@ -102,15 +103,16 @@ func (c *Periods) changeOf(ctx context.Context, tenant uuid.UUID) commands.Trans
 	return func(decide func(PeriodTx) error) error { return c.Store.ChangePeriods(ctx, tenant, decide) }
 }
 
-// Close requests the close of a period: the position of the request is the cut. Of a period that is closing or closed it returns the present
-// snapshot.
+// Close requests the close of a period: the position of the request is the cut. Of a period that is closing or closed it returns the
+// present snapshot.
 func (c *Periods) Close(ctx context.Context, req commands.Request, in ClosePeriod) (RequestedClose, error) {
 	if refusal := domain.CheckReason(in.Reason); refusal != nil {
 		return RequestedClose{}, refusal
 	}
 	for i, condition := range in.Despite {
 		if !slices.Contains(domain.Waivable(), condition) {
-			return RequestedClose{}, domain.Refuse("despite_invalid", "/despite/"+strconv.Itoa(i), "a close can be despite %q", domain.Waivable())
+			return RequestedClose{}, domain.Refuse("despite_invalid", "/despite/"+strconv.Itoa(i), "a close can be despite %q",
+				domain.Waivable())
 		}
 	}
 	in.Despite = slices.Compact(slices.Sorted(slices.Values(in.Despite)))
@@ -147,7 +149,8 @@ func (c *Periods) requestClose(tx PeriodTx, req *commands.Request, in ClosePerio
 	if refusal != nil {
 		return RequestedClose{}, refusal
 	}
-	answer := RequestedClose{TenantID: in.TenantID, PeriodKey: in.PeriodKey, State: domain.StateClosing, Snapshot: snapshot, Known: known != nil}
+	answer := RequestedClose{TenantID: in.TenantID, PeriodKey: in.PeriodKey, State: domain.StateClosing, Snapshot: snapshot,
+		Known: known != nil}
 	if known != nil {
 		answer.Snapshot, answer.State = known.Snapshot, known.State()
 		answer.CutPosition = events.Position{Partition: events.PartitionOf(in.TenantID), Number: history.Cut(in.PeriodKey, known.Snapshot)}
@@ -164,7 +167,8 @@ func (c *Periods) requestClose(tx PeriodTx, req *commands.Request, in ClosePerio
 
 // startClose starts the saga of a close.
 func (c *Periods) startClose(tx PeriodTx, in ClosePeriod, snapshot int) (*domain.Saga, error) {
-	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: domain.SagaPeriodClose, TenantID: in.TenantID, Key: closeKey(in.PeriodKey, snapshot),
+	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: domain.SagaPeriodClose, TenantID: in.TenantID,
+		Key:       closeKey(in.PeriodKey, snapshot),
 		FirstStep: stepWait, Deadline: domain.CloseDeadline, Despite: in.Despite})
 	return saga, err
 }
@@ -202,7 +206,8 @@ func (c *Periods) cut(tx PeriodTx, req *commands.Request, in ClosePeriod, snapsh
 	if err != nil {
 		return events.Position{}, err
 	}
-	return at, tx.SavePeriodChange(in.TenantID, domain.PeriodChange{Position: at.Number, PeriodKey: in.PeriodKey, Snapshot: snapshot, Change: domain.PeriodCloseRequested}, now)
+	return at, tx.SavePeriodChange(in.TenantID, domain.PeriodChange{Position: at.Number, PeriodKey: in.PeriodKey, Snapshot: snapshot,
+		Change: domain.PeriodCloseRequested}, now)
 }
 
 // ReopenedPeriod is the answer to a request to reopen a period.
@@ -242,7 +247,8 @@ func (c *Periods) Reopen(ctx context.Context, req commands.Request, tenant uuid.
 }
 
 // ReopenSnapshot appends the reopening of a snapshot, which voids its pending adjustments.
-func (c *Periods) ReopenSnapshot(tx PeriodTx, req *commands.Request, tenant uuid.UUID, periodKey string, snapshot int, reason string) (ReopenedPeriod, error) {
+func (c *Periods) ReopenSnapshot(tx PeriodTx, req *commands.Request, tenant uuid.UUID, periodKey string, snapshot int,
+	reason string) (ReopenedPeriod, error) {
 	all := events.AdjustmentScope{PeriodKey: periodKey, UpTo: events.Position{Number: math.MaxInt64}}
 	answer := ReopenedPeriod{TenantID: tenant, PeriodKey: periodKey, State: domain.StateOpen, Snapshot: snapshot}
 	var err error
@@ -253,7 +259,8 @@ func (c *Periods) ReopenSnapshot(tx PeriodTx, req *commands.Request, tenant uuid
 		return answer, err
 	}
 	now := c.now()
-	p, err := req.Event(c.NewID(), now, tenant, events.PeriodReopened, events.ReopenedPeriod{PeriodKey: periodKey, Snapshot: snapshot, Reason: reason, Voided: answer.Voided})
+	p, err := req.Event(c.NewID(), now, tenant, events.PeriodReopened, events.ReopenedPeriod{PeriodKey: periodKey, Snapshot: snapshot,
+		Reason: reason, Voided: answer.Voided})
 	if err != nil {
 		return answer, err
 	}
@@ -262,5 +269,6 @@ func (c *Periods) ReopenSnapshot(tx PeriodTx, req *commands.Request, tenant uuid
 	if answer.Position, err = commands.AppendOne(tx, p); err != nil {
 		return answer, err
 	}
-	return answer, tx.SavePeriodChange(tenant, domain.PeriodChange{Position: answer.Position.Number, PeriodKey: periodKey, Snapshot: snapshot, Change: domain.PeriodReopened}, now)
+	return answer, tx.SavePeriodChange(tenant, domain.PeriodChange{Position: answer.Position.Number, PeriodKey: periodKey,
+		Snapshot: snapshot, Change: domain.PeriodReopened}, now)
 }

@@ -66,7 +66,8 @@ func (c *Pushes) runCompare(ctx context.Context, s *domain.Saga) (domain.SagaRes
 	return domain.SagaWait(compareWait, missing...), nil
 }
 
-// compare compares a window, and resolves its pushes whose result stays unknown if the total decides it. It returns why the window cannot be compared now.
+// compare compares a window, and resolves its pushes whose result stays unknown if the total decides it. It returns why the window cannot
+// be compared now.
 func (c *Pushes) compare(ctx context.Context, w push.Window) (open string, err error) {
 	before, err := c.Store.PushSums(ctx, w, c.Settle)
 	if err != nil {
@@ -130,15 +131,18 @@ func (c *Pushes) recordComparison(ctx context.Context, w push.Window, total, del
 	difference := new(big.Int).Sub(total, delivered)
 	req := commands.ServiceRequest()
 	if difference.Sign() != 0 {
-		c.Logger.ErrorContext(ctx, "the provider's total differs from the delivered amounts", "customer", w.Customer, "event", w.Event, "month", w.Month,
+		c.Logger.ErrorContext(ctx, "the provider's total differs from the delivered amounts", "customer", w.Customer, "event", w.Event,
+			"month", w.Month,
 			"total", total, "delivered", delivered, "difference", difference)
 	}
 	return c.Store.ChangePushes(ctx, w.TenantID, func(tx PushTx) error {
 		if err := tx.SaveComparison(w, total, delivered); err != nil || difference.Sign() == 0 {
 			return err
 		}
-		_, err := commands.AppendEvent(tx, &req, c.NewID(), c.now(), w.TenantID, events.PushCompared, events.ComparedPushes{Provider: w.Provider, Customer: w.Customer,
-			Feature: w.Feature, PeriodKey: w.Month, Total: total.String(), Delivered: delivered.String(), Difference: difference.String()})
+		_, err := commands.AppendEvent(tx, &req, c.NewID(), c.now(), w.TenantID, events.PushCompared,
+			events.ComparedPushes{Provider: w.Provider, Customer: w.Customer,
+				Feature: w.Feature, PeriodKey: w.Month, Total: total.String(), Delivered: delivered.String(),
+				Difference: difference.String()})
 		return err
 	})
 }
@@ -152,7 +156,8 @@ type Comparisons struct {
 
 // Run starts comparisons until ctx ends.
 func (s *Comparisons) Run(ctx context.Context) error {
-	return commands.RunEvery(ctx, cmp.Or(s.Every, 10*time.Minute), s.Logger, "cannot start the comparison with the billing provider; will retry", s.start)
+	return commands.RunEvery(ctx, cmp.Or(s.Every, 10*time.Minute), s.Logger,
+		"cannot start the comparison with the billing provider; will retry", s.start)
 }
 
 func (s *Comparisons) start(ctx context.Context) error {
@@ -166,7 +171,8 @@ func (s *Comparisons) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, started, err = tx.StartSaga(domain.SagaStart{ID: s.Pushes.NewID(), Kind: SagaBillingCompare, TenantID: uuid.Nil, Key: day, FirstStep: stepCompare, Deadline: compareDeadline})
+		_, started, err = tx.StartSaga(domain.SagaStart{ID: s.Pushes.NewID(), Kind: SagaBillingCompare, TenantID: uuid.Nil, Key: day,
+			FirstStep: stepCompare, Deadline: compareDeadline})
 		return err
 	})
 	if err == nil && started {

@@ -54,7 +54,8 @@ type pushStarter interface {
 	commands.Tenants
 }
 
-// startPush starts the saga that pushes what is due of a closed period, if the tenant has billing. The number makes its key unique; 0: the snapshot does.
+// startPush starts the saga that pushes what is due of a closed period, if the tenant has billing. The number makes its key unique; 0: the
+// snapshot does.
 func startPush(tx pushStarter, newID func() uuid.UUID, of domain.Closing, origin string, number int64) error {
 	t, err := commands.LoadTenant(tx, of.TenantID)
 	if err != nil || t.Billing == nil {
@@ -64,7 +65,8 @@ func startPush(tx pushStarter, newID func() uuid.UUID, of domain.Closing, origin
 	if number > 0 {
 		key += "/" + strconv.FormatInt(number, 10)
 	}
-	_, _, err = tx.StartSaga(domain.SagaStart{ID: newID(), Kind: SagaBillingPush, TenantID: of.TenantID, Key: key, FirstStep: stepPlan, Deadline: push.Deadline})
+	_, _, err = tx.StartSaga(domain.SagaStart{ID: newID(), Kind: SagaBillingPush, TenantID: of.TenantID, Key: key, FirstStep: stepPlan,
+		Deadline: push.Deadline})
 	return err
 }
 
@@ -113,8 +115,8 @@ func (c *Pushes) runPush(ctx context.Context, s *domain.Saga) (domain.SagaResult
 	return domain.SagaDone(), nil
 }
 
-// plan stores the pushes of what is due of each feature. The head of the tenant's partition is locked: each decision and reopening is before or after it. Of a
-// reopened period nothing is due until it is closed again.
+// plan stores the pushes of what is due of each feature. The head of the tenant's partition is locked: each decision and reopening is
+// before or after it. Of a reopened period nothing is due until it is closed again.
 func (c *Pushes) plan(tx PushTx, to *events.Billing, of domain.Closing) error {
 	periods, err := tx.Periods([]uuid.UUID{of.TenantID})
 	if err != nil {
@@ -192,7 +194,8 @@ func namesOf(open []push.Push) (names []string) {
 	return names
 }
 
-// attempt sends a push once, and returns the answer. The attempt is stored before the call, its result after it: between them the provider may have counted the push.
+// attempt sends a push once, and returns the answer. The attempt is stored before the call, its result after it: between them the provider
+// may have counted the push.
 func (c *Pushes) attempt(ctx context.Context, known *push.Push) (result push.Result, err error) {
 	of, err := c.Store.PeriodEvent(ctx, known.Closing(), domain.PeriodClosed)
 	if err != nil {
@@ -216,7 +219,8 @@ func (c *Pushes) attempt(ctx context.Context, known *push.Push) (result push.Res
 		c.Observed(result.Outcome)
 	}
 	if result.Outcome != push.Delivered {
-		c.Logger.WarnContext(ctx, "a push was not delivered", "push", p.ID, "key", p.Key, "attempt", p.Attempts, "outcome", result.Outcome, "code", result.Code, "reason", result.Reason)
+		c.Logger.WarnContext(ctx, "a push was not delivered", "push", p.ID, "key", p.Key, "attempt", p.Attempts, "outcome", result.Outcome,
+			"code", result.Code, "reason", result.Reason)
 	}
 	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushSaving)
 	defer cancel()

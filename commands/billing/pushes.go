@@ -40,8 +40,8 @@ type BillingProvider interface {
 type PushStore interface {
 	// ChangePushes runs decide as commands.Store.Change does.
 	ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(PushTx) error) error
-	// UpdatePush changes a push in a transaction that locks only its row, and returns it; nil: not found. If change reports false, nothing is
-	// saved.
+	// UpdatePush changes a push in a transaction that locks only its row, and returns it; nil: not found. If change reports false, nothing
+	// is saved.
 	UpdatePush(ctx context.Context, id uuid.UUID, change func(p *push.Push, now time.Time) bool) (*push.Push, error)
 	// OpenPushes returns the pushes of a tenant's period that are not delivered.
 	OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []push.Push, now time.Time, err error)
@@ -112,15 +112,16 @@ func (c *Pushes) changeOf(ctx context.Context, tenant uuid.UUID) commands.Transa
 // customerForm is the form of a customer's id at a provider.
 var customerForm = regexp.MustCompile(`^[!-~]{1,255}$`)
 
-// SetBilling sets a tenant's customer at a billing provider; nil removes it. The closed periods of the last 35 days are pushed to a new one, as far as no push
-// of them exists, and so are stored pushes that were never sent. A credit stays with the customer that was charged.
+// SetBilling sets a tenant's customer at a billing provider; nil removes it. The closed periods of the last 35 days are pushed to a new
+// one, as far as no push of them exists, and so are stored pushes that were never sent. A credit stays with the customer that was charged.
 func (c *Pushes) SetBilling(ctx context.Context, req commands.Request, tenant uuid.UUID, to *events.Billing) (domain.Tenant, error) {
 	if to != nil {
 		if err := commands.OneOf(to.Provider, "provider_invalid", "/provider", events.ProviderStripe); err != nil {
 			return domain.Tenant{}, err
 		}
 		if !customerForm.MatchString(to.Customer) {
-			return domain.Tenant{}, domain.Refuse("customer_invalid", "/customer", "customer must be 1 to 255 printable ASCII characters without space, e.g. cus_NffrFeUfNV2Hib")
+			return domain.Tenant{}, domain.Refuse("customer_invalid", "/customer",
+				"customer must be 1 to 255 printable ASCII characters without space, e.g. cus_NffrFeUfNV2Hib")
 		}
 	}
 	changed, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx PushTx) (domain.Tenant, error) {
@@ -180,7 +181,8 @@ func (c *Pushes) Retry(ctx context.Context, req commands.Request, id uuid.UUID, 
 	})
 }
 
-// readdressNeverSent lets pushes that were never sent follow the tenant's customer: first the charges, since a credit stays if the other charges cover it.
+// readdressNeverSent lets pushes that were never sent follow the tenant's customer: first the charges, since a credit stays if the other
+// charges cover it.
 func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	list, err := tx.NeverSent(t.ID)
 	if err != nil {
@@ -206,8 +208,8 @@ func readdressNeverSent(tx PushTx, t *domain.Tenant) error {
 	return nil
 }
 
-// readdress lets a push that the provider has not counted follow the tenant's customer and the feature's meter: those that it has may be wrong. Pushes are those of
-// its feature and period.
+// readdress lets a push that the provider has not counted follow the tenant's customer and the feature's meter: those that it has may be
+// wrong. Pushes are those of its feature and period.
 func readdress(tx PushTx, p *push.Push, t *domain.Tenant, pushes []push.Push) error {
 	f, err := tx.Feature(p.Feature)
 	if err != nil || f == nil {
@@ -227,7 +229,8 @@ func (c *Pushes) Resolve(ctx context.Context, req commands.Request, id uuid.UUID
 	})
 }
 
-func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID, reason, what string, decide func(PushTx, *push.Push, string, time.Time) error) (push.Push, error) {
+func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID, reason, what string,
+	decide func(PushTx, *push.Push, string, time.Time) error) (push.Push, error) {
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return push.Push{}, refusal
 	}
@@ -255,7 +258,8 @@ func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID
 	if err != nil || !done {
 		return push, err
 	}
-	c.Logger.InfoContext(ctx, "an operator "+what+" a push", "push", id, "key", push.Key, "state", push.State, "actor", by, "reason", reason)
+	c.Logger.InfoContext(ctx, "an operator "+what+" a push", "push", id, "key", push.Key, "state", push.State, "actor", by, "reason",
+		reason)
 	c.wake()
 	return push, nil
 }
@@ -267,11 +271,16 @@ func (c *Pushes) savePush(tx PushTx, req *commands.Request, before, p *push.Push
 	}
 	switch {
 	case p.State == push.StateDelivered && before.State != p.State:
-		return c.recordPush(tx, req, p, events.PushDelivered, "delivered", events.Push{PushID: p.ID, Provider: p.Provider, Key: p.Key, Identifier: p.Identifier,
-			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Resolution: resolution, Reason: reason})
+		return c.recordPush(tx, req, p, events.PushDelivered, "delivered", events.Push{PushID: p.ID, Provider: p.Provider, Key: p.Key,
+			Identifier: p.Identifier,
+			Feature:    p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts,
+			Resolution: resolution, Reason: reason})
 	case p.Failures > before.Failures:
-		return c.recordPush(tx, req, p, events.PushFailed, failureOf(p), events.FailedPush{PushID: p.ID, Provider: p.Provider, Key: p.Key, Identifier: p.Identifier,
-			Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts, Code: p.Code, Reason: p.LastError})
+		return c.recordPush(tx, req, p, events.PushFailed, failureOf(p), events.FailedPush{PushID: p.ID, Provider: p.Provider, Key: p.Key,
+			Identifier: p.Identifier,
+			Feature:    p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: p.Amount.String(), Attempt: p.Attempts,
+			Code:   p.Code,
+			Reason: p.LastError})
 	}
 	return nil
 }
@@ -290,10 +299,12 @@ func (c *Pushes) recordPush(tx PushTx, req *commands.Request, p *push.Push, subj
 func (c *Pushes) Reconcile(ctx context.Context, req commands.Request) (domain.Saga, error) {
 	saga, err := commands.Change(c.changeOf(ctx, events.Platform), req, func(tx PushTx) (domain.Saga, error) {
 		if billed, err := tx.Billed(); err != nil || !billed {
-			return domain.Saga{}, commands.OrRefuse(err, "billing_not_configured", "", "no tenant has billing, and no amount was pushed; set it: PUT /tenants/{tenantId}/billing")
+			return domain.Saga{}, commands.OrRefuse(err, "billing_not_configured", "",
+				"no tenant has billing, and no amount was pushed; set it: PUT /tenants/{tenantId}/billing")
 		}
 		id := c.NewID()
-		s, _, err := tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaBillingCompare, Key: "request/" + id.String(), FirstStep: stepCompare, Deadline: compareDeadline})
+		s, _, err := tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaBillingCompare, Key: "request/" + id.String(), FirstStep: stepCompare,
+			Deadline: compareDeadline})
 		if err != nil {
 			return domain.Saga{}, err
 		}

@@ -58,7 +58,8 @@ type Reader interface {
 	Instances(ctx context.Context, p commands.Page) ([]commands.Instance, error)
 	Tenants(ctx context.Context, p commands.Page) ([]domain.Tenant, error)
 	Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
-	// FindTenants lists the tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard to case.
+	// FindTenants lists the tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard
+	// to case.
 	FindTenants(ctx context.Context, text string, p commands.Page) ([]domain.Tenant, error)
 	TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error)
 	Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error)
@@ -81,7 +82,8 @@ type Reader interface {
 func (c *Catalogue) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
 // record appends a change as an event of the tenant.
-func (c *Catalogue) record(tx commands.Tx, req *commands.Request, tenant uuid.UUID, subject events.Subject, payload any) (events.Position, error) {
+func (c *Catalogue) record(tx commands.Tx, req *commands.Request, tenant uuid.UUID, subject events.Subject, payload any) (events.Position,
+	error) {
 	return commands.AppendEvent(tx, req, c.NewID(), c.now(), tenant, subject, payload)
 }
 
@@ -96,8 +98,8 @@ type put[T any] struct {
 	Created bool
 }
 
-// define records the event of a value that a request puts under its key. next returns the value, by the old one (nil: there is none), and the payload of
-// its event, nil if nothing changes; or it refuses the change.
+// define records the event of a value that a request puts under its key. next returns the value, by the old one (nil: there is none), and
+// the payload of its event, nil if nothing changes; or it refuses the change.
 func define[T any](ctx context.Context, c *Catalogue, req commands.Request, subject events.Subject, load func(Tx) (*T, error),
 	next func(tx Tx, old *T) (value T, payload any, err error)) (T, bool, error) {
 	done, err := commands.Change(c.changing(ctx, events.Platform), req, func(tx Tx) (put[T], error) {

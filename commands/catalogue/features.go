@@ -50,11 +50,13 @@ func checkFeature(f *domain.Feature) error {
 	if !isText(f.Unit, maxUnit) {
 		return domain.Refuse("unit_invalid", "/unit", "unit must be at most %d characters of text without control characters", maxUnit)
 	}
-	if err := commands.OneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota, domain.FeatureMetered); err != nil {
+	if err := commands.OneOf(f.Type, "type_invalid", "/type", domain.FeatureBoolean, domain.FeatureQuota,
+		domain.FeatureMetered); err != nil {
 		return err
 	}
 	if f.BillingEvent != "" && !billingEventForm.MatchString(f.BillingEvent) {
-		return domain.Refuse("billing_event_invalid", "/billingEvent", "billingEvent must be 1 to %d printable ASCII characters without space", maxBillingEvent)
+		return domain.Refuse("billing_event_invalid", "/billingEvent",
+			"billingEvent must be 1 to %d printable ASCII characters without space", maxBillingEvent)
 	}
 	if f.BillingEvent != "" && f.Type == domain.FeatureBoolean {
 		return domain.Refuse("billing_event_invalid", "/billingEvent", "a BOOLEAN feature has no usage to bill")

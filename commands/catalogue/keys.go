@@ -66,7 +66,9 @@ func (c *Catalogue) CreateKey(ctx context.Context, req commands.Request, tenant 
 				return CreatedKey{}, err
 			}
 			if in.Mode != "" && in.Mode != t.Mode {
-				return CreatedKey{}, domain.Refuse("mode_invalid", "/mode", "mode %s is not that of the tenant, which is a %s tenant: leave mode out, or create a %s tenant for such keys", in.Mode, t.Mode, in.Mode)
+				return CreatedKey{}, domain.Refuse("mode_invalid", "/mode",
+					"mode %s is not that of the tenant, which is a %s tenant: leave mode out, or create a %s tenant for such keys", in.Mode,
+					t.Mode, in.Mode)
 			}
 			in.Mode = t.Mode
 		}
@@ -76,7 +78,8 @@ func (c *Catalogue) CreateKey(ctx context.Context, req commands.Request, tenant 
 }
 
 // issue runs decide to make a key. A repetition has no secret, because the service does not store it.
-func (c *Catalogue) issue(ctx context.Context, req commands.Request, tenant uuid.UUID, decide func(Tx) (CreatedKey, error)) (CreatedKey, error) {
+func (c *Catalogue) issue(ctx context.Context, req commands.Request, tenant uuid.UUID, decide func(Tx) (CreatedKey, error)) (CreatedKey,
+	error) {
 	k, err := commands.Change(c.changing(ctx, tenant), req, decide)
 	k.Repeated = err == nil && k.Secret == ""
 	return k, err
@@ -125,9 +128,11 @@ func (c *Catalogue) recordKey(tx Tx, req *commands.Request, subject events.Subje
 }
 
 // RotateKey makes a key with the properties of an old one, which ends after overlap.
-func (c *Catalogue) RotateKey(ctx context.Context, req commands.Request, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey, error) {
+func (c *Catalogue) RotateKey(ctx context.Context, req commands.Request, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey,
+	error) {
 	if overlap < 0 || overlap > MaxOverlap {
-		return CreatedKey{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
+		return CreatedKey{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d",
+			int(MaxOverlap.Seconds()))
 	}
 	return c.issue(ctx, req, tenant, func(tx Tx) (CreatedKey, error) {
 		old, err := c.loadKey(tx, tenant, keyID)

@@ -93,14 +93,18 @@ func checkEntitlement(e *domain.Entitlement, f *domain.Feature, at string) error
 	if f.Type != domain.FeatureBoolean {
 		*e = whole
 	}
-	if err := commands.OneOf(whole.LimitBehavior, "entitlements_invalid", at+"/limitBehavior", domain.LimitHard, domain.LimitSoft); err != nil {
+	if err := commands.OneOf(whole.LimitBehavior, "entitlements_invalid", at+"/limitBehavior", domain.LimitHard,
+		domain.LimitSoft); err != nil {
 		return err
 	}
-	if err := commands.OneOf(whole.ResetPeriod, "entitlements_invalid", at+"/resetPeriod", domain.ResetMonthly, domain.ResetAnnually, domain.ResetNever); err != nil {
+	if err := commands.OneOf(whole.ResetPeriod, "entitlements_invalid", at+"/resetPeriod", domain.ResetMonthly, domain.ResetAnnually,
+		domain.ResetNever); err != nil {
 		return err
 	}
-	if whole.OnIngest == domain.OnIngestEnforce && (f.Type != domain.FeatureQuota || whole.LimitBehavior != domain.LimitHard || whole.Limit == nil) {
-		return domain.Refuse("entitlements_invalid", at+"/onIngest", "enforce needs a QUOTA feature with a limit and limitBehavior HARD; record counts usage above a limit, too")
+	if whole.OnIngest == domain.OnIngestEnforce && (f.Type != domain.FeatureQuota || whole.LimitBehavior != domain.LimitHard ||
+		whole.Limit == nil) {
+		return domain.Refuse("entitlements_invalid", at+"/onIngest",
+			"enforce needs a QUOTA feature with a limit and limitBehavior HARD; record counts usage above a limit, too")
 	}
 	return commands.OneOf(whole.OnIngest, "entitlements_invalid", at+"/onIngest", domain.OnIngestRecord, domain.OnIngestEnforce)
 }

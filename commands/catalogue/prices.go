@@ -37,7 +37,8 @@ func CheckPrice(p *domain.Price) error {
 	if !domain.IsCurrency(p.Currency) {
 		return domain.Refuse("currency_invalid", "/currency", "%q is no currency of ISO 4217 in upper case, e.g. EUR", p.Currency)
 	}
-	if err := commands.OneOf(p.Model, "model_invalid", "/model", domain.PriceFlat, domain.PricePerUnit, domain.PricePackage, domain.PriceGraduated, domain.PriceVolume); err != nil {
+	if err := commands.OneOf(p.Model, "model_invalid", "/model", domain.PriceFlat, domain.PricePerUnit, domain.PricePackage,
+		domain.PriceGraduated, domain.PriceVolume); err != nil {
 		return err
 	}
 	tiered := p.Model == domain.PriceGraduated || p.Model == domain.PriceVolume
@@ -82,7 +83,8 @@ func checkTiers(tiers []events.PriceTier) error {
 		case !last && (*t.UpTo <= below || *t.UpTo > maxLimit):
 			return domain.Refuse("up_to_invalid", at+"/upTo", "upTo is above that of the tier before, and at most %d", int64(maxLimit))
 		case t.FlatMicroUnits < 0 || t.FlatMicroUnits > domain.MaxMicroUnits:
-			return domain.Refuse("flat_micro_units_invalid", at+"/flatMicroUnits", "an amount of money is 0 to %d micro-units", int64(domain.MaxMicroUnits))
+			return domain.Refuse("flat_micro_units_invalid", at+"/flatMicroUnits", "an amount of money is 0 to %d micro-units",
+				int64(domain.MaxMicroUnits))
 		}
 		if err := checkMicroUnits(t.MicroUnits, at+"/microUnits"); err != nil {
 			return err

@@ -32,7 +32,8 @@ func checkStatus(status string) error {
 }
 
 // CreateSubscription subscribes a tenant to a snapshot of a plan.
-func (c *Catalogue) CreateSubscription(ctx context.Context, req commands.Request, tenant uuid.UUID, in CreateSubscription) (domain.Subscription, error) {
+func (c *Catalogue) CreateSubscription(ctx context.Context, req commands.Request, tenant uuid.UUID,
+	in CreateSubscription) (domain.Subscription, error) {
 	byDefault(&in.Status, domain.SubscriptionActive)
 	if err := checkStatus(in.Status); err != nil {
 		return domain.Subscription{}, err
@@ -53,7 +54,8 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req commands.Request
 }
 
 // ChangeSubscription changes the status, applies the present state of a plan, or the current versions of its prices.
-func (c *Catalogue) ChangeSubscription(ctx context.Context, req commands.Request, tenant, id uuid.UUID, in ChangeSubscription) (domain.Subscription, error) {
+func (c *Catalogue) ChangeSubscription(ctx context.Context, req commands.Request, tenant, id uuid.UUID,
+	in ChangeSubscription) (domain.Subscription, error) {
 	if in.Status != nil {
 		if err := checkStatus(*in.Status); err != nil {
 			return domain.Subscription{}, err
@@ -146,7 +148,8 @@ func (c *Catalogue) SaveSubscription(tx Tx, req *commands.Request, s *domain.Sub
 		return err
 	}
 	if s.AcceptsUsage() && inForce != nil && inForce.ID != s.ID {
-		return domain.Refuse("subscription_exists", "/status", "the tenant has an %s subscription (%s); end it first", inForce.Status, inForce.ID)
+		return domain.Refuse("subscription_exists", "/status", "the tenant has an %s subscription (%s); end it first", inForce.Status,
+			inForce.ID)
 	}
 	_, err = c.record(tx, req, s.TenantID, subject, events.Subscription(*s))
 	return err

@@ -73,7 +73,8 @@ func checkTenant(t *domain.Tenant) error {
 		return err
 	}
 	if !events.IsResidency(t.DataResidency) {
-		return domain.Refuse("data_residency_invalid", "/dataResidency", "dataResidency must match ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1")
+		return domain.Refuse("data_residency_invalid", "/dataResidency",
+			"dataResidency must match ^[a-z][a-z0-9-]{0,31}$, e.g. eu-central-1")
 	}
 	if err := commands.OneOf(t.Status, "status_invalid", "/status", domain.TenantActive, domain.TenantSuspended); err != nil {
 		return err
@@ -88,7 +89,8 @@ func checkTenant(t *domain.Tenant) error {
 		return err
 	}
 	if h := t.CloseAfterHours; h != nil && (*h < 1 || *h > MaxCloseAfterHours) {
-		return domain.Refuse("close_after_hours_invalid", "/closeAfterHours", "closeAfterHours must be 1 to %d hours after the end of a period, or null", MaxCloseAfterHours)
+		return domain.Refuse("close_after_hours_invalid", "/closeAfterHours",
+			"closeAfterHours must be 1 to %d hours after the end of a period, or null", MaxCloseAfterHours)
 	}
 	if t.CloseAfterHours != nil && t.Mode == domain.ModeTest {
 		return commands.RefuseTest("/closeAfterHours", "its periods are closed by request only")
@@ -120,10 +122,12 @@ func checkMetadata(metadata map[string]string) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
 		if !isText(key, MaxMetadataKey) || key == "" {
-			return domain.Refuse(code, "/metadata", "a key of metadata has 1 to %d characters of text without control characters", MaxMetadataKey)
+			return domain.Refuse(code, "/metadata", "a key of metadata has 1 to %d characters of text without control characters",
+				MaxMetadataKey)
 		}
 		if !isText(metadata[key], MaxMetadataValue) {
-			return domain.Refuse(code, "/metadata", "the value of %s must be a string of at most %d characters without control characters", strconv.Quote(key), MaxMetadataValue)
+			return domain.Refuse(code, "/metadata", "the value of %s must be a string of at most %d characters without control characters",
+				strconv.Quote(key), MaxMetadataValue)
 		}
 	}
 	return nil

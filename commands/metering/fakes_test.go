@@ -23,7 +23,8 @@ type memory struct {
 
 func newMemory() *memory {
 	tenant := func(id uuid.UUID, residency string) domain.Tenant {
-		return domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: residency}
+		return domain.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive,
+			DataResidency: residency}
 	}
 	return &memory{tenants: map[uuid.UUID]domain.Tenant{
 		activeTenant: tenant(activeTenant, "eu-central-1"), suspendedTenant: tenant(suspendedTenant, "us-east-1"),

@@ -55,7 +55,8 @@ func (c *Quotas) Admit(by commands.Caller) error { return c.Log.Admit(by.TenantI
 // Consume records all consumptions of a tenant, or refuses all. Refusals are those of domain.Ledger, and payload_conflict; their
 // pointer is at(i) for the consumption at fault. After ErrUnavailable the outcome is unknown: the same
 // request again gets the outcome. known is how many were recorded before.
-func (c *Quotas) Consume(ctx context.Context, by commands.Caller, list []intake.Consumption, at func(i int) string) (answers []Consumed, known int, err error) {
+func (c *Quotas) Consume(ctx context.Context, by commands.Caller, list []intake.Consumption, at func(i int) string) (answers []Consumed,
+	known int, err error) {
 	submitted := make([]Submitted, len(list))
 	now := c.Now()
 	by.Actor = by.ActsAs()
@@ -136,9 +137,13 @@ func refusalOf(s *Submitted, p *Placement) *domain.Error {
 		return p.Refusal
 	case Conflict:
 		if s.Subject == events.ReservationHeld {
-			return domain.Refuse("reservation_conflict", "/reservationId", "reservationId was first used for another feature or amount, at %s; that reservation stays. Use a reservationId of its own for another request", p.Position)
+			return domain.Refuse("reservation_conflict", "/reservationId",
+				"reservationId was first used for another feature or amount, at %s; that reservation stays. Use a reservationId of its "+
+					"own for another request", p.Position)
 		}
-		return domain.Refuse("payload_conflict", "/eventId", "eventId was first used with another payload, at %s; the first one stays. Use an eventId of its own for another request", p.Position)
+		return domain.Refuse("payload_conflict", "/eventId",
+			"eventId was first used with another payload, at %s; the first one stays. Use an eventId of its own for another request",
+			p.Position)
 	}
 	return nil
 }
@@ -162,11 +167,13 @@ func (c *Quotas) submit(s *Submitted, by *commands.Caller, consumption *intake.C
 		Canonical: intake.CanonicalRequest, Sent: consumption.Sent(), CorrelationID: by.CorrelationID, Actor: by.Actor, OccurredAt: now,
 		Replay: by.Replay, Residency: by.Residency, Counts: events.Counts{Accepted: 1},
 	}
-	s.Quota = &QuotaRequest{LedgerRequest: domain.LedgerRequest{TenantID: by.TenantID, Feature: consumption.Feature, Amount: consumption.Amount},
+	s.Quota = &QuotaRequest{LedgerRequest: domain.LedgerRequest{TenantID: by.TenantID, Feature: consumption.Feature,
+		Amount: consumption.Amount},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
 			return admit(p, &events.Admitted{
-				EventID: consumption.EventID, Feature: consumption.Feature, Amount: consumption.Amount, Timestamp: p.OccurredAt, Metadata: consumption.Metadata, Type: events.TypeUsage,
+				EventID: consumption.EventID, Feature: consumption.Feature, Amount: consumption.Amount, Timestamp: p.OccurredAt,
+				Metadata: consumption.Metadata, Type: events.TypeUsage,
 			}, events.ByConsume, d)
 		}}
 }

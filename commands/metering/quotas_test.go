@@ -100,7 +100,8 @@ func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 			t.Errorf("%s: %+v, account %+v", id, p, p.Account)
 		}
 		e := payload[events.Admitted](t, p)
-		if e.EventID != id || e.Amount != 3 || string(e.Metadata) != `{"a":1}` || !e.Timestamp.Equal(stored) || e.Admitted.By != events.ByConsume ||
+		if e.EventID != id || e.Amount != 3 || string(e.Metadata) != `{"a":1}` || !e.Timestamp.Equal(stored) ||
+			e.Admitted.By != events.ByConsume ||
 			e.Admitted.SubscriptionID != (uuid.UUID{9}) ||
 			*e.Admitted.Limit != 50 ||
 			*e.Admitted.Used != "30" ||
@@ -136,7 +137,10 @@ func TestP7_ARepetitionIsAnsweredFromItsEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := string(must(json.Marshal(first[0]))); got != `{"allowed":true,"feature":"calls","eventId":"a","amount":3,"periodKey":"2026-05","limit":50,"used":30,"held":5,"remaining":15,"resetAt":"2026-06-01T00:00:00Z","position":"3-1"}` {
+	if got := string(
+		must(
+			json.Marshal(
+				first[0]))); got != `{"allowed":true,"feature":"calls","eventId":"a","amount":3,"periodKey":"2026-05","limit":50,"used":30,"held":5,"remaining":15,"resetAt":"2026-06-01T00:00:00Z","position":"3-1"}` {
 		t.Error(got)
 	}
 	l.decision = domain.Decision{}
@@ -170,14 +174,18 @@ func TestConsumeNamesTheRefusedItem(t *testing.T) {
 		at            func(int) string
 		code, pointer string
 	}{
-		"a conflict":                     {[]Placement{{Status: Conflict, Position: first}}, whole, "payload_conflict", "/eventId"},
-		"a conflict of an item":          {[]Placement{absent, {Status: Conflict, Position: first}, absent}, inItems, "payload_conflict", "/items/1"},
-		"a conflict behind a repetition": {[]Placement{{Status: Duplicate, Position: first}, {Status: Conflict, Position: first}}, inItems, "payload_conflict", "/items/1"},
-		"a denial":                       {[]Placement{refusal("quota_exceeded", "/amount")}, whole, "quota_exceeded", "/amount"},
-		"a denial of an item":            {[]Placement{absent, absent, refusal("quota_exceeded", "/amount")}, inItems, "quota_exceeded", "/items/2"},
-		"a feature in the path":          {[]Placement{refusal("not_entitled", "/feature")}, whole, "not_entitled", ""},
-		"a feature of an item":           {[]Placement{absent, refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/1"},
-		"a feature of the only item":     {[]Placement{refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/0"},
+		"a conflict": {[]Placement{{Status: Conflict, Position: first}}, whole, "payload_conflict", "/eventId"},
+		"a conflict of an item": {[]Placement{absent, {Status: Conflict, Position: first}, absent}, inItems, "payload_conflict",
+			"/items/1"},
+		"a conflict behind a repetition": {[]Placement{{Status: Duplicate, Position: first}, {Status: Conflict, Position: first}}, inItems,
+			"payload_conflict", "/items/1"},
+		"a denial": {[]Placement{refusal("quota_exceeded", "/amount")}, whole, "quota_exceeded", "/amount"},
+		"a denial of an item": {[]Placement{absent, absent, refusal("quota_exceeded", "/amount")}, inItems, "quota_exceeded",
+			"/items/2"},
+		"a feature in the path": {[]Placement{refusal("not_entitled", "/feature")}, whole, "not_entitled", ""},
+		"a feature of an item": {[]Placement{absent, refusal("feature_not_found", "/feature")}, inItems, "feature_not_found",
+			"/items/1"},
+		"a feature of the only item": {[]Placement{refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/0"},
 	} {
 		l := &quotaLog{places: c.places}
 		list := make([]intake.Consumption, len(c.places))
@@ -209,16 +217,17 @@ func TestP1_ConsumeAnswersNoUnknownOutcome(t *testing.T) {
 		log         quotaLog
 		unavailable bool
 	}{
-		"no COMMIT":             {quotaLog{err: fmt.Errorf("%w: no answer", commands.ErrUnavailable)}, true},
-		"no verdict":            {quotaLog{places: []Placement{{}}}, true},
-		"left out":              {quotaLog{places: []Placement{{Status: Absent}}}, true},
-		"unread":                {quotaLog{places: duplicate, unread: errors.New("reset"), stored: []events.Envelope{own}}, true},
-		"not found":             {quotaLog{places: duplicate}, false},
-		"another tenant's":      {quotaLog{places: duplicate, stored: []events.Envelope{anothers}}, false},
-		"of another subject":    {quotaLog{places: duplicate, stored: []events.Envelope{recorded}}, false},
-		"not decodable":         {quotaLog{places: duplicate, stored: []events.Envelope{unreadable}}, false},
-		"an account is no sum":  {quotaLog{places: duplicate, stored: []events.Envelope{noSum}}, false},
-		"the second is unknown": {quotaLog{places: []Placement{{Status: Duplicate, Position: at}, {}}, stored: []events.Envelope{own}}, true},
+		"no COMMIT":            {quotaLog{err: fmt.Errorf("%w: no answer", commands.ErrUnavailable)}, true},
+		"no verdict":           {quotaLog{places: []Placement{{}}}, true},
+		"left out":             {quotaLog{places: []Placement{{Status: Absent}}}, true},
+		"unread":               {quotaLog{places: duplicate, unread: errors.New("reset"), stored: []events.Envelope{own}}, true},
+		"not found":            {quotaLog{places: duplicate}, false},
+		"another tenant's":     {quotaLog{places: duplicate, stored: []events.Envelope{anothers}}, false},
+		"of another subject":   {quotaLog{places: duplicate, stored: []events.Envelope{recorded}}, false},
+		"not decodable":        {quotaLog{places: duplicate, stored: []events.Envelope{unreadable}}, false},
+		"an account is no sum": {quotaLog{places: duplicate, stored: []events.Envelope{noSum}}, false},
+		"the second is unknown": {quotaLog{places: []Placement{{Status: Duplicate, Position: at}, {}}, stored: []events.Envelope{own}},
+			true},
 	} {
 		list := make([]intake.Consumption, max(1, len(c.log.places)))
 		for i := range list {

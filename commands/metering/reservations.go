@@ -72,7 +72,8 @@ type Committed struct {
 
 // Hold holds all amounts of a tenant, or refuses all. Refusals are those of Consume, and reservation_conflict. known is how many were
 // made before: their states are the present ones.
-func (c *Quotas) Hold(ctx context.Context, by commands.Caller, list []intake.Holding, at func(i int) string) (answers []Reserved, known int, err error) {
+func (c *Quotas) Hold(ctx context.Context, by commands.Caller, list []intake.Holding, at func(i int) string) (answers []Reserved, known int,
+	err error) {
 	submitted := make([]Submitted, len(list))
 	by.Actor = by.ActsAs()
 	for i := range list {
@@ -175,7 +176,8 @@ func ofOne(int) string { return "" }
 func (c *Quotas) Extend(ctx context.Context, by commands.Caller, feature, id string, lasts time.Duration) (Reserved, error) {
 	submitted := make([]Submitted, 1)
 	by.Actor = by.ActsAs()
-	c.prepare(&submitted[0], &by, events.ReservationExtended, "", domain.LedgerRequest{Kind: domain.Extend, Feature: feature, ReservationID: id, Lasts: lasts})
+	c.prepare(&submitted[0], &by, events.ReservationExtended, "", domain.LedgerRequest{Kind: domain.Extend, Feature: feature,
+		ReservationID: id, Lasts: lasts})
 	recorded, err := c.request(ctx, &by, submitted, ofOne)
 	if err != nil {
 		return Reserved{}, err
@@ -187,7 +189,8 @@ func (c *Quotas) Extend(ctx context.Context, by commands.Caller, feature, id str
 func (c *Quotas) Release(ctx context.Context, by commands.Caller, feature, id string) (Reserved, error) {
 	submitted := make([]Submitted, 1)
 	by.Actor = by.ActsAs()
-	c.prepare(&submitted[0], &by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{Kind: domain.Release, Feature: feature, ReservationID: id})
+	c.prepare(&submitted[0], &by, events.ReservationReleased, events.KeyReservationEnd(id),
+		domain.LedgerRequest{Kind: domain.Release, Feature: feature, ReservationID: id})
 	recorded, err := c.request(ctx, &by, submitted, ofOne)
 	if err != nil {
 		return Reserved{}, err
@@ -231,7 +234,8 @@ func ExpiredOf(p *events.Pending, d *domain.Decision) (events.Pending, error) {
 // Expire ends the reservations of a tenant whose time is over by the clock of this instance, those that are still held,
 // and returns how many it ended.
 func (c *Quotas) Expire(ctx context.Context, due []DueReservation) (ended int, err error) {
-	by := commands.Caller{TenantID: due[0].TenantID, Actor: events.Actor{Type: "service", ID: events.GroupCommands}, Residency: due[0].Residency}
+	by := commands.Caller{TenantID: due[0].TenantID, Actor: events.Actor{Type: "service", ID: events.GroupCommands},
+		Residency: due[0].Residency}
 	submitted := make([]Submitted, len(due))
 	for i := range due {
 		c.prepare(&submitted[i], &by, events.ReservationExpired, events.KeyReservationEnd(due[i].ReservationID),

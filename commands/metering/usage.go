@@ -65,7 +65,8 @@ func (c *IngestUsage) Do(ctx context.Context, by commands.Caller, items []intake
 }
 
 // DoStrict is Do, but records no event if one is refused: then the verdict on each other new event is CodeBatchRefused.
-func (c *IngestUsage) DoStrict(ctx context.Context, by commands.Caller, items []intake.BatchItem) (verdicts []EventVerdict, recorded bool, err error) {
+func (c *IngestUsage) DoStrict(ctx context.Context, by commands.Caller, items []intake.BatchItem) (verdicts []EventVerdict, recorded bool,
+	err error) {
 	verdicts, err = c.do(ctx, by, items, nil, true)
 	recorded, refused := true, false
 	for i := range verdicts {
@@ -102,7 +103,8 @@ type ingested struct {
 }
 
 // do is Do with an optional inbox, or DoStrict.
-func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake.BatchItem, in *inbox, strict bool) ([]EventVerdict, error) {
+func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake.BatchItem, in *inbox, strict bool) ([]EventVerdict,
+	error) {
 	b := ingested{items, make([]EventVerdict, len(items)), make([]*domain.Error, len(items)), make([]int, 0, len(items)), in, strict}
 	submitted := c.room(len(items)) // never grows: there are pointers into it
 	policy := c.policy(by)
@@ -132,7 +134,8 @@ func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake
 		switch {
 		case s.ProbeOnly:
 		case item.Event.CorrectionRef != "":
-			s.Target = &CorrectionTarget{Ref: item.Event.CorrectionRef, Feature: item.Event.Feature, Retraction: item.Event.Type == events.TypeRetraction}
+			s.Target = &CorrectionTarget{Ref: item.Event.CorrectionRef, Feature: item.Event.Feature,
+				Retraction: item.Event.Type == events.TypeRetraction}
 		case policy.enforced(item.Event.Feature): // the decision reads the grant under the lock
 			s.enforce(item.Event)
 		}
@@ -167,7 +170,8 @@ func (c *IngestUsage) settle(by *commands.Caller, b *ingested, places []Placemen
 			continue
 		}
 		if b.strict && places[n].Status == Absent && b.refusals[i] == nil {
-			b.refusals[i] = domain.Refuse(CodeBatchRefused, "", "not recorded, because another event of the batch is refused and the request prefers handling=strict")
+			b.refusals[i] = domain.Refuse(CodeBatchRefused, "",
+				"not recorded, because another event of the batch is refused and the request prefers handling=strict")
 		}
 		if err := v.place(&places[n], b.refusals[i]); err != nil {
 			return err
@@ -190,14 +194,16 @@ const manyEvents = 64
 func (s *Submitted) enforce(e *domain.UsageEvent) {
 	sent, at := e.Payload(), e.Timestamp
 	s.Subject, s.Sent, s.Body = events.UsageAdmitted, sent, nil
-	s.Quota = &QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature, Amount: e.Amount, At: &at},
+	s.Quota = &QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature,
+		Amount: e.Amount, At: &at},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			usage, err := codec.UsageOf(sent)
 			if err != nil {
 				return err
 			}
 			return admit(p, &events.Admitted{
-				EventID: e.EventID, Feature: e.Feature, Amount: e.Amount, Timestamp: e.Timestamp, Metadata: usage.Metadata, Type: events.TypeUsage, Source: e.Source,
+				EventID: e.EventID, Feature: e.Feature, Amount: e.Amount, Timestamp: e.Timestamp, Metadata: usage.Metadata,
+				Type: events.TypeUsage, Source: e.Source,
 			}, events.ByEnforce, d)
 		}}
 }
@@ -320,7 +326,8 @@ func (c *IngestUsage) policy(by commands.Caller) *policy {
 // check applies the validator's decision function. A cached acceptance is enough; a
 // refusal is confirmed against the tables before it is returned.
 func (p *policy) check(ctx context.Context, e *domain.UsageEvent) (*domain.Error, error) {
-	if refusal := p.c.Window.Check(e.Timestamp, p.now, p.backfill); refusal != nil || e.CorrectionRef != "" { // a correction needs no subscription
+	if refusal := p.c.Window.Check(e.Timestamp, p.now, p.backfill); refusal != nil || e.CorrectionRef != "" {
+		// a correction needs no subscription
 		return refusal, nil
 	}
 	if !p.loaded {

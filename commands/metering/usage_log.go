@@ -68,10 +68,12 @@ const (
 	Appended                         // stored now
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
-	Absent                           // ProbeOnly, and the key is unknown; or another quota request of those together, or event of a strict submission, was refused
-	Later                            // a quota request that is not decided: submit it again
-	Refused                          // the refusal is stored at Position, now or earlier
-	Denied                           // the quota request is not granted, or the target cannot be corrected, for the reason in Refusal; no row is stored
+	// ProbeOnly, and the key is unknown; or another quota request of those together, or event of a strict submission, was refused
+	Absent
+	Later   // a quota request that is not decided: submit it again
+	Refused // the refusal is stored at Position, now or earlier
+	// the quota request is not granted, or the target cannot be corrected, for the reason in Refusal; no row is stored
+	Denied
 )
 
 // UsageLog appends usage to the log.

@@ -184,7 +184,8 @@ func (m *message) decodePlain() ([]intake.BatchItem, error) {
 // refusal returns the payload that records the refusal of an item.
 func (e *entry) refusal(why *domain.Error) json.RawMessage {
 	r := events.RefusedUsage{
-		Code: why.Code, Reason: storable(why.Message), Pointer: storable(why.Pointer), EventID: storable(e.item.EventID), MessageID: e.id, Index: e.item.Index,
+		Code: why.Code, Reason: storable(why.Message), Pointer: storable(why.Pointer), EventID: storable(e.item.EventID), MessageID: e.id,
+		Index: e.item.Index,
 		Topic: events.TopicUsageCommands.Name(), KafkaPartition: e.Partition, KafkaOffset: e.Offset, Tenant: e.named,
 		Bytes: len(e.Value), Payload: e.copied(),
 	}

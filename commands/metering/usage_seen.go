@@ -35,7 +35,8 @@ type seenOfTenant struct {
 	groups     map[events.RefusalGroup]int64 // the counts by keys with Count 0
 }
 
-// Seen counts a batch. Refusals are counted only if they are returned: those of messages are events of their own. It never blocks on the store.
+// Seen counts a batch. Refusals are counted only if they are returned: those of messages are events of their own. It never blocks on the
+// store.
 func (s *UsageSeen) Seen(by *commands.Caller, items []intake.BatchItem, verdicts []EventVerdict, returned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +126,8 @@ func (s *UsageSeen) flush(ctx context.Context) {
 	for tenant, of := range tenants {
 		err := s.Store.Change(ctx, tenant, func(tx commands.Tx) error { return s.write(tx, tenant, of, now) })
 		if err != nil {
-			s.Logger.Warn("duplicates and refusals were not recorded", "duplicates", of.duplicates.Count, "refusals", of.refusals.Count, "error", err)
+			s.Logger.Warn("duplicates and refusals were not recorded", "duplicates", of.duplicates.Count, "refusals", of.refusals.Count,
+				"error", err)
 		}
 	}
 }

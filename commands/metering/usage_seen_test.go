@@ -53,9 +53,11 @@ func TestUnrecordedUsageIsOneEventOfEachKindForATenant(t *testing.T) {
 			continue
 		}
 		count := map[uuid.UUID]int64{activeTenant: 12, suspendedTenant: 1}[p.TenantID]
-		caused{subject: events.DuplicatesSeen, tenant: p.TenantID, residency: s.tenants[p.TenantID].DataResidency, key: events.KeyEvent(p.EventID),
+		caused{subject: events.DuplicatesSeen, tenant: p.TenantID, residency: s.tenants[p.TenantID].DataResidency,
+			key:   events.KeyEvent(p.EventID),
 			actor: events.Actor{Type: "system", ID: "ingest"}}.check(t, p)
-		if got := payload[events.Duplicates](t, p); got.Count != count || !got.From.Equal(noon) || len(got.Samples) != int(min(count, events.MaxSeenSamples)) ||
+		if got := payload[events.Duplicates](t, p); got.Count != count || !got.From.Equal(noon) ||
+			len(got.Samples) != int(min(count, events.MaxSeenSamples)) ||
 			got.Samples[0].EventID != "e" || (got.Samples[0].KeyID == nil) != (p.TenantID == suspendedTenant) {
 			t.Errorf("recorded %+v", got)
 		}
@@ -68,7 +70,8 @@ func TestUnrecordedUsageIsOneEventOfEachKindForATenant(t *testing.T) {
 		got := payload[events.Refusals](t, p)
 		other := got.Groups[0]
 		want := events.RefusalGroup{Code: "feature_not_found", Feature: events.OtherFeatures, Count: 3}
-		if got.Count != events.MaxRefusalGroups+3 || len(got.Groups) != events.MaxRefusalGroups+1 || other != want || len(got.Samples) != events.MaxSeenSamples ||
+		if got.Count != events.MaxRefusalGroups+3 || len(got.Groups) != events.MaxRefusalGroups+1 || other != want ||
+			len(got.Samples) != events.MaxSeenSamples ||
 			got.Samples[0].Feature != "f00" || *got.Samples[0].KeyID != key || got.Samples[0].Payload != "{}" {
 			t.Errorf("recorded %+v", got)
 		}

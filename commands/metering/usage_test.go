@@ -59,8 +59,10 @@ func (s *fakeLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]P
 }
 
 func active() domain.TenantHistory {
-	limit := domain.Grant{Entitlement: domain.Entitlement{Feature: "api_calls", ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota}
-	return domain.TenantHistory{History: domain.History{{FromPosition: 1, Subscription: &domain.Subscription{Status: domain.SubscriptionActive, Entitlements: []domain.Grant{limit}}}}}
+	limit := domain.Grant{Entitlement: domain.Entitlement{Feature: "api_calls", ResetPeriod: domain.ResetMonthly},
+		Type: domain.FeatureQuota}
+	return domain.TenantHistory{History: domain.History{{FromPosition: 1,
+		Subscription: &domain.Subscription{Status: domain.SubscriptionActive, Entitlements: []domain.Grant{limit}}}}}
 }
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -71,7 +73,9 @@ func ingest(t *testing.T, s *fakeLog, scopes []string, body string) []EventVerdi
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time {
+		return noon
+	}, Window: domain.TimestampWindow{Ahead: 5 * time.Minute, Behind: 7 * 24 * time.Hour}, NewID: newID}
 	verdicts, err := c.Do(t.Context(), commands.Caller{TenantID: uuid.New(), Scopes: scopes}, items)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +121,8 @@ func TestP8_LateUsageIsRefusedByTheConfirmedHistory(t *testing.T) {
 		t.Errorf("a late correction: %+v", v[0])
 	}
 	known := oneEvent("a", "api_calls", "2026-05-04T12:00:00Z")
-	if v := ingest(t, &fakeLog{cached: refused, fresh: refused, known: map[string]string{"u/a": hashOf(t, known)}}, nil, known); v[0].Status != StatusDuplicate {
+	if v := ingest(t, &fakeLog{cached: refused, fresh: refused, known: map[string]string{"u/a": hashOf(t, known)}}, nil,
+		known); v[0].Status != StatusDuplicate {
 		t.Errorf("a repetition of usage from before the close: %+v", v[0])
 	}
 }
@@ -139,7 +144,8 @@ func TestP2_DedupeComesBeforePolicy(t *testing.T) {
 	if v := ingest(t, s, nil, old); v[0].Status != StatusDuplicate {
 		t.Errorf("too old, no subscription, but known: %+v", v[0])
 	}
-	if v := ingest(t, s, nil, oneEvent("a", "api_calls", "2020-01-02T00:00:00Z")); v[0].Status != StatusConflict || v[0].Code != "payload_conflict" {
+	if v := ingest(t, s, nil, oneEvent("a", "api_calls", "2020-01-02T00:00:00Z")); v[0].Status != StatusConflict ||
+		v[0].Code != "payload_conflict" {
 		t.Errorf("the same with another payload: %+v", v[0])
 	}
 	if v := ingest(t, s, nil, oneEvent("b", "api_calls", "2020-01-01T00:00:00Z")); v[0].Code != "timestamp_too_old" {
@@ -165,7 +171,8 @@ func TestIngestConfirmsOnlyCachedRejections(t *testing.T) {
 			t.Errorf("%s: %+v", feature, v[0])
 		}
 	}
-	if v := ingest(t, &fakeLog{cached: active(), fresh: active()}, nil, oneEvent("a", "other", now)); v[0].Code != "feature_not_found" || v[0].Pointer != "/events/0/feature" {
+	if v := ingest(t, &fakeLog{cached: active(), fresh: active()}, nil, oneEvent("a", "other", now)); v[0].Code != "feature_not_found" ||
+		v[0].Pointer != "/events/0/feature" {
 		t.Errorf("a feature that is not granted: %+v", v[0])
 	}
 }
@@ -186,13 +193,16 @@ func TestTheWindowIsOpenBackwardsForBackfill(t *testing.T) {
 }
 
 func TestACloudEventsTraceIsItsCorrelation(t *testing.T) {
-	items, err := intake.DecodeCloudEvent([]byte(`{"specversion":"1.0","id":"a","source":"/s","type":"api_calls","time":"2026-05-04T12:00:00Z",
+	items, err := intake.DecodeCloudEvent(
+		[]byte(`{"specversion":"1.0","id":"a","source":"/s","type":"api_calls","time":"2026-05-04T12:00:00Z",
  "traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","data":{"amount":1}}`))
 	if err != nil || items[0].Err != nil {
 		t.Fatal(err, items)
 	}
 	s := &fakeLog{cached: active()}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time {
+		return noon
+	}, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
 	if _, err := c.Do(t.Context(), commands.Caller{CorrelationID: uuid.New()}, items); err != nil {
 		t.Fatal(err)
 	}
@@ -219,12 +229,15 @@ func (s *unansweredLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted
 // reuse its memory.
 func TestP2_MemoryOfAnUnansweredBatchIsNotReused(t *testing.T) {
 	s := &unansweredLog{fakeLog: &fakeLog{cached: active(), fresh: active()}}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time {
+		return noon
+	}, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
 	batch := func(name string) []intake.BatchItem {
 		items := make([]intake.BatchItem, manyEvents)
 		for i := range items {
 			id := name + strconv.Itoa(i)
-			items[i] = intake.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
+			items[i] = intake.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1,
+				Timestamp: noon, Body: []byte(id)}}
 		}
 		return items
 	}
@@ -246,19 +259,24 @@ func TestP2_MemoryOfAnUnansweredBatchIsNotReused(t *testing.T) {
 // the old content is left.
 func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 	s := &fakeLog{cached: active(), fresh: active()}
-	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time { return noon }, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
+	c := &IngestUsage{Log: s, Histories: s, Now: func() time.Time {
+		return noon
+	}, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: newID}
 	for n, b := range []struct {
 		size              int
 		refused, messages bool
 	}{
-		{3 * manyEvents, false, false}, {2 * manyEvents, true, false}, {2 * manyEvents, true, true}, {2*manyEvents - 1, false, false}, {manyEvents, true, false},
-		{3, true, false}, {4 * manyEvents, false, true}, {4*manyEvents - 1, false, false}, {4*manyEvents - 2, true, true}, {4*manyEvents - 3, false, true},
+		{3 * manyEvents, false, false}, {2 * manyEvents, true, false}, {2 * manyEvents, true, true}, {2*manyEvents - 1, false, false},
+		{manyEvents, true, false},
+		{3, true, false}, {4 * manyEvents, false, true}, {4*manyEvents - 1, false, false}, {4*manyEvents - 2, true, true},
+		{4*manyEvents - 3, false, true},
 	} {
 		by := commands.Caller{TenantID: uuid.New()}
 		items := make([]intake.BatchItem, b.size)
 		for i := range items {
 			id := strconv.Itoa(n) + "/" + strconv.Itoa(i)
-			items[i] = intake.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1, Timestamp: noon, Body: []byte(id)}}
+			items[i] = intake.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1,
+				Timestamp: noon, Body: []byte(id)}}
 			if b.refused {
 				items[i].Event.Feature = "unknown" // refused by policy: ProbeOnly
 			}
@@ -277,8 +295,10 @@ func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 			if b.messages {
 				box = "i/" + id
 			}
-			if got.TenantID != by.TenantID || got.DedupeKey != events.KeyUsage(id) || string(got.Body) != id || got.ProbeOnly != b.refused ||
-				got.Inbox != box || (got.Refusal != nil) != (b.messages && b.refused) || got.Refusal != nil && got.Refusal.DedupeKey != box ||
+			if got.TenantID != by.TenantID || got.DedupeKey != events.KeyUsage(id) || string(got.Body) != id ||
+				got.ProbeOnly != b.refused ||
+				got.Inbox != box || (got.Refusal != nil) != (b.messages && b.refused) ||
+				got.Refusal != nil && got.Refusal.DedupeKey != box ||
 				got.EventID == uuid.Nil || got.OccurredAt != noon {
 				t.Fatalf("batch %d, event %d is stored as %+v", n, i, got)
 			}

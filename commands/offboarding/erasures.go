@@ -44,8 +44,8 @@ type ErasureStore interface {
 	ChangeErasure(ctx context.Context, tenant uuid.UUID, decide func(ErasureTx) error) error
 	// EraseLog erases the next events of a running erasure, and reports whether events remain.
 	EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, err error)
-	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, or the
-	// relay or a replay not published them, it erases nothing, and returns which.
+	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, or
+	// the relay or a replay not published them, it erases nothing, and returns which.
 	EraseModels(ctx context.Context, erasure uuid.UUID) (waiting []string, more bool, err error)
 }
 
@@ -85,7 +85,8 @@ func (c *Erasures) Start(ctx context.Context, req commands.Request, tenant uuid.
 			return domain.Erasure{}, err
 		}
 		if t.Status != domain.TenantArchived {
-			return domain.Erasure{}, domain.Refuse("tenant_not_archived", "", "the tenant is %s; offboard it first: POST /tenants/{tenantId}/offboard", t.Status)
+			return domain.Erasure{}, domain.Refuse("tenant_not_archived", "",
+				"the tenant is %s; offboard it first: POST /tenants/{tenantId}/offboard", t.Status)
 		}
 		if e, err := tx.Erasure(tenant); err != nil {
 			return domain.Erasure{}, err
@@ -106,8 +107,10 @@ func (c *Erasures) begin(tx ErasureTx, req *commands.Request, tenant uuid.UUID, 
 		return domain.Erasure{}, err
 	}
 	actor := req.By.ActsAs()
-	e := domain.Erasure{ID: c.NewID(), TenantID: tenant, State: domain.ErasureRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now}
-	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaErasure, TenantID: tenant, Key: e.ID.String(), FirstStep: stepTenant, Deadline: domain.ErasureDeadline})
+	e := domain.Erasure{ID: c.NewID(), TenantID: tenant, State: domain.ErasureRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID,
+		RequestedAt: now}
+	saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaErasure, TenantID: tenant, Key: e.ID.String(),
+		FirstStep: stepTenant, Deadline: domain.ErasureDeadline})
 	if err != nil {
 		return e, err
 	}
@@ -129,7 +132,8 @@ func (c *Erasures) step(tx ErasureTx, req *commands.Request, e *domain.Erasure, 
 	return commands.AppendOne(tx, p)
 }
 
-// run runs a step: one transaction. Steps of batches run until nothing is left. A step whose result was lost finds its effects, and repeats none.
+// run runs a step: one transaction. Steps of batches run until nothing is left. A step whose result was lost finds its effects, and repeats
+// none.
 func (c *Erasures) run(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
 	id, err := uuid.Parse(s.Key)
 	if err != nil {

@@ -30,7 +30,8 @@ type ErasureFiles interface {
 	List() ([]ErasureFile, error)
 }
 
-// RepeatErasures begins erasures again that the database does not know, such as after the restore of an older backup, and saves those that have no file.
+// RepeatErasures begins erasures again that the database does not know, such as after the restore of an older backup, and saves those that
+// have no file.
 type RepeatErasures struct {
 	Erasures *Erasures // with Files
 	Tenants  commands.TenantReader
@@ -83,7 +84,9 @@ func (r *RepeatErasures) repeat(ctx context.Context, f ErasureFile) error {
 	if t.Status == domain.TenantArchived {
 		_, err := r.Erasures.Start(ctx, commands.ServiceRequest(), f.TenantID, f.Reason)
 		if err == nil {
-			r.Erasures.Logger.WarnContext(ctx, "an erasure of personal data is repeated: the database did not know it, e.g. because an older backup was restored", "tenant", f.TenantID)
+			r.Erasures.Logger.WarnContext(ctx,
+				"an erasure of personal data is repeated: the database did not know it, e.g. because an older backup was restored",
+				"tenant", f.TenantID)
 		}
 		return err
 	}
@@ -92,7 +95,9 @@ func (r *RepeatErasures) repeat(ctx context.Context, f ErasureFile) error {
 			r.told = map[uuid.UUID]time.Time{}
 		}
 		r.told[f.TenantID] = time.Now()
-		r.Erasures.Logger.ErrorContext(ctx, "personal data that was erased is in the database again, of a tenant that is not ARCHIVED there: offboard it (meterplex tenants offboard start), then it is erased by itself",
+		r.Erasures.Logger.ErrorContext(ctx,
+			"personal data that was erased is in the database again, of a tenant that is not ARCHIVED there: offboard it (meterplex "+
+				"tenants offboard start), then it is erased by itself",
 			"tenant", f.TenantID, "status", t.Status, "requested", f.RequestedAt)
 	}
 	return nil

@@ -34,8 +34,9 @@ type Store interface {
 	ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(Tx) error) error
 	// HeldReservations lists reservations of a tenant that are held.
 	HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]metering.DueReservation, error)
-	// Manifest lists what is kept of the tenant of an offboarding, of one snapshot of the database, and returns the log's epoch in it. It is nil, and the
-	// log is not read, if the offboarding's manifest lists all snapshots of periods. It is an error if a figure differs from the hash that was recorded when it was frozen.
+	// Manifest lists what is kept of the tenant of an offboarding, of one snapshot of the database, and returns the log's epoch in it. It
+	// is nil, and the log is not read, if the offboarding's manifest lists all snapshots of periods. It is an error if a figure differs
+	// from the hash that was recorded when it was frozen.
 	Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error)
 }
 
@@ -52,8 +53,8 @@ type Tx interface {
 	SaveOffboarding(o domain.Offboarding) error
 	// LastNumber returns the last number of the tenant's partition.
 	LastNumber(tenant uuid.UUID) (int64, error)
-	// MissingUsage returns the conditions of a close that are missing until all usage of the tenant up to a number counts, or never will: verdicts that are not
-	// folded, open dead letters, and their retries.
+	// MissingUsage returns the conditions of a close that are missing until all usage of the tenant up to a number counts, or never will:
+	// verdicts that are not folded, open dead letters, and their retries.
 	MissingUsage(tenant uuid.UUID, upTo int64) ([]string, error)
 	// HeldCount counts the reservations that are held.
 	HeldCount(tenant uuid.UUID) (int64, error)
@@ -99,8 +100,10 @@ func (c *Offboarding) Start(ctx context.Context, req commands.Request, tenant uu
 			return domain.Offboarding{}, err
 		}
 		actor := req.By.ActsAs()
-		o := domain.Offboarding{ID: c.NewID(), TenantID: tenant, State: domain.OffboardingRunning, Reason: reason, Actor: actor.Type + "/" + actor.ID, RequestedAt: now}
-		saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaOffboarding, TenantID: tenant, Key: o.ID.String(), FirstStep: stepSuspend, Deadline: domain.OffboardingDeadline})
+		o := domain.Offboarding{ID: c.NewID(), TenantID: tenant, State: domain.OffboardingRunning, Reason: reason,
+			Actor: actor.Type + "/" + actor.ID, RequestedAt: now}
+		saga, _, err := tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaOffboarding, TenantID: tenant, Key: o.ID.String(),
+			FirstStep: stepSuspend, Deadline: domain.OffboardingDeadline})
 		if err != nil {
 			return o, err
 		}
@@ -113,7 +116,8 @@ func (c *Offboarding) Start(ctx context.Context, req commands.Request, tenant uu
 	return o, err
 }
 
-// Cancel requests that the effects of an offboarding are reverted: the tenant is active again, and periods that it closed before their end are open.
+// Cancel requests that the effects of an offboarding are reverted: the tenant is active again, and periods that it closed before their end
+// are open.
 func (c *Offboarding) Cancel(ctx context.Context, req commands.Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Offboarding{}, refusal
@@ -164,7 +168,8 @@ func (c *Offboarding) step(tx Tx, req *commands.Request, o *domain.Offboarding, 
 }
 
 func (c *Offboarding) stepUnder(tx Tx, req *commands.Request, o *domain.Offboarding, key, step, outcome, detail string) error {
-	p, err := req.Event(c.NewID(), c.now(), o.TenantID, events.OffboardingStepped, events.OffboardingStep{OffboardingID: o.ID, Step: step, Outcome: outcome, Detail: detail})
+	p, err := req.Event(c.NewID(), c.now(), o.TenantID, events.OffboardingStepped, events.OffboardingStep{OffboardingID: o.ID, Step: step,
+		Outcome: outcome, Detail: detail})
 	if err != nil {
 		return err
 	}

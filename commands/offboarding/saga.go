@@ -42,11 +42,13 @@ const (
 
 // OffboardingKind returns the kind of the sagas that end tenants.
 func (c *Offboarding) OffboardingKind() commands.SagaKind {
-	return commands.SagaKind{Name: SagaOffboarding, Steps: []string{stepSuspend, stepDrain, stepClosePeriod, stepPush, stepExport, stepArchive, stepRevert},
+	return commands.SagaKind{Name: SagaOffboarding, Steps: []string{stepSuspend, stepDrain, stepClosePeriod, stepPush, stepExport,
+		stepArchive, stepRevert},
 		Despite: []string{domain.MissingLetters}, Run: c.run}
 }
 
-// run runs a step: one transaction, which holds the head of the tenant's partition. A step whose result was lost finds its effects there, and repeats none.
+// run runs a step: one transaction, which holds the head of the tenant's partition. A step whose result was lost finds its effects there,
+// and repeats none.
 func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
 	var export exported
 	switch s.Step {
@@ -59,7 +61,8 @@ func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.Sa
 		return result, err
 	}
 	err = c.Store.ChangeOffboarding(ctx, s.TenantID, func(tx Tx) (err error) {
-		o, err := tx.OffboardingByID(idOf(s)) // the tenant may have a newer one, if an earlier run reverted this one and its result was lost
+		// the tenant may have a newer one, if an earlier run reverted this one and its result was lost
+		o, err := tx.OffboardingByID(idOf(s))
 		switch {
 		case err != nil:
 			return err
@@ -165,8 +168,9 @@ func (c *Offboarding) missingUsage(tx Tx, o *domain.Offboarding) ([]string, erro
 	return tx.MissingUsage(o.TenantID, last)
 }
 
-// drain waits until no reservation is held, and all usage recorded until then counts. No more is recorded: each append finds the tenant suspended. Usage that is parked
-// or is being retried is awaited, too: of a month without other usage there is no close that would wait for it.
+// drain waits until no reservation is held, and all usage recorded until then counts. No more is recorded: each append finds the tenant
+// suspended. Usage that is parked or is being retried is awaited, too: of a month without other usage there is no close that would wait for
+// it.
 func (c *Offboarding) drain(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	held, err := tx.HeldCount(o.TenantID)
 	if err != nil || held > 0 {
@@ -199,7 +203,8 @@ func (c *Offboarding) toClose(tx Tx, tenant uuid.UUID) (history domain.PeriodHis
 	return history, open, closing, err
 }
 
-// closePeriods requests the close of every open period with usage, and waits for all closes. They waive the conditions that the offboarding waives.
+// closePeriods requests the close of every open period with usage, and waits for all closes. They waive the conditions that the offboarding
+// waives.
 func (c *Offboarding) closePeriods(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	history, open, closing, err := c.toClose(tx, o.TenantID)
 	if err != nil {
@@ -209,7 +214,8 @@ func (c *Offboarding) closePeriods(tx Tx, o *domain.Offboarding, s *domain.Saga)
 	req.By.CorrelationID = c.NewID() // the trace of the closes and their pushes
 	for _, key := range open {
 		snapshot, early := history.ClosableAtEnd(key, now)
-		in := billing.ClosePeriod{TenantID: o.TenantID, PeriodKey: key, Reason: o.Reason, Early: early, Despite: append([]string{}, s.Despite...)}
+		in := billing.ClosePeriod{TenantID: o.TenantID, PeriodKey: key, Reason: o.Reason, Early: early,
+			Despite: append([]string{}, s.Despite...)}
 		if err := c.Periods.BeginClose(tx, &req, in, snapshot, now); err != nil {
 			return domain.SagaResult{}, err
 		}
@@ -244,14 +250,15 @@ func (c *Offboarding) push(tx Tx, o *domain.Offboarding) (domain.SagaResult, err
 	return c.reach(tx, o, events.OffboardingPushed, stepExport, "")
 }
 
-// exported is a manifest, which is made before the head is locked, and the epoch of the log that it lists; nil if the stored one lists all snapshots.
+// exported is a manifest, which is made before the head is locked, and the epoch of the log that it lists; nil if the stored one lists all
+// snapshots.
 type exported struct {
 	manifest *domain.OffboardingManifest
 	epoch    int32
 }
 
-// export stores the manifest, whose hash the event has, unless a run whose result was lost stored it. A period that was closed since is missing in it. A
-// manifest of another epoch is made again: a failover may have lost events that it lists.
+// export stores the manifest, whose hash the event has, unless a run whose result was lost stored it. A period that was closed since is
+// missing in it. A manifest of another epoch is made again: a failover may have lost events that it lists.
 func (c *Offboarding) export(tx Tx, o *domain.Offboarding, e *exported) (domain.SagaResult, error) {
 	snapshots, err := tx.Snapshots(o.TenantID)
 	if err != nil {
@@ -280,8 +287,9 @@ func (c *Offboarding) export(tx Tx, o *domain.Offboarding, e *exported) (domain.
 	return domain.SagaNext(stepArchive), c.stepUnder(tx, &req, o, key, step, events.OffboardingDone, "sha256 "+domain.ManifestHash(text))
 }
 
-// archive cancels the subscription, revokes the keys, ends the webhooks and archives the tenant, in one transaction. If a period or a push is open again, or a snapshot is
-// not in the manifest, the earlier steps run once more. Usage that is parked or is being retried may open a period at any moment: it is awaited.
+// archive cancels the subscription, revokes the keys, ends the webhooks and archives the tenant, in one transaction. If a period or a push
+// is open again, or a snapshot is not in the manifest, the earlier steps run once more. Usage that is parked or is being retried may open a
+// period at any moment: it is awaited.
 func (c *Offboarding) archive(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	missing, err := c.missingUsage(tx, o)
 	if open := s.Unwaived(missing); err != nil || len(open) > 0 {
@@ -297,7 +305,8 @@ func (c *Offboarding) archive(tx Tx, o *domain.Offboarding, s *domain.Saga) (dom
 	if len(missing) > 0 { // all are waived
 		outcome = events.OffboardingPartial
 	}
-	return domain.SagaDoneWithout(missing...), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, outcome, strings.Join(missing, ", "))
+	return domain.SagaDoneWithout(missing...), c.end(tx, o, domain.OffboardingArchived, events.OffboardingArchived, outcome,
+		strings.Join(missing, ", "))
 }
 
 // endTenant cancels the subscription, revokes the keys, ends the webhooks and archives the tenant.
@@ -368,7 +377,8 @@ func (c *Offboarding) revert(tx Tx, o *domain.Offboarding) (domain.SagaResult, e
 	}
 	req, keys := commands.ServiceRequest(), []string{}
 	for _, r := range reopen {
-		if _, err := c.Periods.ReopenSnapshot(tx, &req, o.TenantID, r.PeriodKey, r.Snapshot, "the offboarding was cancelled: "+o.CancelReason); err != nil {
+		if _, err := c.Periods.ReopenSnapshot(tx, &req, o.TenantID, r.PeriodKey, r.Snapshot,
+			"the offboarding was cancelled: "+o.CancelReason); err != nil {
 			return domain.SagaResult{}, err
 		}
 		keys = append(keys, r.PeriodKey)
@@ -376,5 +386,6 @@ func (c *Offboarding) revert(tx Tx, o *domain.Offboarding) (domain.SagaResult, e
 	if err := c.setStatus(tx, o.TenantID, domain.TenantActive); err != nil {
 		return domain.SagaResult{}, err
 	}
-	return domain.SagaReverted(o.CancelReason), c.end(tx, o, domain.OffboardingCancelled, events.OffboardingReverted, events.OffboardingDone, "reopened: "+strings.Join(keys, ", "))
+	return domain.SagaReverted(o.CancelReason), c.end(tx, o, domain.OffboardingCancelled, events.OffboardingReverted,
+		events.OffboardingDone, "reopened: "+strings.Join(keys, ", "))
 }

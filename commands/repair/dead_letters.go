@@ -65,7 +65,8 @@ func noDeadLetter() *domain.Error {
 
 // request makes the event of a request about a dead letter. Its dedupe key is the
 // same for all requests that ask for the same.
-func (d *DeadLetters) request(req *commands.Request, l *domain.DeadLetter, cause uuid.UUID, subject events.Subject, key string, payload any) (events.Pending, error) {
+func (d *DeadLetters) request(req *commands.Request, l *domain.DeadLetter, cause uuid.UUID, subject events.Subject, key string,
+	payload any) (events.Pending, error) {
 	p, err := req.Event(d.NewID(), d.now(), l.TenantID, subject, payload)
 	p.DedupeKey, p.CausationID = key, cause
 	return p, err

@@ -57,7 +57,8 @@ type BulkResult struct {
 // call with the same Idempotency-Key continues with the dead letters of the first one
 // and counts all of them; with another key it requests no dead letter twice.
 // find may lag behind the log. If there are more than MaxBulk, it returns one more.
-func (d *DeadLetters) Bulk(ctx context.Context, req commands.Request, wanted BulkRequest, find func(context.Context) ([]domain.DeadLetterRef, error)) (BulkResult, error) {
+func (d *DeadLetters) Bulk(ctx context.Context, req commands.Request, wanted BulkRequest,
+	find func(context.Context) ([]domain.DeadLetterRef, error)) (BulkResult, error) {
 	if refusal := checkBulk(&wanted); refusal != nil {
 		return BulkResult{}, refusal
 	}
@@ -107,12 +108,14 @@ func checkBulk(wanted *BulkRequest) *domain.Error {
 // refuses returns the reason against a bulk of the dead letters that its filter matches, nil if there is none.
 func (wanted *BulkRequest) refuses(refs []domain.DeadLetterRef) *domain.Error {
 	if n := len(refs); wanted.Expected != nil && n != *wanted.Expected {
-		refusal := domain.Refuse("state_changed", "/expectedMatched", "the filter matches %s dead letters, not %d; no dead letter was changed", matchedText(n), *wanted.Expected)
+		refusal := domain.Refuse("state_changed", "/expectedMatched",
+			"the filter matches %s dead letters, not %d; no dead letter was changed", matchedText(n), *wanted.Expected)
 		refusal.Current = &domain.Current{Matched: &n}
 		return refusal
 	}
 	if len(refs) > MaxBulk {
-		return domain.Refuse("bulk_too_large", "/filter", "the filter finds more than %d dead letters; narrow it, by tenantId, fingerprint or from and to", MaxBulk)
+		return domain.Refuse("bulk_too_large", "/filter",
+			"the filter finds more than %d dead letters; narrow it, by tenantId, fingerprint or from and to", MaxBulk)
 	}
 	return nil
 }
@@ -137,8 +140,8 @@ type bulk struct {
 // collide, because no caller's key contains a line feed.
 func (b *bulk) begun() string { return b.req.Key() + "\nbegun" }
 
-// begunBulk is the answer that is stored while a bulk is in progress. Selected holds its dead letters by their tenants: a bulk that continues
-// after an interruption changes the same ones, also if its filter no longer matches those that it changed before.
+// begunBulk is the answer that is stored while a bulk is in progress. Selected holds its dead letters by their tenants: a bulk that
+// continues after an interruption changes the same ones, also if its filter no longer matches those that it changed before.
 type begunBulk struct {
 	BulkResult
 	Selected map[uuid.UUID]letterIDs `json:"selected"`
@@ -204,7 +207,8 @@ func (b *bulk) begin(ctx context.Context, found []domain.DeadLetterRef) (answere
 			return refusal
 		}
 		b.result.BulkID = b.NewID()
-		if _, err := commands.AppendEvent(tx, &commands.Request{By: b.req.By}, b.result.BulkID, b.now(), events.Platform, events.BulkRequested,
+		if _, err := commands.AppendEvent(tx, &commands.Request{By: b.req.By}, b.result.BulkID, b.now(), events.Platform,
+			events.BulkRequested,
 			events.Bulk{Action: b.wanted.Action, Filter: b.wanted.Filter, Reason: b.wanted.Reason, Matched: b.result.Matched}); err != nil {
 			return err
 		}

@@ -66,8 +66,8 @@ func reasonFault(reason string) *domain.Error {
 }
 
 // discard makes the event of a discard. A parked event counts as rejected from then
-// on, its account no longer counts it, and its adjustments are void. An event that was rejected, or never accepted, stays so. Admitted usage stays
-// used: it was granted.
+// on, its account no longer counts it, and its adjustments are void. An event that was rejected, or never accepted, stays so. Admitted
+// usage stays used: it was granted.
 func (d *DeadLetters) discard(req *commands.Request, l *domain.DeadLetter, cause uuid.UUID, reason string) (events.Pending, error) {
 	p, err := d.request(req, l, cause, events.DeadLetterClosed, events.KeyClosed(l.ID),
 		events.Closed{DeadLetterID: l.ID, Status: events.StatusDiscarded, Reason: reason})

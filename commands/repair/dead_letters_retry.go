@@ -17,7 +17,8 @@ import (
 )
 
 // RequestRetry records the request to retry a tenant's dead letter.
-func (d *DeadLetters) RequestRetry(ctx context.Context, req commands.Request, id, tenant uuid.UUID, reason string) (events.Position, error) {
+func (d *DeadLetters) RequestRetry(ctx context.Context, req commands.Request, id, tenant uuid.UUID, reason string) (events.Position,
+	error) {
 	return commands.Change(d.changeOf(ctx, tenant), req, func(tx DeadLetterTx) (events.Position, error) {
 		letter, err := deadLetter(tx, id, tenant)
 		if err != nil {
@@ -132,15 +133,16 @@ func periodsOf(tx DeadLetterTx, letters map[uuid.UUID]*domain.DeadLetter) (map[u
 // maxRefusal bounds the reason of a refusal in bytes: the error of a decoder may quote the stored event.
 const maxRefusal = 500
 
-// outcomeOf decides on one request. A retry whose stored event cannot be read or encoded is refused: execute reads no database, so that its errors
-// repeat at each attempt, and the reason belongs to the dead letter.
+// outcomeOf decides on one request. A retry whose stored event cannot be read or encoded is refused: execute reads no database, so that its
+// errors repeat at each attempt, and the reason belongs to the dead letter.
 func (d *DeadLetters) outcomeOf(request *events.Envelope, retry events.Retry, l *domain.DeadLetter, sources map[int64]events.Envelope,
 	periods map[uuid.UUID]domain.PeriodHistory) retryOutcome {
 	o, err := d.execute(request, retry, l, sources, periods)
 	if err != nil {
 		reason := "the stored event cannot be retried: " + err.Error()
 		reason = strings.ToValidUTF8(strings.ReplaceAll(reason[:min(len(reason), maxRefusal)], "\x00", ""), "")
-		o = retryOutcome{request: request, refused: &events.Refused{DeadLetterID: retry.DeadLetterID, Code: "dead_letter_not_retryable", Reason: reason}}
+		o = retryOutcome{request: request, refused: &events.Refused{DeadLetterID: retry.DeadLetterID, Code: "dead_letter_not_retryable",
+			Reason: reason}}
 	}
 	return o
 }
@@ -181,7 +183,8 @@ func (d *DeadLetters) execute(request *events.Envelope, retry events.Retry, l *d
 	return o, nil
 }
 
-// adjustmentOf returns the adjustment that the retried fold of a verdict is, since its period was frozen without the verdict; nil if the snapshot counts the verdict.
+// adjustmentOf returns the adjustment that the retried fold of a verdict is, since its period was frozen without the verdict; nil if the
+// snapshot counts the verdict.
 func adjustmentOf(v *events.Validated, periods *domain.PeriodHistory) *events.Adjustment {
 	snapshot := periods.RetryAfterFreeze(v)
 	if snapshot == 0 {
@@ -206,11 +209,13 @@ func again(l *domain.DeadLetter, attempt int, sources map[int64]events.Envelope)
 		v, err := codec.VerdictOf(&source)
 		return events.Reaggregated, events.Reaggregate{DeadLetterID: l.ID, Attempt: attempt, Validated: v}, counts, err
 	}
-	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Rejected: l.Rejected, Usage: source.Payload}, counts, nil
+	return events.UsageRetried, events.Retried{RawPosition: l.RawPosition, DeadLetterID: l.ID, Attempt: attempt, Rejected: l.Rejected,
+		Usage: source.Payload}, counts, nil
 }
 
 // answer makes an event caused by a request. Without a key, its own id is the key.
-func (d *DeadLetters) answer(request *events.Envelope, subject events.Subject, key string, counts events.Counts, payload any) (events.Pending, error) {
+func (d *DeadLetters) answer(request *events.Envelope, subject events.Subject, key string, counts events.Counts,
+	payload any) (events.Pending, error) {
 	body, err := codec.EncodePayload(subject, payload)
 	if err != nil {
 		return events.Pending{}, err

@@ -111,7 +111,9 @@ func (c *Rebuilds) Start(ctx context.Context, req commands.Request, in StartRebu
 		}
 		for i := range open {
 			if open[i].Purpose == r.Purpose && open[i].Overlaps(&r) {
-				return r, domain.Refuse("rebuild_in_progress", "", "rebuild %s of %s is %s and has figures in common with this one; promote or abandon it first", open[i].ID, r.Projection, open[i].State)
+				return r, domain.Refuse("rebuild_in_progress", "",
+					"rebuild %s of %s is %s and has figures in common with this one; promote or abandon it first", open[i].ID, r.Projection,
+					open[i].State)
 			}
 		}
 		if in.Verify { // compare the live rows with their own fold version: differences from another version are no drift
@@ -157,7 +159,8 @@ func (c *Rebuilds) planned(in StartRebuild) (domain.Rebuild, error) {
 	}
 	r := domain.Rebuild{
 		ID: c.NewID(), Projection: p.Name, Consumer: p.Consumer, FoldVersion: p.Newest, Purpose: events.PurposeRebuild,
-		TenantID: in.TenantID, PeriodKey: in.PeriodKey, Reason: in.Reason, State: domain.RebuildFolding, Workers: in.Workers, CreatedAt: c.now(),
+		TenantID: in.TenantID, PeriodKey: in.PeriodKey, Reason: in.Reason, State: domain.RebuildFolding, Workers: in.Workers,
+		CreatedAt: c.now(),
 	}
 	if in.Verify {
 		r.Purpose, r.Repair = events.PurposeVerify, in.Repair
@@ -186,7 +189,8 @@ func (c *Rebuilds) Promote(ctx context.Context, req commands.Request, id uuid.UU
 }
 
 // PromoteShown is Promote, unless the difference is none of those that were shown, by their entity tags.
-func (c *Rebuilds) PromoteShown(ctx context.Context, req commands.Request, id uuid.UUID, reason string, shown []string) (domain.Rebuild, error) {
+func (c *Rebuilds) PromoteShown(ctx context.Context, req commands.Request, id uuid.UUID, reason string, shown []string) (domain.Rebuild,
+	error) {
 	return c.decide(ctx, req, id, reason, (*domain.Rebuild).Promotable, func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
 		if err := tx.LockGenerations(r); err != nil {
 			return 0, err
@@ -288,7 +292,8 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 	_, err := c.apply(ctx, req, id, "the live rows were compared with the log",
 		func(tx RebuildTx, r *domain.Rebuild) (events.Subject, error) {
 			if r.State != domain.RebuildReady {
-				return 0, domain.Refuse("rebuild_not_ready", "", "the rebuild is %s", r.State) // another worker finished it first, or it was abandoned
+				// another worker finished it first, or it was abandoned
+				return 0, domain.Refuse("rebuild_not_ready", "", "the rebuild is %s", r.State)
 			}
 			if err := stillOf(tx, r); err != nil {
 				return 0, err
@@ -312,7 +317,8 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 func stillOf(tx RebuildTx, r *domain.Rebuild) error {
 	version, err := liveFold(tx, r)
 	if err == nil && version != r.FoldVersion {
-		err = domain.Refuse("scope_changed", "", "the live generation was folded by %s when the verify began and by %s now; verify again", r.FoldVersion, version)
+		err = domain.Refuse("scope_changed", "", "the live generation was folded by %s when the verify began and by %s now; verify again",
+			r.FoldVersion, version)
 	}
 	return err
 }
@@ -331,7 +337,8 @@ func liveFold(tx RebuildTx, r *domain.Rebuild) (string, error) {
 }
 
 // decide applies a caller's decision on a rebuild, unless forbids returns a refusal.
-func (c *Rebuilds) decide(ctx context.Context, req commands.Request, id uuid.UUID, reason string, forbids func(*domain.Rebuild) *domain.Error, do decision) (domain.Rebuild, error) {
+func (c *Rebuilds) decide(ctx context.Context, req commands.Request, id uuid.UUID, reason string,
+	forbids func(*domain.Rebuild) *domain.Error, do decision) (domain.Rebuild, error) {
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Rebuild{}, refusal
 	}

@@ -39,8 +39,8 @@ type AccountStore interface {
 	ChangeAccounts(ctx context.Context, tenant uuid.UUID, decide func(AccountTx) error) error
 }
 
-// FoldedTo is the end of a fold that reads a partition without the lock of its head: the position, and the epoch of the log then. In another
-// epoch other events may have the positions before it: a failover loses the last ones.
+// FoldedTo is the end of a fold that reads a partition without the lock of its head: the position, and the epoch of the log then. In
+// another epoch other events may have the positions before it: a failover loses the last ones.
 type FoldedTo struct {
 	events.Position
 	Epoch int32
@@ -86,7 +86,8 @@ const maxFolds = 3
 // Reconcile compares the accounts and the held reservations of a tenant with its log, all under the lock of the head. With repair it
 // sets the accounts that differ to the log, each by an event with the reason. A repetition under an Idempotency-Key
 // gets the first answer.
-func (a *Accounts) Reconcile(ctx context.Context, req commands.Request, tenant uuid.UUID, repair bool, reason string) (Reconciliation, error) {
+func (a *Accounts) Reconcile(ctx context.Context, req commands.Request, tenant uuid.UUID, repair bool, reason string) (Reconciliation,
+	error) {
 	if fault := reasonFault(reason); repair && fault != nil {
 		return Reconciliation{}, fault
 	}
@@ -96,12 +97,14 @@ func (a *Accounts) Reconcile(ctx context.Context, req commands.Request, tenant u
 			return result, err
 		}
 	}
-	return Reconciliation{}, fmt.Errorf("%w: the database server was replaced during each of %d comparisons; run it again", commands.ErrUnavailable, maxFolds)
+	return Reconciliation{}, fmt.Errorf("%w: the database server was replaced during each of %d comparisons; run it again",
+		commands.ErrUnavailable, maxFolds)
 }
 
-// reconcile compares once. The fold of the log is outdated if the log is in another epoch once the head is locked; the store reports that error as any other,
-// as ErrUnavailable.
-func (a *Accounts) reconcile(ctx context.Context, req commands.Request, tenant uuid.UUID, repair bool, reason string) (result Reconciliation, outdated bool, err error) {
+// reconcile compares once. The fold of the log is outdated if the log is in another epoch once the head is locked; the store reports that
+// error as any other, as ErrUnavailable.
+func (a *Accounts) reconcile(ctx context.Context, req commands.Request, tenant uuid.UUID, repair bool,
+	reason string) (result Reconciliation, outdated bool, err error) {
 	before, at, err := a.Store.FoldedAccounts(ctx, tenant)
 	if err != nil {
 		return result, false, err
@@ -189,7 +192,8 @@ func corrected(was, is *big.Int) events.CorrectedSum {
 }
 
 // repairs makes the events that set accounts to the log. A difference above 64 bits takes several.
-func (a *Accounts) repairs(req commands.Request, of *domain.Tenant, rows, sums map[domain.AccountKey]*domain.Account, list []Drift, reason string) (repairs []events.Pending) {
+func (a *Accounts) repairs(req commands.Request, of *domain.Tenant, rows, sums map[domain.AccountKey]*domain.Account, list []Drift,
+	reason string) (repairs []events.Pending) {
 	now := a.Now().UTC().Truncate(time.Microsecond)
 	for _, d := range list {
 		key := domain.AccountKey{TenantID: of.ID, Feature: d.Feature, PeriodKey: d.PeriodKey}
@@ -203,15 +207,19 @@ func (a *Accounts) repairs(req commands.Request, of *domain.Tenant, rows, sums m
 		was = copyOf(was)
 		for was.Used.Cmp(&is.Used) != 0 || was.Held.Cmp(&is.Held) != 0 {
 			before := copyOf(was)
-			change := &events.AccountChange{Feature: d.Feature, PeriodKey: d.PeriodKey, Used: moveToward(&was.Used, &is.Used), Held: moveToward(&was.Held, &is.Held)}
+			change := &events.AccountChange{Feature: d.Feature, PeriodKey: d.PeriodKey, Used: moveToward(&was.Used, &is.Used),
+				Held: moveToward(&was.Held, &is.Held)}
 			payload, err := codec.EncodePayload(events.AccountReconciled, &events.ReconciledAccount{
-				Feature: d.Feature, PeriodKey: d.PeriodKey, Used: corrected(&before.Used, &was.Used), Held: corrected(&before.Held, &was.Held), Reason: reason})
+				Feature: d.Feature, PeriodKey: d.PeriodKey, Used: corrected(&before.Used, &was.Used),
+				Held: corrected(&before.Held, &was.Held), Reason: reason})
 			if err != nil {
 				panic("repair: sums are valid JSON: " + err.Error())
 			}
 			id := a.NewID()
-			repairs = append(repairs, events.Pending{EventID: id, Subject: events.AccountReconciled, TenantID: of.ID, DedupeKey: events.KeyEvent(id),
-				CorrelationID: req.By.CorrelationID, Actor: req.By.ActsAs(), OccurredAt: now, Payload: payload, Residency: of.DataResidency, Account: change})
+			repairs = append(repairs, events.Pending{EventID: id, Subject: events.AccountReconciled, TenantID: of.ID,
+				DedupeKey:     events.KeyEvent(id),
+				CorrelationID: req.By.CorrelationID, Actor: req.By.ActsAs(), OccurredAt: now, Payload: payload, Residency: of.DataResidency,
+				Account: change})
 		}
 	}
 	return repairs

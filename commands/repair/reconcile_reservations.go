@@ -36,7 +36,8 @@ func reservationDrift(tx AccountTx, tenant uuid.UUID, held map[string]*events.Re
 	list := []ReservationDrift{}
 	for id, is := range held {
 		was := rows[id]
-		if was == nil || was.State != is.State || was.Feature != is.Feature || was.PeriodKey != is.PeriodKey || was.Amount != is.Amount || !was.ExpiresAt.Equal(is.ExpiresAt) {
+		if was == nil || was.State != is.State || was.Feature != is.Feature || was.PeriodKey != is.PeriodKey || was.Amount != is.Amount ||
+			!was.ExpiresAt.Equal(is.ExpiresAt) {
 			list = append(list, ReservationDrift{id, is.Feature, heldReservation(was), heldReservation(is)})
 		}
 	}

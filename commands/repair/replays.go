@@ -195,7 +195,8 @@ func (in *ReplayRange) units(tx ReplayTx) ([]ReplayUnit, error) {
 		if in.From.Number > published {
 			return nil, domain.Refuse("range_invalid", "/from", "%s is not published yet: the relay is at %d", in.From, published)
 		}
-		return []ReplayUnit{{Partition: in.From.Partition, First: in.From.Number, Cursor: in.From.Number - 1, UpTo: min(in.To.Number, published)}}, nil
+		return []ReplayUnit{{Partition: in.From.Partition, First: in.From.Number, Cursor: in.From.Number - 1,
+			UpTo: min(in.To.Number, published)}}, nil
 	}
 	after, err := tx.Before(in.FromTime)
 	if err != nil {

@@ -126,7 +126,9 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 		}
 		for _, p := range in.Positions {
 			if p.Number-1 > cursors[p.Partition].Position {
-				return nil, domain.Refuse("rewind_forward", "/positions", "%s is ahead of the relay, which is at %d: the records between would not be published", p, cursors[p.Partition].Position)
+				return nil, domain.Refuse("rewind_forward", "/positions",
+					"%s is ahead of the relay, which is at %d: the records between would not be published", p,
+					cursors[p.Partition].Position)
 			}
 			to[p.Partition] = p.Number - 1
 		}
@@ -153,12 +155,14 @@ func (c *Replays) rewindConsumer(ctx context.Context, req commands.Request, in R
 		r.Units = in.messageUnits(at)
 	} else {
 		r.State, r.EndedAt = ReplayDone, &r.CreatedAt
-		subject, said = events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer, Steps: []events.ReplayStep{}, Reason: r.Reason}
+		subject, said = events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer, Steps: []events.ReplayStep{},
+			Reason: r.Reason}
 	}
 	return commands.Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		for _, p := range in.Positions {
 			if topic.Outside() {
-				return r, domain.Refuse("positions_invalid", "/positions", "the topic of %s has no positions of the log; give a time, or start", in.Consumer)
+				return r, domain.Refuse("positions_invalid", "/positions",
+					"the topic of %s has no positions of the log; give a time, or start", in.Consumer)
 			}
 			if ok, err := tx.Recorded(p); err != nil || !ok {
 				return r, commands.OrRefuse(err, "positions_invalid", "/positions", p.String()+" is not in the log")
@@ -202,7 +206,8 @@ func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.Replay
 	if steps == nil {
 		steps = []events.ReplayStep{}
 	}
-	return c.end(ctx, r.ID, ReplayDone, "", units, events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer, Steps: steps, Reason: r.Reason})
+	return c.end(ctx, r.ID, ReplayDone, "", units, events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer,
+		Steps: steps, Reason: r.Reason})
 }
 
 // Fail ends a replay that failed, with the records that all its units have published.
@@ -224,7 +229,8 @@ func relayRequest() commands.Request {
 	return commands.Request{By: commands.Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-relay"}}}
 }
 
-func (c *Replays) end(ctx context.Context, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
+func (c *Replays) end(ctx context.Context, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject,
+	said any) error {
 	req := relayRequest()
 	_, err := commands.Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		return Replay{}, c.endIn(tx, &req, id, state, failure, units, subject, said)
@@ -232,7 +238,8 @@ func (c *Replays) end(ctx context.Context, id uuid.UUID, state, failure string, 
 	return err
 }
 
-func (c *Replays) endIn(tx ReplayTx, req *commands.Request, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject, said any) error {
+func (c *Replays) endIn(tx ReplayTx, req *commands.Request, id uuid.UUID, state, failure string, units []ReplayUnit, subject events.Subject,
+	said any) error {
 	now := c.now()
 	if ended, err := tx.EndReplay(id, state, failure, now, units); err != nil || !ended {
 		return err
@@ -251,7 +258,8 @@ func (c *Replays) EndRanges(ctx context.Context) error {
 			for _, u := range r.Units {
 				records += u.Records
 			}
-			err = c.endIn(tx, &req, r.ID, ReplayDone, "", nil, events.ReplayDone, events.ReplayEnd{ReplayID: r.ID, Topic: r.Topic, Records: records})
+			err = c.endIn(tx, &req, r.ID, ReplayDone, "", nil, events.ReplayDone, events.ReplayEnd{ReplayID: r.ID, Topic: r.Topic,
+				Records: records})
 		}
 		return Replay{}, err
 	})

@@ -31,13 +31,16 @@ type Queue interface {
 	FeedWebhooks(ctx context.Context) error
 	// EndDeliveries lets all waiting deliveries of webhooks that are not enabled fail, in short transactions.
 	EndDeliveries(ctx context.Context) error
-	// LeaseWebhooks leases the webhooks whose deliveries are due for the longest time, limit at most, among those whose last request failed or among the others.
+	// LeaseWebhooks leases the webhooks whose deliveries are due for the longest time, limit at most, among those whose last request failed
+	// or among the others.
 	LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]LeasedWebhook, error)
-	// NextDelivery renews the lease and returns the delivery that is due for the longest time, with its event and the valid secrets, the newest first. Nil: none
-	// is due, or the lease is lost, and the lease has ended.
+	// NextDelivery renews the lease and returns the delivery that is due for the longest time, with its event and the valid secrets, the
+	// newest first. Nil: none is due, or the lease is lost, and the lease has ended.
 	NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*DueDelivery, error)
-	// SettleDelivery runs settle on a leased webhook and saves the result, unless settle returns false. It reports false if the lease is lost.
-	SettleDelivery(ctx context.Context, webhook, lease uuid.UUID, delivery uuid.UUID, settle func(w *webhook.Webhook, d *webhook.Delivery, now time.Time) (a webhook.Attempt, save bool)) (held bool, err error)
+	// SettleDelivery runs settle on a leased webhook and saves the result, unless settle returns false. It reports false if the lease is
+	// lost.
+	SettleDelivery(ctx context.Context, webhook, lease uuid.UUID, delivery uuid.UUID, settle func(w *webhook.Webhook, d *webhook.Delivery,
+		now time.Time) (a webhook.Attempt, save bool)) (held bool, err error)
 	// ReleaseWebhook ends a lease.
 	ReleaseWebhook(ctx context.Context, webhook, lease uuid.UUID) error
 }
@@ -58,8 +61,8 @@ type DueDelivery struct {
 	Payload    []byte
 }
 
-// Deliverer sends the deliveries of webhooks. Each webhook has a queue of its own, with one request at a time. Any number of instances may run it: a webhook is
-// leased to one of them.
+// Deliverer sends the deliveries of webhooks. Each webhook has a queue of its own, with one request at a time. Any number of instances may
+// run it: a webhook is leased to one of them.
 type Deliverer struct {
 	Queue    Queue
 	Webhooks *Webhooks
@@ -74,8 +77,9 @@ type Deliverer struct {
 	Every    time.Duration // the longest time between two looks while there are webhooks; 0: 200 ms
 	EndEvery time.Duration // the time between two looks for deliveries of disabled webhooks; 0: 5 s
 	Lease    time.Duration // longer than a request; 0: 30 s
-	Places   int           // the requests at the same time, beside as many slow ones; 0: 256. Webhooks whose last request failed have half of them
-	Slow     time.Duration // the time after which a request is a slow one; 0: 1 s
+	// the requests at the same time, beside as many slow ones; 0: 256. Webhooks whose last request failed have half of them
+	Places int
+	Slow   time.Duration // the time after which a request is a slow one; 0: 1 s
 }
 
 const (
@@ -83,7 +87,8 @@ const (
 	deliverEvery = 200 * time.Millisecond
 	// deliverIdle is the time between two looks without webhooks.
 	deliverIdle = time.Second
-	// deliverEndEvery is the time between two looks for deliveries of webhooks that were disabled or removed. A change lets most of them fail itself.
+	// deliverEndEvery is the time between two looks for deliveries of webhooks that were disabled or removed. A change lets most of them
+	// fail itself.
 	deliverEndEvery = 5 * time.Second
 	// deliverLease bounds how long a webhook waits after its instance was killed. It is renewed before each request.
 	deliverLease = 30 * time.Second
@@ -102,12 +107,14 @@ const (
 // Run sends deliveries until ctx ends, and returns when all requests have ended.
 func (d *Deliverer) Run(ctx context.Context) error {
 	places := cmp.Or(d.Places, deliverPlaces)
-	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)), slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)),
+		slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1),
 		queue: retries.New(d.Logger, slog.LevelWarn, "cannot read or save deliveries of webhooks; will retry", ""),
 		sends: retries.New(d.Logger, slog.LevelWarn, "cannot send or save a delivery of a webhook; will retry", "")}
 	defer r.running.Wait()
 	r.running.Go(func() {
-		_ = commands.RunEvery(ctx, cmp.Or(d.EndEvery, deliverEndEvery), d.Logger, "cannot end deliveries of disabled webhooks; will retry", d.Queue.EndDeliveries)
+		_ = commands.RunEvery(ctx, cmp.Or(d.EndEvery, deliverEndEvery), d.Logger, "cannot end deliveries of disabled webhooks; will retry",
+			d.Queue.EndDeliveries)
 	})
 	for {
 		wait, err := r.look(ctx)
@@ -204,7 +211,8 @@ func (r *delivering) start(ctx context.Context, failing bool) (found bool, err e
 	return len(list) == len(free), err
 }
 
-// deliver sends the due deliveries of a leased webhook one after the other, until one fails. A failing webhook gives its place to the next one.
+// deliver sends the due deliveries of a leased webhook one after the other, until one fails. A failing webhook gives its place to the next
+// one.
 func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.UUID, p *place) {
 	for {
 		leased, lasts := time.Now(), cmp.Or(r.Lease, deliverLease)
@@ -228,15 +236,17 @@ func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.U
 	}
 }
 
-// attempt sends a delivery once and saves the result, while ctx says that the webhook is leased. The result of a stopping instance, or of one without the lease, is not
-// saved: the next instance repeats the request.
-func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDelivery, lease uuid.UUID, p *place) (delivered bool, err error) {
+// attempt sends a delivery once and saves the result, while ctx says that the webhook is leased. The result of a stopping instance, or of
+// one without the lease, is not saved: the next instance repeats the request.
+func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDelivery, lease uuid.UUID, p *place) (delivered bool,
+	err error) {
 	body, err := due.body()
 	if err != nil {
 		return false, err
 	}
 	slow := time.AfterFunc(cmp.Or(r.Slow, deliverSlow), p.slowDown)
-	result := r.Sender.Send(ctx, webhook.Message{URL: due.URL, Operators: due.Operators, EventID: due.EventID, Trace: due.Trace, Body: body, Secrets: due.Secrets, At: r.Webhooks.Now()})
+	result := r.Sender.Send(ctx, webhook.Message{URL: due.URL, Operators: due.Operators, EventID: due.EventID, Trace: due.Trace, Body: body,
+		Secrets: due.Secrets, At: r.Webhooks.Now()})
 	slow.Stop()
 	if ctx.Err() != nil && !result.Delivered() {
 		return false, ctx.Err()
@@ -251,7 +261,8 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 		retries = webhook.Retries()
 	}
 	reason := ""
-	held, err := r.Queue.SettleDelivery(saving, w.ID, lease, due.ID, func(w *webhook.Webhook, d *webhook.Delivery, now time.Time) (a webhook.Attempt, save bool) {
+	held, err := r.Queue.SettleDelivery(saving, w.ID, lease, due.ID, func(w *webhook.Webhook, d *webhook.Delivery,
+		now time.Time) (a webhook.Attempt, save bool) {
 		a, reason = w.Settle(d, due.URL, result, retries, now)
 		return a, reason == ""
 	})
@@ -265,7 +276,8 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 }
 
 // disable saves an attempt that disables its webhook, with the event of the change.
-func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDelivery, result webhook.Result, retries []time.Duration) error {
+func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDelivery, result webhook.Result,
+	retries []time.Duration) error {
 	var disabled *webhook.Webhook
 	err := r.Webhooks.Store.ChangeWebhooks(ctx, of.TenantID, func(tx Tx) error {
 		disabled = nil
@@ -293,7 +305,8 @@ func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDel
 			return err
 		}
 		w.ReplayAfter, w.ReplayUntil = 0, 0
-		req := commands.Request{By: commands.Caller{TenantID: events.Platform, Actor: events.Actor{Type: "service", ID: "meterplex-notifier"}}}
+		req := commands.Request{By: commands.Caller{TenantID: events.Platform,
+			Actor: events.Actor{Type: "service", ID: "meterplex-notifier"}}}
 		disabled = w
 		return r.Webhooks.record(tx, &req, w, reason)
 	})
@@ -320,7 +333,8 @@ type webhookBody struct {
 
 // body returns the request's body: the same bytes in each attempt.
 func (d *DueDelivery) body() ([]byte, error) {
-	b := webhookBody{Type: d.Type, ID: d.EventID, TenantID: d.TenantID, Position: d.Position, Timestamp: d.OccurredAt.UTC(), Data: d.Payload}
+	b := webhookBody{Type: d.Type, ID: d.EventID, TenantID: d.TenantID, Position: d.Position, Timestamp: d.OccurredAt.UTC(),
+		Data: d.Payload}
 	if d.Position == nil {
 		b.Timestamp, b.Data = d.CreatedAt.UTC(), json.RawMessage(`{"webhookId":"`+d.WebhookID.String()+`"}`)
 	} else {

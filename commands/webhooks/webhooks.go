@@ -67,8 +67,8 @@ type EndTx interface {
 	SaveWebhook(w webhook.Webhook) error
 	// DropSecrets deletes the secrets of a webhook.
 	DropSecrets(webhook uuid.UUID) error
-	// FailDeliveries lets waiting deliveries of a webhook fail, as many as one change may. The others fail by Queue.EndDeliveries, because the webhook is not
-	// enabled any more.
+	// FailDeliveries lets waiting deliveries of a webhook fail, as many as one change may. The others fail by Queue.EndDeliveries, because
+	// the webhook is not enabled any more.
 	FailDeliveries(webhook uuid.UUID) error
 }
 
@@ -178,8 +178,8 @@ func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid
 	})
 }
 
-// record appends the event of a change and saves the webhook. reason is that of a change by the service; the event of another one has the reason of its
-// request. A webhook that is created or enabled considers the events behind the change.
+// record appends the event of a change and saves the webhook. reason is that of a change by the service; the event of another one has the
+// reason of its request. A webhook that is created or enabled considers the events behind the change.
 func (c *Webhooks) record(tx EndTx, req *commands.Request, w *webhook.Webhook, reason string) error {
 	at, err := commands.AppendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event(reason))
 	if err != nil {
@@ -197,7 +197,8 @@ func (c *Webhooks) newSecret() string {
 }
 
 // issue runs decide, whose answer has a secret.
-func (c *Webhooks) issue(in commands.Transaction[Tx], req commands.Request, decide func(Tx) (CreatedWebhook, error)) (CreatedWebhook, error) {
+func (c *Webhooks) issue(in commands.Transaction[Tx], req commands.Request, decide func(Tx) (CreatedWebhook, error)) (CreatedWebhook,
+	error) {
 	w, err := commands.Change(in, req, decide)
 	w.Repeated = err == nil && w.Secret == ""
 	return w, err
@@ -220,8 +221,8 @@ func loadChangeable(tx Tx, tenant, id uuid.UUID) (*webhook.Webhook, error) {
 	return w, err
 }
 
-// Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only. Deliveries that still wait when it is
-// enabled again are sent.
+// Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only. Deliveries that
+// still wait when it is enabled again are sent.
 func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id uuid.UUID, in ChangeWebhook) (webhook.Webhook, error) {
 	changed, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (webhook.Webhook, error) {
 		w, err := loadChangeable(tx, tenant, id)
@@ -245,7 +246,8 @@ func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id 
 		if w.Status == events.WebhookEnabled && before.Status != w.Status {
 			w.Cursor = 0
 		} else if !slices.Equal(before.Events, w.Events) {
-			// Usage and reservations do not move the cursor of a webhook of other types: events from before the change would be of the new types, too.
+			// Usage and reservations do not move the cursor of a webhook of other types: events from before the change would be of the new
+			// types, too.
 			awaits, err := tx.AwaitsEvents(id)
 			if err != nil {
 				return *w, err
@@ -305,7 +307,8 @@ func (c *Webhooks) EndAll(tx EndTx, req *commands.Request, tenant uuid.UUID, rea
 // Rotate adds a secret. The earlier ones stay valid for overlap: meanwhile each request has a signature of each.
 func (c *Webhooks) Rotate(ctx context.Context, req commands.Request, tenant, id uuid.UUID, overlap time.Duration) (CreatedWebhook, error) {
 	if overlap < 0 || overlap > MaxOverlap {
-		return CreatedWebhook{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d", int(MaxOverlap.Seconds()))
+		return CreatedWebhook{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d",
+			int(MaxOverlap.Seconds()))
 	}
 	return c.issue(c.changeOf(ctx, tenant), req, func(tx Tx) (CreatedWebhook, error) {
 		w, err := loadChangeable(tx, tenant, id)
@@ -317,7 +320,8 @@ func (c *Webhooks) Rotate(ctx context.Context, req commands.Request, tenant, id 
 			return CreatedWebhook{}, err
 		}
 		if w.Secrets > webhook.MaxWebhookSecrets {
-			return CreatedWebhook{}, domain.Refuse("webhook_secrets_limit", "", "%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, webhook.MaxWebhookSecrets)
+			return CreatedWebhook{}, domain.Refuse("webhook_secrets_limit", "",
+				"%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, webhook.MaxWebhookSecrets)
 		}
 		return CreatedWebhook{Webhook: *w, Secret: secret}, c.record(tx, &req, w, "")
 	})
@@ -344,7 +348,8 @@ func (c *Webhooks) Test(ctx context.Context, req commands.Request, tenant, id uu
 		if n, err := tx.WaitingTests(id); err != nil {
 			return d, err
 		} else if n >= webhook.MaxWebhookTests {
-			return d, domain.Refuse("webhook_tests_limit", "", "%d tests of the webhook wait, which is the limit; send the request again after some were sent", n)
+			return d, domain.Refuse("webhook_tests_limit", "",
+				"%d tests of the webhook wait, which is the limit; send the request again after some were sent", n)
 		}
 		d = webhook.Delivery{ID: c.NewID(), WebhookID: id, TenantID: tenant, EventID: c.NewID(), Type: webhook.Test}
 		return d, tx.AddDelivery(&d)
@@ -375,7 +380,8 @@ type ReplayedRange struct {
 	UpTo  events.Position
 }
 
-// ReplayRange lets the events of a webhook's types that were recorded from one time until before another be sent again, also those recorded while it was disabled.
+// ReplayRange lets the events of a webhook's types that were recorded from one time until before another be sent again, also those recorded
+// while it was disabled.
 func (c *Webhooks) ReplayRange(ctx context.Context, req commands.Request, tenant, id uuid.UUID, from, to time.Time) (ReplayedRange, error) {
 	if !from.Before(to) {
 		return ReplayedRange{}, domain.Refuse("to_invalid", "/to", "to must be after from")

@@ -42,8 +42,8 @@ func TestTheChartPassesLint(t *testing.T) {
 	}
 }
 
-// The manifests are those of the golden files, and decode strictly: an unknown or doubled member is an error. Rules and dashboards are long, and deploy/observe
-// tests them: the golden files have their names.
+// The manifests are those of the golden files, and decode strictly: an unknown or doubled member is an error. Rules and dashboards are
+// long, and deploy/observe tests them: the golden files have their names.
 func TestTheChartRenders(t *testing.T) {
 	decoder := strictDecoder(t)
 	for _, file := range valueFiles(t) {
@@ -100,8 +100,8 @@ func TestTheChartRefusesUnknownValues(t *testing.T) {
 	}
 }
 
-// Each role of the service runs in a Deployment of the default values, once; no container may write its file system, run as root or gain rights; the
-// grace period covers preStop and a clean stop.
+// Each role of the service runs in a Deployment of the default values, once; no container may write its file system, run as root or gain
+// rights; the grace period covers preStop and a clean stop.
 func TestTheChartsPodsAreSafe(t *testing.T) {
 	const cleanStop = 15 // seconds: docs/how-to/upgrade.md
 	decoder := strictDecoder(t)
@@ -118,7 +118,8 @@ func TestTheChartsPodsAreSafe(t *testing.T) {
 				pod = o.Spec.Template.Spec
 				c := pod.Containers[0]
 				if grace, before := *pod.TerminationGracePeriodSeconds, c.Lifecycle.PreStop.Sleep.Seconds; grace < before+cleanStop+1 {
-					t.Errorf("%s: %s: a grace period of %d s for %d s of preStop and %d s of a clean stop", file, o.Name, grace, before, cleanStop)
+					t.Errorf("%s: %s: a grace period of %d s for %d s of preStop and %d s of a clean stop", file, o.Name, grace, before,
+						cleanStop)
 				}
 				if ready := c.ReadinessProbe; before(ready) > int(c.Lifecycle.PreStop.Sleep.Seconds) && *o.Spec.Replicas > 1 {
 					t.Errorf("%s: %s: readiness needs %d s to fail", file, o.Name, before(ready))
@@ -133,7 +134,8 @@ func TestTheChartsPodsAreSafe(t *testing.T) {
 				t.Errorf("%s: unsafe pod: %+v", file, pod.SecurityContext)
 			}
 			for _, c := range pod.Containers {
-				if s := c.SecurityContext; !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+				if s := c.SecurityContext; !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
+					!slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
 					t.Errorf("%s: unsafe container: %+v", file, s)
 				}
 			}
@@ -255,7 +257,8 @@ func render(t *testing.T, values chartutil.Values) string {
 func renderValues(t *testing.T, values chartutil.Values) (map[string]string, error) {
 	t.Helper()
 	c := loadChart(t)
-	all, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "meterplex", Namespace: "metering", Revision: 1, IsInstall: true}, chartutil.DefaultCapabilities)
+	all, err := chartutil.ToRenderValues(c, values, chartutil.ReleaseOptions{Name: "meterplex", Namespace: "metering", Revision: 1,
+		IsInstall: true}, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err
 	}
@@ -283,13 +286,15 @@ func TestTheNotesSumTheConnections(t *testing.T) {
 	for file, want := range map[string]struct {
 		pods, each, upgrade int
 		small               bool
-	}{"default.yaml": {8, each, 12, true}, "postgres-pipe.yaml": {8, each + 8 + 6, 12, true}, "one-deployment.yaml": {1, each, 2, false}, "production.yaml": {12, each, 16, true}} {
+	}{"default.yaml": {8, each, 12, true}, "postgres-pipe.yaml": {8, each + 8 + 6, 12, true}, "one-deployment.yaml": {1, each, 2, false},
+		"production.yaml": {12, each, 16, true}} {
 		files, err := renderValues(t, read(t, filepath.Join(testdata, "values", file)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		notes := files["meterplex/templates/NOTES.txt"]
-		sum := fmt.Sprintf("%d pods open %d at most (%d each), and %d during an upgrade", want.pods, want.pods*want.each, want.each, want.upgrade*want.each)
+		sum := fmt.Sprintf("%d pods open %d at most (%d each), and %d during an upgrade", want.pods, want.pods*want.each, want.each,
+			want.upgrade*want.each)
 		if !strings.Contains(notes, sum) || strings.Contains(notes, "max_connections") != want.small {
 			t.Errorf("%s: no %q in\n%s", file, sum, notes)
 		}

@@ -51,7 +51,8 @@ func objects[T any](t *testing.T, values string, at cluster) map[string]*T {
 		t.Fatal(err)
 	}
 	c := loadChart(t)
-	all, err := chartutil.ToRenderValues(c, parsed, chartutil.ReleaseOptions{Name: "prod", Namespace: "metering", Revision: 2, IsUpgrade: true}, chartutil.DefaultCapabilities)
+	all, err := chartutil.ToRenderValues(c, parsed, chartutil.ReleaseOptions{Name: "prod", Namespace: "metering", Revision: 2,
+		IsUpgrade: true}, chartutil.DefaultCapabilities)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +78,8 @@ func objects[T any](t *testing.T, values string, at cluster) map[string]*T {
 	return found
 }
 
-// An autoscaler sets the number of replicas: an upgrade keeps it. No autoscaler raises a Deployment from 0, to which a migration needs it to be scaled: the chart does.
+// An autoscaler sets the number of replicas: an upgrade keeps it. No autoscaler raises a Deployment from 0, to which a migration needs it
+// to be scaled: the chart does.
 func TestAnUpgradeKeepsTheReplicasOfTheAutoscaler(t *testing.T) {
 	const name = "prod-meterplex-api"
 	for _, was := range []struct {
@@ -131,9 +133,12 @@ func TestThePodMonitorsJobIsThatOfTheRules(t *testing.T) {
 
 // An empty list of sources in a NetworkPolicy means all: without a source, no rule may name the admin port.
 func TestNoSourceOfMetricsIsNoAccess(t *testing.T) {
-	for values, want := range map[string]bool{"networkPolicy: {metricsFrom: []}": false, "networkPolicy: {metricsFrom: [{name: x}]}": true} {
+	for values, want := range map[string]bool{"networkPolicy: {metricsFrom: []}": false,
+		"networkPolicy: {metricsFrom: [{name: x}]}": true} {
 		for _, p := range objects[networking.NetworkPolicy](t, values, nil) {
-			open := slices.ContainsFunc(p.Spec.Ingress, func(r networking.NetworkPolicyIngressRule) bool { return r.Ports[0].Port.StrVal == "admin" })
+			open := slices.ContainsFunc(p.Spec.Ingress, func(r networking.NetworkPolicyIngressRule) bool {
+				return r.Ports[0].Port.StrVal == "admin"
+			})
 			if open != want {
 				t.Errorf("%s: %+v", values, p.Spec.Ingress)
 			}
@@ -148,8 +153,10 @@ podAnnotations: {sidecar.istio.io/inject: "false"}, serviceAccount: {create: fal
 	job := objects[batch.Job](t, values, nil)["prod-meterplex-migrate"].Spec.Template
 	for name, d := range objects[apps.Deployment](t, values, nil) {
 		pod := d.Spec.Template
-		same := reflect.DeepEqual(job.Spec.NodeSelector, pod.Spec.NodeSelector) && reflect.DeepEqual(job.Spec.Tolerations, pod.Spec.Tolerations) && job.Spec.PriorityClassName == pod.Spec.PriorityClassName &&
-			reflect.DeepEqual(job.Annotations, pod.Annotations) && job.Labels["team"] == "metering" && job.Spec.ServiceAccountName == pod.Spec.ServiceAccountName
+		same := reflect.DeepEqual(job.Spec.NodeSelector, pod.Spec.NodeSelector) &&
+			reflect.DeepEqual(job.Spec.Tolerations, pod.Spec.Tolerations) && job.Spec.PriorityClassName == pod.Spec.PriorityClassName &&
+			reflect.DeepEqual(job.Annotations, pod.Annotations) && job.Labels["team"] == "metering" &&
+			job.Spec.ServiceAccountName == pod.Spec.ServiceAccountName
 		if !same || len(job.Spec.Tolerations) != 1 {
 			t.Errorf("%s runs by %+v, its migration by %+v", name, pod.Spec, job.Spec)
 		}

@@ -33,7 +33,8 @@ func TestTheComposeFile(t *testing.T) {
 		return env
 	}
 	load := func(env types.Mapping) (*types.Project, error) {
-		return loader.LoadWithContext(t.Context(), types.ConfigDetails{WorkingDir: "..", ConfigFiles: []types.ConfigFile{{Filename: file, Content: text}}, Environment: env})
+		return loader.LoadWithContext(t.Context(),
+			types.ConfigDetails{WorkingDir: "..", ConfigFiles: []types.ConfigFile{{Filename: file, Content: text}}, Environment: env})
 	}
 	project, err := load(without(""))
 	if err != nil {
@@ -45,7 +46,8 @@ func TestTheComposeFile(t *testing.T) {
 		}
 	}
 	service := project.Services["meterplex"]
-	if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) || service.StopGracePeriod == nil || service.StopGracePeriod.String() != "30s" {
+	if !service.ReadOnly || !slices.Equal(service.CapDrop, []string{"ALL"}) || service.StopGracePeriod == nil ||
+		service.StopGracePeriod.String() != "30s" {
 		t.Errorf("the service %+v", service)
 	}
 	for name, s := range project.Services {
@@ -88,10 +90,12 @@ func TestTheSystemdUnit(t *testing.T) {
 	if err := os.WriteFile(unit, []byte(strings.ReplaceAll(string(text), "/usr/local/bin/meterplex", binary)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit).CombinedOutput(); err != nil || strings.Contains(string(out), "meterplex.service:") {
+	if out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", unit).CombinedOutput(); err != nil ||
+		strings.Contains(string(out), "meterplex.service:") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=20", unit).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), analyze, "security", "--offline=true", "--threshold=20", unit).
+		CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -107,7 +111,8 @@ func TestTheDockerfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(mod)
-	for _, want := range []string{"ARG GO_VERSION=" + string(version[1]) + ".", "CGO_ENABLED=0", "USER 65532:65532", "FROM gcr.io/distroless/static-debian12:nonroot"} {
+	for _, want := range []string{"ARG GO_VERSION=" + string(version[1]) + ".", "CGO_ENABLED=0", "USER 65532:65532",
+		"FROM gcr.io/distroless/static-debian12:nonroot"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the Dockerfile lacks %q", want)
 		}

@@ -54,8 +54,10 @@ const (
 
 // All returns the table, ordered by name.
 func All() []Code {
-	all := slices.Concat(access(), bodies(), parameters(), usageMembers(), usagePolicy(), reservations(), tenants(), catalogue(), deadLetters(), failures(),
-		rebuilds(), promotions(), replays(), periods(), sagas(), pushes(), pushAttempts(), webhooks(), thresholds(), offboarding(), erasures(), service())
+	all := slices.Concat(access(), bodies(), parameters(), usageMembers(), usagePolicy(), reservations(), tenants(), catalogue(),
+		deadLetters(), failures(),
+		rebuilds(), promotions(), replays(), periods(), sagas(), pushes(), pushAttempts(), webhooks(), thresholds(), offboarding(),
+		erasures(), service())
 	slices.SortFunc(all, func(a, b Code) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

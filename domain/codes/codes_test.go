@@ -57,7 +57,8 @@ func TestTheDocumentHoldsTheTable(t *testing.T) {
 	b.WriteString(head)
 	for _, c := range codes.All() {
 		status, retry := c.Cells()
-		b.WriteString("| `" + c.Name + "` | " + status + " | " + c.Place.String() + " | " + retry + " | " + c.Meaning + " | " + c.Remedy + " |\n")
+		b.WriteString("| `" + c.Name + "` | " + status + " | " + c.Place.String() + " | " + retry + " | " + c.Meaning + " | " + c.Remedy +
+			" |\n")
 	}
 	if *update {
 		must.OK(t, os.WriteFile(file, []byte(b.String()), 0o644))
@@ -68,13 +69,17 @@ func TestTheDocumentHoldsTheTable(t *testing.T) {
 }
 
 const head = `# Codes
-Every code that the service answers, generated from the table in domain/codes (` + "`make generate`" + `). Clients branch on codes, never on texts: a
-code keeps its meaning, and later releases may add codes. The same table is at ` + "`/docs#problems`" + ` of each instance, where the ` + "`type`" + ` of a problem leads.
+Every code that the service answers, generated from the table in domain/codes (` + "`make generate`" +
+	`). Clients branch on codes, never on texts: a
+code keeps its meaning, and later releases may add codes. The same table is at ` + "`/docs#problems`" + ` of each instance, where the ` +
+	"`type`" + ` of a problem leads.
 
 | column | content |
 |---|---|
 | status | the HTTP status of a request that is refused with the code; – if no request is. A single CloudEvent that is refused with a code of 400 is answered 422 |
-| answered in | *request*: ` + "`code` and `errors`" + ` of a problem. *event*: an event of the 202 of ` + "`POST /usage/events`" + `; the other events of the batch are not affected. *dead letter*: a dead letter, and the receipt of its event. *item*: ` + "`errors`" + ` of a problem, an entry of a bulk answer, or the failure of a rebuild |
+| answered in | *request*: ` + "`code` and `errors`" + ` of a problem. *event*: an event of the 202 of ` + "`POST /usage/events`" +
+	`; the other events of the batch are not affected. *dead letter*: a dead letter, and the receipt of its event. *item*: ` + "`errors`" +
+	` of a problem, an entry of a bulk answer, or the failure of a rebuild |
 | retry | whether the same request or event can succeed later. Every 429 and 503 has ` + "`Retry-After`" + ` |
 
 | code | status | answered in | retry | meaning | remedy |

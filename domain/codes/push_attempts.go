@@ -7,8 +7,11 @@ func pushAttempts() []Code {
 			"The push is sent again by itself; if it goes on, look for a proxy between the service and METERPLEX_STRIPE_URL"},
 		{"provider_key_refused", 0, Item, true, 0, "The billing provider refuses the secret key of the service",
 			"Correct METERPLEX_STRIPE_KEY, and restart the instances with the role biller: pushes go on by themselves within minutes"},
-		{"provider_no_answer", 0, Item, true, 0, "The billing provider did not answer, and may have counted the push", "Wait: the push is sent again by itself for 23 hours"},
-		{"provider_unreachable", 0, Item, true, 0, "No connection to the billing provider", "The push is sent again by itself; check METERPLEX_STRIPE_URL, DNS and the firewall"},
-		{"push_invalid", 0, Item, false, 0, "The billing provider's API cannot carry the push", "Correct what the reason names, then retry the push; bill the amount in another way if it cannot be corrected"},
+		{"provider_no_answer", 0, Item, true, 0, "The billing provider did not answer, and may have counted the push",
+			"Wait: the push is sent again by itself for 23 hours"},
+		{"provider_unreachable", 0, Item, true, 0, "No connection to the billing provider",
+			"The push is sent again by itself; check METERPLEX_STRIPE_URL, DNS and the firewall"},
+		{"push_invalid", 0, Item, false, 0, "The billing provider's API cannot carry the push",
+			"Correct what the reason names, then retry the push; bill the amount in another way if it cannot be corrected"},
 	}
 }

@@ -10,7 +10,8 @@ import (
 // TestNoCellOfCSVIsAFormula: texts that a spreadsheet would execute get an apostrophe; numbers stay numbers.
 func TestNoCellOfCSVIsAFormula(t *testing.T) {
 	for cell, want := range map[string]string{
-		`=HYPERLINK("http://x.example","total")`: `"'=HYPERLINK(""http://x.example"",""total"")"`, "@SUM(1+1)": "'@SUM(1+1)", "+1+1": "'+1+1", "-2+3": "'-2+3", "\tx": "'\tx", "\r=1": "\"'\r=1\"",
+		`=HYPERLINK("http://x.example","total")`: `"'=HYPERLINK(""http://x.example"",""total"")"`, "@SUM(1+1)": "'@SUM(1+1)",
+		"+1+1": "'+1+1", "-2+3": "'-2+3", "\tx": "'\tx", "\r=1": "\"'\r=1\"",
 		"-17": "-17", "-0.30": "-0.30", "0": "0", "": "", "a=b": "a=b", "'=1": "'=1", "-": "'-",
 	} {
 		var text strings.Builder

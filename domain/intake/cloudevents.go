@@ -284,7 +284,8 @@ func (e *envelope) check(in *draft) *domain.Error {
 	case e.fault != nil:
 		return e.fault
 	case e.base64:
-		return &domain.Error{Code: "cloudevent_invalid", Pointer: "/data_base64", Message: "data_base64 is not supported; send data as a JSON object"}
+		return &domain.Error{Code: "cloudevent_invalid", Pointer: "/data_base64",
+			Message: "data_base64 is not supported; send data as a JSON object"}
 	case string(e.specVersion.chars) != "1.0":
 		return in.refuse("specversion", "cloudevent_invalid", `must be "1.0"`)
 	case !isSource(e.source):

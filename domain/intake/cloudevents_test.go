@@ -39,7 +39,8 @@ var cloudEventCases = []struct{ event, code, pointer, payload string }{
 	{cloudEvent(), "", "", wantCloudPayload},
 	{cloudEvent("subject", ""), "", "", strings.Replace(wantCloudPayload, "api_calls", "com.example.call", 1)},
 	{cloudEvent("subject", "null"), "", "", strings.Replace(wantCloudPayload, "api_calls", "com.example.call", 1)},
-	{cloudEvent("datacontenttype", `"application/json"`, "dataschema", `"https://x/y"`, "traceparent", `"`+trace+`"`, "tracestate", `"a=b"`, "partitionkey", `"p"`), "", "", wantCloudPayload},
+	{cloudEvent("datacontenttype", `"application/json"`, "dataschema", `"https://x/y"`, "traceparent", `"`+trace+`"`, "tracestate", `"a=b"`,
+		"partitionkey", `"p"`), "", "", wantCloudPayload},
 	{cloudEvent("datacontenttype", `"application/vnd.x+json; charset=UTF-8"`), "", "", wantCloudPayload},
 	{cloudEvent("traceparent", `"no trace"`, "tracestate", `null`), "", "", wantCloudPayload},
 	{cloudEvent("data", `{"metadata":{},"amount":5}`), "", "", wantCloudPayload},
@@ -90,7 +91,8 @@ var cloudEventCases = []struct{ event, code, pointer, payload string }{
 	{cloudEvent("data", `{"amount":5,"metadata":{"ce":{}}}`, "region", `"eu"`), "metadata_invalid", "/data/metadata", ""},
 	{cloudEvent("data", `{"amount":5,"metadata":{"c\u0065":1}}`), "metadata_invalid", "/data/metadata", ""},
 	{cloudEvent("region", `"`+strings.Repeat("r", 4096)+`"`), "metadata_too_large", "/data/metadata", ""},
-	{cloudEvent("region", `"eu"`, "data", `{"amount":5,"metadata":`+mostMembers(2*MaxMetadata)+`}`), "metadata_too_large", "/data/metadata", ""},
+	{cloudEvent("region", `"eu"`, "data", `{"amount":5,"metadata":`+mostMembers(2*MaxMetadata)+`}`), "metadata_too_large", "/data/metadata",
+		""},
 	{cloudEvent("data", mostMembers(2*MaxMetadata)), "unknown_member", "/data/", ""},
 	{cloudEvent("region", mostMembers(2*MaxMetadata)), "cloudevent_invalid", "/region", ""},
 	{cloudEvent("Region", `"eu"`), "cloudevent_invalid", "/Region", ""},
@@ -251,7 +253,8 @@ func TestCloudEventBodies(t *testing.T) {
 
 func cloudHeader(changes ...string) http.Header {
 	h := http.Header{}
-	for _, line := range []string{"ce-specversion: 1.0", "ce-id: evt_1", "ce-source: /meters/1", "ce-type: com.example.call", "ce-subject: api_calls",
+	for _, line := range []string{"ce-specversion: 1.0", "ce-id: evt_1", "ce-source: /meters/1", "ce-type: com.example.call",
+		"ce-subject: api_calls",
 		"ce-time: 2026-05-01T12:00:00Z", "Content-Type: application/json", "Authorization: Bearer x", "Traceparent: x"} {
 		name, value, _ := strings.Cut(line, ": ")
 		h.Set(name, value)
@@ -314,7 +317,8 @@ func TestDecodeCloudEventBinary(t *testing.T) {
 // the map's order.
 func TestHeaderFaultsAreDeterministic(t *testing.T) {
 	for range 50 {
-		items, err := DecodeCloudEventBinary(cloudHeader("ce-a-1", "x", "ce-b-2", "x", "ce-c-3", "x", "ce-d-4", "x"), []byte(`{"amount":5}`))
+		items, err := DecodeCloudEventBinary(cloudHeader("ce-a-1", "x", "ce-b-2", "x", "ce-c-3", "x", "ce-d-4", "x"),
+			[]byte(`{"amount":5}`))
 		if err != nil || !strings.Contains(items[0].Err.Message, `"a-1"`) {
 			t.Fatal(err, items[0].Err)
 		}
@@ -323,7 +327,8 @@ func TestHeaderFaultsAreDeterministic(t *testing.T) {
 
 func TestTraceParentIsNoPayload(t *testing.T) {
 	for value, want := range map[string]string{
-		trace: trace, strings.ToUpper(trace): "", trace + "0": "", strings.Replace(trace, "-", "0", 1): "", strings.Replace(trace, "0", "-", 1): "",
+		trace: trace, strings.ToUpper(trace): "", trace + "0": "", strings.Replace(trace, "-", "0", 1): "",
+		strings.Replace(trace, "0", "-", 1): "",
 	} {
 		items, err := DecodeCloudEvent([]byte(cloudEvent("traceparent", `"`+value+`"`)))
 		if err != nil || items[0].Err != nil {

@@ -35,12 +35,13 @@ func DecodeConsume(body []byte, feature string) (Consumption, error) {
 // DecodeConsumes reads {"items": […]}: 1 to MaxTogether consumptions, each with its feature and an eventId of its own.
 // Pointers start at the body.
 func DecodeConsumes(body []byte) ([]Consumption, error) {
-	return decodeRequests(body, `an item must be an object: {"feature":…,"eventId":…,"amount":…}`, consumeMembers, (*decoder).consumption, func(c, other *Consumption) *domain.Error {
-		if c.EventID != other.EventID {
-			return nil
-		}
-		return &domain.Error{Code: "event_id_invalid", Pointer: "/eventId", Message: "eventId is that"}
-	})
+	return decodeRequests(body, `an item must be an object: {"feature":…,"eventId":…,"amount":…}`, consumeMembers, (*decoder).consumption,
+		func(c, other *Consumption) *domain.Error {
+			if c.EventID != other.EventID {
+				return nil
+			}
+			return &domain.Error{Code: "event_id_invalid", Pointer: "/eventId", Message: "eventId is that"}
+		})
 }
 
 var consumeMembers = []string{"feature", "eventId", "amount", "metadata"}

@@ -22,8 +22,10 @@ func TestConsumptionsAreDecoded(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v %s, %v", c, c.Metadata, err)
 	}
-	list, err := DecodeConsumes([]byte(`{"items":[{"feature":"calls","eventId":"1","amount":1},{"amount":2,"eventId":"2","feature":"tokens","metadata":{}}]}`))
-	if err != nil || !reflect.DeepEqual(list, []Consumption{{EventID: "1", Feature: "calls", Amount: 1}, {EventID: "2", Feature: "tokens", Amount: 2}}) {
+	list, err := DecodeConsumes(
+		[]byte(`{"items":[{"feature":"calls","eventId":"1","amount":1},{"amount":2,"eventId":"2","feature":"tokens","metadata":{}}]}`))
+	if err != nil || !reflect.DeepEqual(list, []Consumption{{EventID: "1", Feature: "calls", Amount: 1},
+		{EventID: "2", Feature: "tokens", Amount: 2}}) {
 		t.Errorf("%+v, %v", list, err)
 	}
 	for n := 1; n <= MaxTogether+1; n++ {
@@ -85,7 +87,8 @@ func TestBadConsumptionsAreRefused(t *testing.T) {
 	} {
 		_, err := DecodeConsume([]byte("{"+c.members+"}"), "calls")
 		refusedAt(t, c.members, err, c.code, c.pointer)
-		_, err = DecodeConsumes([]byte(`{"items":[{"feature":"calls","eventId":"first","amount":1},{"feature":"calls",` + c.members + `}]}`))
+		_, err = DecodeConsumes([]byte(`{"items":[{"feature":"calls","eventId":"first","amount":1},{"feature":"calls",` + c.members +
+			`}]}`))
 		if c.pointer != "" {
 			c.pointer = "/items/1" + c.pointer
 		}
@@ -102,7 +105,9 @@ func TestBadConsumptionsAreRefused(t *testing.T) {
 		{`{"items":[` + good + `,{"feature":"b","eventId":"b","amount":1},` + good + `]}`, "event_id_invalid", "/items/2/eventId"},
 		{`{"items":[` + good + `,{"feature":"API","eventId":"b","amount":1}]}`, "feature_invalid", "/items/1/feature"},
 		{`{"items":[` + good + `,{"eventId":"b","amount":1}]}`, "member_missing", "/items/1/feature"},
-		{`{"items":[` + good + `,{"feature":"calls","eventId":"b","amount":0},{"feature":"calls","eventId":"","amount":1}]}`, "amount_invalid", "/items/1/amount"}, // the first fault
+		// the first fault
+		{`{"items":[` + good + `,{"feature":"calls","eventId":"b","amount":0},{"feature":"calls","eventId":"","amount":1}]}`,
+			"amount_invalid", "/items/1/amount"},
 		{`{"items":[1]}`, "malformed_json", ""},
 		{`{"items":[` + good + `,]}`, "malformed_json", ""},
 		{`{"items":[` + good + `]`, "malformed_json", ""},
@@ -173,7 +178,8 @@ func TestP2_TheSameConsumptionHasTheSameForm(t *testing.T) {
 // FuzzDecodeConsume: both decoders end with a consumption or a refusal, and the canonical form is JSON as RFC 8785 writes it.
 func FuzzDecodeConsume(f *testing.F) {
 	for _, seed := range []string{
-		`{"eventId":"a","amount":1}`, `{"amount":9007199254740991,"eventId":"\u0061","metadata":{"b":[1.50,"\u00e9",{"c":null}],"a":{}}}`, `{"eventId":"a\"\\","amount":1,"metadata":null}`,
+		`{"eventId":"a","amount":1}`, `{"amount":9007199254740991,"eventId":"\u0061","metadata":{"b":[1.50,"\u00e9",{"c":null}],"a":{}}}`,
+		`{"eventId":"a\"\\","amount":1,"metadata":null}`,
 		`{"items":[{"feature":"calls","eventId":"a","amount":1,"metadata":{"\ufb33":0.1,"\ud83d\ude00":-0.0}},{"feature":"b","eventId":"b","amount":2}]}`, `{"items":[1,{}],"items":2} x`, string(itemsOf(21)),
 	} {
 		f.Add([]byte(seed))
@@ -204,7 +210,8 @@ func FuzzDecodeConsume(f *testing.F) {
 				By, EventID, Feature string
 				Metadata             json.RawMessage
 			}
-			if err := json.Unmarshal(sent, &read); err != nil || read.Amount != c.Amount || read.EventID != c.EventID || read.Feature != c.Feature || read.By != "consume" || !bytes.Equal(read.Metadata, c.Metadata) {
+			if err := json.Unmarshal(sent, &read); err != nil || read.Amount != c.Amount || read.EventID != c.EventID ||
+				read.Feature != c.Feature || read.By != "consume" || !bytes.Equal(read.Metadata, c.Metadata) {
 				t.Fatalf("%q: %+v is sent as %s, %v", body, c, sent, err)
 			}
 		}

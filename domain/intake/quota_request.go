@@ -22,7 +22,8 @@ type requestDraft struct {
 }
 
 // decodeRequest reads a body that is one quota request about a feature, of which it may have the members named.
-func decodeRequest[T any](body []byte, feature, form string, members []string, settle func(*decoder, *requestDraft) (T, *domain.Error)) (T, error) {
+func decodeRequest[T any](body []byte, feature, form string, members []string, settle func(*decoder, *requestDraft) (T, *domain.Error)) (T,
+	error) {
 	var none T
 	d, fault := newDecoder(body)
 	if fault != nil {
@@ -42,7 +43,8 @@ func decodeRequest[T any](body []byte, feature, form string, members []string, s
 
 // decodeRequests reads {"items": […]}: 1 to MaxTogether quota requests, no two of which have the same id. clash returns the fault of two
 // that have, whose message it begins.
-func decodeRequests[T any](body []byte, form string, members []string, settle func(*decoder, *requestDraft) (T, *domain.Error), clash func(it, other *T) *domain.Error) ([]T, error) {
+func decodeRequests[T any](body []byte, form string, members []string, settle func(*decoder, *requestDraft) (T, *domain.Error),
+	clash func(it, other *T) *domain.Error) ([]T, error) {
 	d, fault := newDecoder(body)
 	if fault != nil {
 		return nil, fault
@@ -78,7 +80,8 @@ func decodeRequests[T any](body []byte, form string, members []string, settle fu
 	case fault != nil:
 		return nil, fault
 	case n == 0 || n > MaxTogether:
-		return nil, &domain.Error{Code: "items_invalid", Pointer: "/items", Message: "items must have 1 to " + strconv.Itoa(MaxTogether) + " items; it has " + strconv.Itoa(n)}
+		return nil, &domain.Error{Code: "items_invalid", Pointer: "/items", Message: "items must have 1 to " + strconv.Itoa(MaxTogether) +
+			" items; it has " + strconv.Itoa(n)}
 	case first != nil:
 		return nil, first
 	}
@@ -148,7 +151,8 @@ func (in *requestDraft) checkReservationID() *domain.Error {
 	case !id.sent:
 		return in.missing("reservationId")
 	case !id.valid || !IsReservationID(id.chars):
-		return in.refuse("reservationId", "reservation_id_invalid", "must be a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
+		return in.refuse("reservationId", "reservation_id_invalid",
+			"must be a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
 	}
 	return nil
 }

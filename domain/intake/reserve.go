@@ -34,12 +34,13 @@ func DecodeHold(body []byte, feature string) (Holding, error) {
 // DecodeHolds reads {"items": […]}: 1 to MaxTogether holdings, each with its feature and a reservationId of its own.
 // Pointers start at the body.
 func DecodeHolds(body []byte) ([]Holding, error) {
-	return decodeRequests(body, `an item must be an object: {"feature":…,"reservationId":…,"amount":…}`, holdMembers, (*decoder).holding, func(c, other *Holding) *domain.Error {
-		if c.ReservationID != other.ReservationID {
-			return nil
-		}
-		return &domain.Error{Code: "reservation_id_invalid", Pointer: "/reservationId", Message: "reservationId is that"}
-	})
+	return decodeRequests(body, `an item must be an object: {"feature":…,"reservationId":…,"amount":…}`, holdMembers, (*decoder).holding,
+		func(c, other *Holding) *domain.Error {
+			if c.ReservationID != other.ReservationID {
+				return nil
+			}
+			return &domain.Error{Code: "reservation_id_invalid", Pointer: "/reservationId", Message: "reservationId is that"}
+		})
 }
 
 func (d *decoder) holding(in *requestDraft) (Holding, *domain.Error) {
@@ -61,16 +62,17 @@ func (d *decoder) holding(in *requestDraft) (Holding, *domain.Error) {
 
 // DecodeExtend reads {"ttlSeconds"}: for how long from now an amount is held.
 func DecodeExtend(body []byte) (time.Duration, error) {
-	return decodeRequest(body, "", `the body must be an object: {"ttlSeconds":…}`, []string{"ttlSeconds"}, func(_ *decoder, in *requestDraft) (time.Duration, *domain.Error) {
-		if fault := in.checkUnknown(); fault != nil {
-			return 0, fault
-		}
-		lasts, fault := in.readTTL()
-		if fault == nil && lasts == 0 {
-			fault = in.missing("ttlSeconds")
-		}
-		return lasts, fault
-	})
+	return decodeRequest(body, "", `the body must be an object: {"ttlSeconds":…}`, []string{"ttlSeconds"},
+		func(_ *decoder, in *requestDraft) (time.Duration, *domain.Error) {
+			if fault := in.checkUnknown(); fault != nil {
+				return 0, fault
+			}
+			lasts, fault := in.readTTL()
+			if fault == nil && lasts == 0 {
+				fault = in.missing("ttlSeconds")
+			}
+			return lasts, fault
+		})
 }
 
 // Commitment asks to use at most the amount that a reservation holds, and to record it.
@@ -94,22 +96,23 @@ func (c *Commitment) Sent() []byte {
 
 // DecodeCommit reads {"eventId", "amount", "overage"?} for a reservation of a feature.
 func DecodeCommit(body []byte, feature, reservation string) (Commitment, error) {
-	return decodeRequest(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, []string{"eventId", "amount", "overage"}, func(d *decoder, in *requestDraft) (Commitment, *domain.Error) {
-		for _, check := range []func() *domain.Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
-			if fault := check(); fault != nil {
+	return decodeRequest(body, feature, `the body must be an object: {"eventId":…,"amount":…}`, []string{"eventId", "amount", "overage"},
+		func(d *decoder, in *requestDraft) (Commitment, *domain.Error) {
+			for _, check := range []func() *domain.Error{in.checkUnknown, in.checkEventID, in.checkFeature} {
+				if fault := check(); fault != nil {
+					return Commitment{}, fault
+				}
+			}
+			amount, fault := in.readAmount()
+			if fault != nil {
 				return Commitment{}, fault
 			}
-		}
-		amount, fault := in.readAmount()
-		if fault != nil {
-			return Commitment{}, fault
-		}
-		overage := string(in.overage.chars)
-		if in.overage.sent && (!in.overage.valid || overage != events.OverageRecord && overage != "deny") {
-			return Commitment{}, in.refuse("overage", "overage_invalid", `must be "deny", the default, or "record"`)
-		}
-		return Commitment{reservation, feature, string(in.eventID.chars), amount, overage == events.OverageRecord}, nil
-	})
+			overage := string(in.overage.chars)
+			if in.overage.sent && (!in.overage.valid || overage != events.OverageRecord && overage != "deny") {
+				return Commitment{}, in.refuse("overage", "overage_invalid", `must be "deny", the default, or "record"`)
+			}
+			return Commitment{reservation, feature, string(in.eventID.chars), amount, overage == events.OverageRecord}, nil
+		})
 }
 
 // Bounds of the time for which an amount is held, in seconds.

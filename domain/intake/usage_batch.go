@@ -1,5 +1,5 @@
-// Package intake decodes what callers send: usage as JSON or as CloudEvents, consumption and reservations. The result has a valid shape; what
-// depends on a tenant's state is decided elsewhere. Like domain, it is pure.
+// Package intake decodes what callers send: usage as JSON or as CloudEvents, consumption and reservations. The result has a valid shape;
+// what depends on a tenant's state is decided elsewhere. Like domain, it is pure.
 package intake
 
 import (
@@ -57,7 +57,8 @@ func DecodeBatch(body []byte) ([]BatchItem, error) {
 		return nil, fault
 	}
 	count := 0
-	fault = d.readList("events", &domain.Error{Code: "events_invalid", Pointer: "/events", Message: "events must be an array of " + upToMaxBatch + " events"},
+	fault = d.readList("events", &domain.Error{Code: "events_invalid", Pointer: "/events",
+		Message: "events must be an array of " + upToMaxBatch + " events"},
 		func() { count = d.readElements("/events/", (*decoder).readUsage) })
 	if fault == nil {
 		fault = countFault(count, "/events")

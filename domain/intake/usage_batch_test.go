@@ -325,10 +325,12 @@ func TestDecodeMixedBatch(t *testing.T) {
 
 // For any input, an error message is short, on one line and printable.
 func TestErrorsAreShortAndPrintable(t *testing.T) {
-	for _, junk := range []string{strings.Repeat("x", 1<<20), strings.Repeat("\u202e", 1000), `\u0000\r\n` + strings.Repeat(`\\`, 1000), strings.Repeat("\U000e0001", 500)} {
+	for _, junk := range []string{strings.Repeat("x", 1<<20), strings.Repeat("\u202e", 1000), `\u0000\r\n` + strings.Repeat(`\\`, 1000),
+		strings.Repeat("\U000e0001", 500)} {
 		for _, body := range [][]byte{
 			inBatch(element(junk, `1`)), inBatch(element("timestamp", `"`+junk+`"`)), inBatch(element("type", `"`+junk+`"`)),
-			[]byte(`{"` + junk + `":1}`), []byte(`{"` + junk + `":1,"` + junk + `":1}`), inBatch(element("metadata", `{"a":0.`+strings.Repeat("1", 1000)+`}`)),
+			[]byte(`{"` + junk + `":1}`), []byte(`{"` + junk + `":1,"` + junk + `":1}`),
+			inBatch(element("metadata", `{"a":0.`+strings.Repeat("1", 1000)+`}`)),
 		} {
 			items, err := DecodeBatch(body)
 			fault, _ := err.(*domain.Error)

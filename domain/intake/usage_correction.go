@@ -33,7 +33,8 @@ func (in *draft) checkRef(eventID string) *domain.Error {
 	case !ref.sent:
 		return in.missing("correctionRef")
 	case !ref.valid || len(ref.chars) < 1 || len(ref.chars) > MaxEventID || !isPrintable(ref.chars):
-		return in.refuse("correctionRef", "correction_ref_invalid", "must be the eventId of the usage to correct: a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
+		return in.refuse("correctionRef", "correction_ref_invalid",
+			"must be the eventId of the usage to correct: a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
 	case string(ref.chars) == eventID:
 		return in.refuse("correctionRef", "correction_ref_invalid", "is the event's own eventId; it must be that of the usage to correct")
 	}

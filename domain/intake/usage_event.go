@@ -200,7 +200,8 @@ func (in *draft) checkEventID() *domain.Error {
 	case !id.sent:
 		return in.missing("eventId")
 	case !id.valid || len(id.chars) < 1 || len(id.chars) > MaxEventID || !isPrintable(id.chars):
-		return in.refuse("eventId", "event_id_invalid", "must be a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
+		return in.refuse("eventId", "event_id_invalid",
+			"must be a string of 1 to 255 printable ASCII characters without space ('!' to '~')")
 	}
 	return nil
 }
@@ -230,7 +231,8 @@ func (in *draft) readAmount() (int64, *domain.Error) {
 	kind, least := in.eventType(), 1
 	switch {
 	case kind == events.TypeRetraction && in.amount != nil:
-		return 0, in.refuse("amount", "amount_invalid", "is not for retractions, which take back the whole amount; leave it out, or send a correction")
+		return 0, in.refuse("amount", "amount_invalid",
+			"is not for retractions, which take back the whole amount; leave it out, or send a correction")
 	case kind == events.TypeRetraction:
 		return 0, nil
 	case in.amount == nil:
@@ -240,7 +242,8 @@ func (in *draft) readAmount() (int64, *domain.Error) {
 	}
 	n := domain.ReadDigits(in.amount)
 	if len(in.amount) > len("9007199254740991") || n < least || n > domain.MaxAmount {
-		return 0, in.refuse("amount", "amount_invalid", "must be an integer from "+strconv.Itoa(least)+" to 9007199254740991, written in digits only")
+		return 0, in.refuse("amount", "amount_invalid", "must be an integer from "+strconv.Itoa(least)+
+			" to 9007199254740991, written in digits only")
 	}
 	return int64(n), nil
 }

@@ -16,8 +16,10 @@ import (
 )
 
 var fuzzElements = []string{
-	element(), element("metadata", `{"b":[1.50,"\u00e9",{"c":null}],"a":{}}`), element("amount", `1e3`), element("eventId", `"\ud83d\ude00"`),
-	element("metadata", `{"\ufb33":0.1,"\ud83d\ude00":9007199254740993}`), element("type", `"usage"`), element("correctionRef", `1`), `{}`, `7`,
+	element(), element("metadata", `{"b":[1.50,"\u00e9",{"c":null}],"a":{}}`), element("amount", `1e3`),
+	element("eventId", `"\ud83d\ude00"`),
+	element("metadata", `{"\ufb33":0.1,"\ud83d\ude00":9007199254740993}`), element("type", `"usage"`), element("correctionRef", `1`), `{}`,
+	`7`,
 	element("timestamp", `"2026-05-31T23:59:59.999999999+23:59"`), element("eventId", `"a\"\\b"`), element("x", `"\ud800"`),
 }
 
@@ -88,7 +90,8 @@ func checkItem(t *testing.T, item BatchItem, raw []byte) {
 		t.Fatalf("payload %s is not canonical: %s, %v", event.Payload(), canonical, fault)
 	}
 	// Body equals the log's form of the payload, byte for byte (events/codec/stored.go).
-	of := events.Pending{Subject: events.UsageRecorded, DedupeKey: events.KeyUsage(event.EventID), OccurredAt: event.Timestamp, Payload: event.Payload()}
+	of := events.Pending{Subject: events.UsageRecorded, DedupeKey: events.KeyUsage(event.EventID), OccurredAt: event.Timestamp,
+		Payload: event.Payload()}
 	if kept := codec.AppendBody(nil, &of); !bytes.Equal(kept, event.Body) {
 		t.Fatalf("%s is kept as %s, the log keeps %s", raw, event.Body, kept)
 	}
@@ -99,7 +102,8 @@ func checkItem(t *testing.T, item BatchItem, raw []byte) {
 	if sent["eventId"] != event.EventID || sent["feature"] != event.Feature || sent["amount"] != float64(event.Amount) {
 		t.Fatalf("%s became %+v", raw, event)
 	}
-	if at, err := time.Parse(time.RFC3339Nano, sent["timestamp"].(string)); err != nil || !at.Truncate(time.Microsecond).Equal(event.Timestamp) {
+	if at, err := time.Parse(time.RFC3339Nano, sent["timestamp"].(string)); err != nil ||
+		!at.Truncate(time.Microsecond).Equal(event.Timestamp) {
 		t.Fatalf("%s became %v, %v", raw, event.Timestamp, err)
 	}
 	checkMetadata(t, event, sent["metadata"])
@@ -126,7 +130,8 @@ func checkMetadata(t *testing.T, event *domain.UsageEvent, sent any) {
 func FuzzCloudEvent(f *testing.F) {
 	f.Add("evt_1", "/s", "com.example", "api_calls", "2026-05-01T12:00:00Z", "Zürich \"%\"", []byte(`{"amount":5,"metadata":{"a":1}}`))
 	f.Fuzz(func(t *testing.T, id, source, kind, subject, at, region string, data []byte) {
-		attributes := map[string]string{"specversion": "1.0", "id": id, "source": source, "type": kind, "subject": subject, "time": at, "region": region}
+		attributes := map[string]string{"specversion": "1.0", "id": id, "source": source, "type": kind, "subject": subject, "time": at,
+			"region": region}
 		header := map[string][]string{}
 		structured := []byte("{")
 		for name, value := range attributes {
@@ -160,7 +165,8 @@ func FuzzCloudEvent(f *testing.F) {
 			t.Fatalf("%q: what is decoded in binary mode shares the body's memory", data)
 		}
 		if event := items[0].Event; event != nil {
-			if again, err := DecodePayload(event.Payload()); err != nil || !bytes.Equal(again.Payload(), event.Payload()) || again.Source != source {
+			if again, err := DecodePayload(event.Payload()); err != nil || !bytes.Equal(again.Payload(), event.Payload()) ||
+				again.Source != source {
 				t.Fatalf("%s: %+v, %v", event.Payload(), again, err)
 			}
 		}

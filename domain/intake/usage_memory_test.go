@@ -38,20 +38,22 @@ func hostileBodies() map[string][]byte {
 	const ce = `"specversion":"1.0","id":"a","source":"s","type":"calls","time":"2026-05-01T12:00:00Z","data":{"amount":1}`
 	deep := strings.Repeat(`{"a":`, 40) + "{"
 	return map[string][]byte{
-		"members of the body":     filled(`{`, `}`, name),
-		"members of an event":     filled(`{"events":[{`, `}]}`, name),
-		"members of metadata":     filled(event, end, name),
-		"nested members":          filled(event+`"a":{`, `}`+end, name),
-		"deep members":            filled(event+`"a":`+deep, strings.Repeat("}", 41)+end, name),
-		"escaped members":         filled(event, end, func(n int) string { return fmt.Sprintf(`"\u0061%x":0`, n) }),
-		"objects of 500 members":  filled(event+`"a":[`, `]`+end, func(int) string { return string(filledTo(500)) }),
-		"growing numbers":         filled(event+`"a":[`, `]`+end, same("1e20")),
-		"a long text":             filled(event+`"a":"`, `"`+end, same(strings.Repeat("a", 1000))),
-		"an escaped text":         filled(event+`"a":"`, `"`+end, same(strings.Repeat(`\u0061`, 1000))),
-		"a long name":             filled(event+`"`, `":0`+end, same(strings.Repeat("a", 1000))),
-		"events of one byte":      filled(`{"events":[`, `]}`, same("1")),
-		"empty events":            filled(`{"events":[`, `]}`, same("{}")),
-		"events of metadata":      filled(`{"events":[`, `]}`, func(int) string { return event[len(`{"events":[`):] + `"a":"` + strings.Repeat("x", 4070) + `"}}` }),
+		"members of the body":    filled(`{`, `}`, name),
+		"members of an event":    filled(`{"events":[{`, `}]}`, name),
+		"members of metadata":    filled(event, end, name),
+		"nested members":         filled(event+`"a":{`, `}`+end, name),
+		"deep members":           filled(event+`"a":`+deep, strings.Repeat("}", 41)+end, name),
+		"escaped members":        filled(event, end, func(n int) string { return fmt.Sprintf(`"\u0061%x":0`, n) }),
+		"objects of 500 members": filled(event+`"a":[`, `]`+end, func(int) string { return string(filledTo(500)) }),
+		"growing numbers":        filled(event+`"a":[`, `]`+end, same("1e20")),
+		"a long text":            filled(event+`"a":"`, `"`+end, same(strings.Repeat("a", 1000))),
+		"an escaped text":        filled(event+`"a":"`, `"`+end, same(strings.Repeat(`\u0061`, 1000))),
+		"a long name":            filled(event+`"`, `":0`+end, same(strings.Repeat("a", 1000))),
+		"events of one byte":     filled(`{"events":[`, `]}`, same("1")),
+		"empty events":           filled(`{"events":[`, `]}`, same("{}")),
+		"events of metadata": filled(`{"events":[`, `]}`, func(int) string {
+			return event[len(`{"events":[`):] + `"a":"` + strings.Repeat("x", 4070) + `"}}`
+		}),
 		"attributes":              filled(`[{`+ce+`,`, `}]`, func(n int) string { return fmt.Sprintf(`"a%x":""`, n) }),
 		"members of an attribute": filled(`[{`+ce+`,"a":{`, `}}]`, name),
 	}

@@ -51,7 +51,8 @@ func drawTree(t *rapid.T, level int) tree {
 }
 
 func drawObject(t *rapid.T, level, least int) []pair {
-	names := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) string { return drawText(t, "name") }), least, 4, rapid.ID).Draw(t, "names")
+	names := rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) string { return drawText(t, "name") }), least, 4, rapid.ID).Draw(t,
+		"names")
 	object := make([]pair, len(names))
 	for i, name := range names {
 		object[i] = pair{name, drawTree(t, level)}

@@ -15,13 +15,15 @@ type Address struct {
 	Event    string // name of the provider's meter event
 }
 
-// Charge is the sum of a feature's pushes in a period to an address. Charges that follow the tenant's customer are no part of it, see Push.Follows; credits are.
+// Charge is the sum of a feature's pushes in a period to an address. Charges that follow the tenant's customer are no part of it, see
+// Push.Follows; credits are.
 type Charge struct {
 	Address
 	Amount *big.Int
 }
 
-// ChargesOf returns the sums of all pushes of a feature in a period, which are in the order in which they were stored, by address: that of the last charge first.
+// ChargesOf returns the sums of all pushes of a feature in a period, which are in the order in which they were stored, by address: that of
+// the last charge first.
 func ChargesOf(pushes []Push) (charged []Charge) {
 	for _, credits := range []bool{false, true} {
 		for _, p := range slices.Backward(pushes) {
@@ -38,8 +40,9 @@ func ChargesOf(pushes []Push) (charged []Charge) {
 	return charged
 }
 
-// splitPush returns the parts of an amount with their addresses. A credit goes to the addresses that are charged, the last one first, at most as much as each is charged:
-// another customer would get the money of the one that paid. The rest of it, and a charge, goes to the tenant's customer.
+// splitPush returns the parts of an amount with their addresses. A credit goes to the addresses that are charged, the last one first, at
+// most as much as each is charged: another customer would get the money of the one that paid. The rest of it, and a charge, goes to the
+// tenant's customer.
 func splitPush(amount *big.Int, charged []Charge, to Address) (parts []Charge) {
 	rest := new(big.Int).Set(amount)
 	for _, c := range charged {
@@ -62,8 +65,8 @@ func splitPush(amount *big.Int, charged []Charge, to Address) (parts []Charge) {
 	return parts
 }
 
-// maxPush is the greatest amount of a push: providers accept 15 digits. maxPushParts bounds the pushes of an amount: beyond 10^17 the last part has the rest, which
-// the provider refuses.
+// maxPush is the greatest amount of a push: providers accept 15 digits. maxPushParts bounds the pushes of an amount: beyond 10^17 the last
+// part has the rest, which the provider refuses.
 const (
 	maxPush      = 1e15 - 1
 	maxPushParts = 100
@@ -82,14 +85,14 @@ func inDigits(parts []Charge) (fit []Charge) {
 	return fit
 }
 
-// Follows reports whether the tenant's customer and the feature's meter may replace those of the push: the provider surely has not counted it, and it waits for its first
-// attempt or for an operator's retry.
+// Follows reports whether the tenant's customer and the feature's meter may replace those of the push: the provider surely has not counted
+// it, and it waits for its first attempt or for an operator's retry.
 func (p *Push) Follows() bool {
 	return p.UnknownSince == nil && (p.State == StateFailed || p.State == StatePending && p.Attempts == 0)
 }
 
-// Readdress lets a push that follows go to the customer and the meter of now: those of a refused one may be wrong for ever. Charged are the charges of the push's feature
-// and period; a credit stays with a customer that they charge as much.
+// Readdress lets a push that follows go to the customer and the meter of now: those of a refused one may be wrong for ever. Charged are the
+// charges of the push's feature and period; a credit stays with a customer that they charge as much.
 func (p *Push) Readdress(to *events.Billing, event string, charged []Charge) {
 	if !p.Follows() || to == nil || to.Provider != p.Provider {
 		return

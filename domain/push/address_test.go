@@ -23,18 +23,25 @@ func TestP8_ACreditGoesToWhomIsCharged(t *testing.T) {
 		charged []Charge
 		want    []string
 	}{
-		"the tenant's customer":                   {due(3, 3, 5, -1), []Charge{chargeOf("cus_1", 5)}, []string{"cus_1 -2 0"}},
-		"a former one":                            {due(3, 3, 5, 0), []Charge{chargeOf("cus_0", 5)}, []string{"cus_0 -2 1"}},
-		"the last one first":                      {due(1, 1, 9, -1), []Charge{chargeOf("cus_1", 4), chargeOf("cus_0", 5)}, []string{"cus_1 -4 0", "cus_0 -4 1"}},
-		"nobody above its charge":                 {due(0, -2, 9, 3), []Charge{chargeOf("cus_3", 4), chargeOf("cus_2", 0), chargeOf("cus_0", 5)}, []string{"cus_3 -4 4", "cus_0 -5 5", "cus_1 -2 6"}},
-		"who has more credit than charge":         {due(0, 0, 5, -1), []Charge{chargeOf("cus_2", -3), chargeOf("cus_0", 8)}, []string{"cus_0 -5 0"}},
-		"nobody was charged":                      {due(0, -2, 0, -1), nil, []string{"cus_1 -2 1"}},
-		"a charge goes to the tenant's customer":  {due(9, 9, 5, -1), []Charge{chargeOf("cus_0", 5)}, []string{"cus_1 4 0"}},
-		"nothing is due":                          {due(9, 9, 9, -1), []Charge{chargeOf("cus_0", 9)}, nil},
-		"15 digits":                               {due(999_999_999_999_999, 999_999_999_999_999, 0, -1), nil, []string{"cus_1 999999999999999 0"}},
-		"16 digits":                               {due(2_234_567_890_123_456, 2_234_567_890_123_456, 0, -1), nil, []string{"cus_1 999999999999999 0", "cus_1 999999999999999 1", "cus_1 234567890123458 2"}},
-		"a credit of 16 digits":                   {due(0, 0, 1_000_000_000_000_000, 1), []Charge{chargeOf("cus_0", 1_000_000_000_000_000)}, []string{"cus_0 -999999999999999 2", "cus_0 -1 3"}},
-		"another meter of the tenant's customer ": {due(3, 3, 5, -1), []Charge{{Address{events.ProviderStripe, "cus_1", "old"}, big.NewInt(5)}}, []string{"cus_1 old -2 0"}},
+		"the tenant's customer": {due(3, 3, 5, -1), []Charge{chargeOf("cus_1", 5)}, []string{"cus_1 -2 0"}},
+		"a former one":          {due(3, 3, 5, 0), []Charge{chargeOf("cus_0", 5)}, []string{"cus_0 -2 1"}},
+		"the last one first": {due(1, 1, 9, -1), []Charge{chargeOf("cus_1", 4), chargeOf("cus_0", 5)},
+			[]string{"cus_1 -4 0", "cus_0 -4 1"}},
+		"nobody above its charge": {due(0, -2, 9, 3), []Charge{chargeOf("cus_3", 4), chargeOf("cus_2", 0),
+			chargeOf("cus_0", 5)}, []string{"cus_3 -4 4", "cus_0 -5 5", "cus_1 -2 6"}},
+		"who has more credit than charge": {due(0, 0, 5, -1), []Charge{chargeOf("cus_2", -3), chargeOf("cus_0", 8)},
+			[]string{"cus_0 -5 0"}},
+		"nobody was charged":                     {due(0, -2, 0, -1), nil, []string{"cus_1 -2 1"}},
+		"a charge goes to the tenant's customer": {due(9, 9, 5, -1), []Charge{chargeOf("cus_0", 5)}, []string{"cus_1 4 0"}},
+		"nothing is due":                         {due(9, 9, 9, -1), []Charge{chargeOf("cus_0", 9)}, nil},
+		"15 digits": {due(999_999_999_999_999, 999_999_999_999_999, 0, -1), nil,
+			[]string{"cus_1 999999999999999 0"}},
+		"16 digits": {due(2_234_567_890_123_456, 2_234_567_890_123_456, 0, -1), nil,
+			[]string{"cus_1 999999999999999 0", "cus_1 999999999999999 1", "cus_1 234567890123458 2"}},
+		"a credit of 16 digits": {due(0, 0, 1_000_000_000_000_000, 1), []Charge{chargeOf("cus_0", 1_000_000_000_000_000)},
+			[]string{"cus_0 -999999999999999 2", "cus_0 -1 3"}},
+		"another meter of the tenant's customer ": {due(3, 3, 5, -1),
+			[]Charge{{Address{events.ProviderStripe, "cus_1", "old"}, big.NewInt(5)}}, []string{"cus_1 old -2 0"}},
 	} {
 		var got []string
 		for _, p := range Plan(uuid.New, october(1), c.due, c.charged, pushTo, pushNoon) {
@@ -74,7 +81,8 @@ func TestP8_PartsOfACreditCountAtOneTime(t *testing.T) {
 	}
 }
 
-// For all charges and amounts: the sum of the pushes is the amount that is due, and a credit brings no customer below 0 while another one is charged.
+// For all charges and amounts: the sum of the pushes is the amount that is due, and a credit brings no customer below 0 while another one
+// is charged.
 func TestP8_CreditsLeaveNobodyBelowZero(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		net, charged := map[string]int64{}, []Charge(nil)
@@ -138,7 +146,8 @@ func TestP8_ChargesAreSumsOfWhatStays(t *testing.T) {
 		return p
 	}
 	var got []string
-	for _, c := range ChargesOf([]Push{of("cus_1", 9, StateDelivered, true), of("cus_2", 4, StateUnknown, true), of("cus_1", -2, StatePending, false), of("cus_3", 7, StateFailed, false),
+	for _, c := range ChargesOf([]Push{of("cus_1", 9, StateDelivered, true), of("cus_2", 4, StateUnknown, true),
+		of("cus_1", -2, StatePending, false), of("cus_3", 7, StateFailed, false),
 		of("cus_3", 5, StatePending, false), of("cus_4", 1, StateFailed, true), of("cus_3", -1, StateFailed, false)}) {
 		got = append(got, fmt.Sprint(c.Customer, " ", c.Amount))
 	}
@@ -147,8 +156,8 @@ func TestP8_ChargesAreSumsOfWhatStays(t *testing.T) {
 	}
 }
 
-// P8: an attempt after a refusal has another idempotency key, because the provider repeats the refusal for the earlier one. An attempt in doubt has the key of the
-// attempt that the provider may have counted. The identifier never changes.
+// P8: an attempt after a refusal has another idempotency key, because the provider repeats the refusal for the earlier one. An attempt in
+// doubt has the key of the attempt that the provider may have counted. The identifier never changes.
 func TestP8_OnlyAnAnswerRenewsTheKeyOfAPush(t *testing.T) {
 	const first = ":calls:2026-10:1"
 	for name, c := range map[string]struct {
@@ -187,7 +196,8 @@ func TestP8_APushWhoseSecretKeyIsRefusedGoesOn(t *testing.T) {
 	p, now := newPush(), pushNoon
 	for range 20 {
 		p.begun(t, now).Answered(Result{Outcome: KeyRefused, Code: "provider_key_refused", Reason: "why"}, p.Attempts, now)
-		if p.State != StatePending || p.UnknownSince != nil || p.Failures != 0 || p.LastError != "why" || p.NextAt == nil || p.NextAt.After(now.Add(5*time.Minute)) {
+		if p.State != StatePending || p.UnknownSince != nil || p.Failures != 0 || p.LastError != "why" || p.NextAt == nil ||
+			p.NextAt.After(now.Add(5*time.Minute)) {
 			t.Fatalf("%+v", p)
 		}
 		now = *p.NextAt

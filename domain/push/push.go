@@ -1,4 +1,5 @@
-// Package push decides which amounts of closed periods a billing provider has to count, and what becomes of each attempt. Like domain, it is pure.
+// Package push decides which amounts of closed periods a billing provider has to count, and what becomes of each attempt. Like domain, it
+// is pure.
 package push
 
 import (
@@ -81,8 +82,8 @@ type Result struct {
 	RetryAfter   time.Duration // 0: the provider named none
 }
 
-// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same; Readdress is the exception, of a push that was not counted.
-// Its times are of the database's clock.
+// Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same;
+// Readdress is the exception, of a push that was not counted. Its times are of the database's clock.
 type Push struct {
 	ID        uuid.UUID
 	TenantID  uuid.UUID
@@ -127,8 +128,8 @@ func Key(tenant uuid.UUID, feature, periodKey string, snapshot, n int) string {
 	return key
 }
 
-// RequestKey is the idempotency key of the next attempt. Providers repeat a saved answer for its key, so that an attempt after a refusal has another key. The
-// identifier stays: the provider counts it once, whatever the key.
+// RequestKey is the idempotency key of the next attempt. Providers repeat a saved answer for its key, so that an attempt after a refusal
+// has another key. The identifier stays: the provider counts it once, whatever the key.
 func (p *Push) RequestKey() string {
 	if p.Renewals == 0 {
 		return p.Key
@@ -142,8 +143,8 @@ func Identifier(key string) string {
 	return "mp_" + hex.EncodeToString(sum[:20])
 }
 
-// Timestamp is the time at which the provider counts a push that is stored at a time: the last second of the period, but no time in the future. An
-// adjustment, and a period without an end, count when they are stored.
+// Timestamp is the time at which the provider counts a push that is stored at a time: the last second of the period, but no time in the
+// future. An adjustment, and a period without an end, count when they are stored.
 func Timestamp(periodKey string, n int, stored time.Time) time.Time {
 	stored = stored.UTC().Truncate(time.Second)
 	if _, end, ok := domain.PeriodBounds(periodKey); ok && n == 0 && !end.After(stored) {
@@ -165,9 +166,9 @@ type Due struct {
 // Credit reports whether less is billable than was pushed.
 func (d *Due) Credit() bool { return d.Billable.Cmp(d.Pushed) < 0 }
 
-// Plan returns the pushes of the amount that is due; nil if the amount is 0. They are the first ones of the snapshot if frozen figures are due, whatever started the saga:
-// they count in their period, or fail because they are too old. They are adjustments if only approved amounts are due. A credit goes to the addresses that are charged, a
-// charge to the tenant's customer.
+// Plan returns the pushes of the amount that is due; nil if the amount is 0. They are the first ones of the snapshot if frozen figures are
+// due, whatever started the saga: they count in their period, or fail because they are too old. They are adjustments if only approved
+// amounts are due. A credit goes to the addresses that are charged, a charge to the tenant's customer.
 func Plan(newID func() uuid.UUID, c domain.Closing, d *Due, charged []Charge, to *events.Billing, now time.Time) (planned []Push) {
 	n := d.Last + 1
 	if d.Frozen.Cmp(d.Pushed) == 0 {
@@ -175,7 +176,8 @@ func Plan(newID func() uuid.UUID, c domain.Closing, d *Due, charged []Charge, to
 	}
 	counts := Timestamp(c.PeriodKey, n, now)
 	amount := new(big.Int).Sub(d.Billable, d.Pushed)
-	for _, part := range inDigits(splitPush(amount, charged, Address{Provider: to.Provider, Customer: to.Customer, Event: cmp.Or(d.Event, d.Feature)})) {
+	for _, part := range inDigits(splitPush(amount, charged, Address{Provider: to.Provider, Customer: to.Customer,
+		Event: cmp.Or(d.Event, d.Feature)})) {
 		planned = append(planned, stored(&c, newID(), d.Feature, n, part, counts, now))
 		n++
 	}
@@ -201,15 +203,16 @@ func (p *Push) Undecided(now time.Time) bool {
 func (p *Push) Give(now time.Time) (code, reason string) {
 	switch {
 	case p.Undecided(now):
-		code, reason = Undecided, "the provider did not answer since "+domain.FormatTime(*p.UnknownSince)+", and may have counted the push; resolve it"
+		code, reason = Undecided, "the provider did not answer since "+domain.FormatTime(*p.UnknownSince)+
+			", and may have counted the push; resolve it"
 	case p.State == StatePending && !now.Before(p.Timestamp.Add(Oldest)):
 		code, reason = TooOld, fmt.Sprintf("the time %s is more than %d days ago", domain.FormatTime(p.Timestamp), Oldest/(24*time.Hour))
 	}
 	return code, reason
 }
 
-// Begin begins an attempt and reports whether it is allowed. From here on the provider may have counted the push. No other attempt begins before
-// Attempt is over.
+// Begin begins an attempt and reports whether it is allowed. From here on the provider may have counted the push. No other attempt begins
+// before Attempt is over.
 func (p *Push) Begin(now time.Time) bool {
 	if p.State != StatePending && p.State != StateUnknown || p.NextAt == nil || p.NextAt.After(now) {
 		return false
@@ -231,11 +234,12 @@ func (p *Push) Begin(now time.Time) bool {
 
 // running reports whether an attempt may still wait for its answer.
 func (p *Push) running(now time.Time) bool {
-	return p.State == StateUnknown && p.AttemptedAt != nil && p.NextAt != nil && p.NextAt.Equal(p.AttemptedAt.Add(Attempt)) && now.Before(*p.NextAt)
+	return p.State == StateUnknown && p.AttemptedAt != nil && p.NextAt != nil && p.NextAt.Equal(p.AttemptedAt.Add(Attempt)) &&
+		now.Before(*p.NextAt)
 }
 
-// Answered applies the result of an attempt and reports whether it has an effect. A delivery counts whenever it is known; another result only
-// of the last attempt.
+// Answered applies the result of an attempt and reports whether it has an effect. A delivery counts whenever it is known; another result
+// only of the last attempt.
 func (p *Push) Answered(r Result, attempt int, now time.Time) bool {
 	if p.State == StateDelivered || r.Outcome != Delivered && (attempt != p.Attempts || p.State != StateUnknown) {
 		return false
@@ -297,7 +301,9 @@ func (p *Push) Retry(reason, actor string, now time.Time) *domain.Error {
 	case p.State == StatePending:
 		return &domain.Error{Code: "push_pending", Message: "The push is PENDING: it is sent by itself"}
 	case p.Undecided(now):
-		return &domain.Error{Code: "push_unknown", Message: "The provider may have counted the push, and no longer detects a repetition; find it at the provider, and resolve the push"}
+		return &domain.Error{Code: "push_unknown",
+			Message: "The provider may have counted the push, and no longer detects a repetition; find it at the provider, and " +
+				"resolve the push"}
 	}
 	if p.State == StateFailed && p.UnknownSince == nil {
 		p.State = StatePending
@@ -311,15 +317,18 @@ func (p *Push) Retry(reason, actor string, now time.Time) *domain.Error {
 	return nil
 }
 
-// Resolve applies an operator's knowledge of a push: delivered, or surely not counted, so that it is sent again. It returns the reason against it.
+// Resolve applies an operator's knowledge of a push: delivered, or surely not counted, so that it is sent again. It returns the reason
+// against it.
 func (p *Push) Resolve(delivered bool, reason, actor string, now time.Time) *domain.Error {
 	switch {
 	case p.State == StateDelivered:
 		return pushDelivered(p)
 	case p.State == StatePending:
-		return &domain.Error{Code: "push_pending", Message: "The push is PENDING: the provider has not counted it, and it is sent by itself"}
+		return &domain.Error{Code: "push_pending",
+			Message: "The push is PENDING: the provider has not counted it, and it is sent by itself"}
 	case p.running(now):
-		return &domain.Error{Code: "push_pending", Message: "The push is being sent: nobody can know its result; ask again in " + Attempt.String()}
+		return &domain.Error{Code: "push_pending", Message: "The push is being sent: nobody can know its result; ask again in " +
+			Attempt.String()}
 	}
 	p.LastReason, p.LastActor = reason, actor
 	p.Settle(delivered, now)
@@ -363,8 +372,8 @@ func pushError(reason string) string {
 	return strings.ToValidUTF8(reason[:min(len(reason), maxPushError)], "")
 }
 
-// PushesOfTotal decides pushes whose result is unknown by the provider's total: all of them are counted, or none. It reports false if the total
-// fits neither, or both.
+// PushesOfTotal decides pushes whose result is unknown by the provider's total: all of them are counted, or none. It reports false if the
+// total fits neither, or both.
 func PushesOfTotal(total, delivered, unknown *big.Int) (counted, decided bool) {
 	rest := new(big.Int).Sub(total, delivered)
 	if all, none := rest.Cmp(unknown) == 0, rest.Sign() == 0; all != none {
@@ -391,5 +400,6 @@ type Sums struct {
 
 // Equal reports whether two readings of a window are equal.
 func (s *Sums) Equal(o *Sums) bool {
-	return s.Delivered.Cmp(o.Delivered) == 0 && s.Unknown.Cmp(o.Unknown) == 0 && len(s.Undecided) == len(o.Undecided) && s.OnTheWay == o.OnTheWay
+	return s.Delivered.Cmp(o.Delivered) == 0 && s.Unknown.Cmp(o.Unknown) == 0 && len(s.Undecided) == len(o.Undecided) &&
+		s.OnTheWay == o.OnTheWay
 }

@@ -66,13 +66,15 @@ func TestP8_APushIsTheDifferenceToAllEarlierOnes(t *testing.T) {
 			continue
 		}
 		key := pushTenant.String() + ":calls:2026-10" + c.key
-		if p.Amount.Int64() != c.amount || p.Key != key || p.Identifier != Identifier(key) || p.Event != "calls" || p.State != StatePending {
+		if p.Amount.Int64() != c.amount || p.Key != key || p.Identifier != Identifier(key) || p.Event != "calls" ||
+			p.State != StatePending {
 			t.Errorf("%s: %+v", name, p)
 		}
 	}
 }
 
-// A figure that was never pushed counts in its period, also if an approval pushes it. Of a period from before the billing it fails, and is not billed today.
+// A figure that was never pushed counts in its period, also if an approval pushes it. Of a period from before the billing it fails, and is
+// not billed today.
 func TestP8_AnApprovalMovesNoFigureToALaterPeriod(t *testing.T) {
 	p := plan(october(1), due(1000, 1001, 0, -1), pushNoon)
 	if want := time.Date(2026, 10, 31, 23, 59, 59, 0, time.UTC); !p.Timestamp.Equal(want) {
@@ -132,7 +134,8 @@ func TestPushesCountInThePastAndInTheirPeriod(t *testing.T) {
 	}
 	for stored, want := range map[string]string{
 		"2026-10-31T23:59:58.9Z": "2026-10-31T23:59:58Z", "2026-10-31T23:59:59.9Z": "2026-10-31T23:59:59Z",
-		"2026-11-01T00:00:00Z": "2026-10-31T23:59:59Z", "2026-11-01T00:00:00.9Z": "2026-10-31T23:59:59Z", "2026-11-01T00:00:01Z": "2026-10-31T23:59:59Z",
+		"2026-11-01T00:00:00Z": "2026-10-31T23:59:59Z", "2026-11-01T00:00:00.9Z": "2026-10-31T23:59:59Z",
+		"2026-11-01T00:00:01Z": "2026-10-31T23:59:59Z",
 	} {
 		if got := Timestamp("2026-10", 0, at(stored)); !got.Equal(at(want)) {
 			t.Errorf("stored at %s: %s instead of %s", stored, got, want)
@@ -217,7 +220,8 @@ func TestP8_ResultsOfEarlierAttempts(t *testing.T) {
 	if !p.Answered(Result{Outcome: Delivered}, 1, pushNoon) || p.State != StateDelivered {
 		t.Errorf("%+v", p)
 	}
-	if p.Answered(Result{Outcome: Refused}, 2, pushNoon) || p.Answered(Result{Outcome: Delivered}, 2, pushNoon) || p.State != StateDelivered {
+	if p.Answered(Result{Outcome: Refused}, 2, pushNoon) || p.Answered(Result{Outcome: Delivered}, 2, pushNoon) ||
+		p.State != StateDelivered {
 		t.Errorf("%+v", p)
 	}
 }
@@ -334,13 +338,15 @@ func TestAnAttemptRunsForItsTimeOnly(t *testing.T) {
 	}
 }
 
-// The provider may have counted a push in doubt: it stays as it was sent, and is sent again, whatever its age, as long as a repetition is detected.
+// The provider may have counted a push in doubt: it stays as it was sent, and is sent again, whatever its age, as long as a repetition is
+// detected.
 func TestP8_APushInDoubtStaysAsItWasSent(t *testing.T) {
 	p := newPush().begun(t, pushNoon)
 	p.Answered(Result{Outcome: Unknown}, 1, pushNoon)
 	again := pushNoon.Add(time.Hour)
 	p.begun(t, again).Answered(Result{Outcome: Refused}, 2, again)
-	if p.Readdress(&events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}, "other", nil); p.State != StateFailed || p.Customer != "cus_1" || p.Event != "calls" {
+	if p.Readdress(&events.Billing{Provider: events.ProviderStripe, Customer: "cus_2"}, "other", nil); p.State != StateFailed ||
+		p.Customer != "cus_1" || p.Event != "calls" {
 		t.Errorf("%+v", p)
 	}
 	p = newPush()
@@ -371,9 +377,11 @@ func TestP8_TotalsDecideAllOrNothing(t *testing.T) {
 		total, delivered, unknown int64
 		counted, decided          bool
 	}{
-		{10, 7, 3, true, true}, {7, 7, 3, false, true}, {8, 7, 3, false, false}, {7, 7, 0, false, false}, {5, 7, -2, true, true}, {0, 7, 3, false, false},
+		{10, 7, 3, true, true}, {7, 7, 3, false, true}, {8, 7, 3, false, false}, {7, 7, 0, false, false}, {5, 7, -2, true, true},
+		{0, 7, 3, false, false},
 	} {
-		if counted, decided := PushesOfTotal(big.NewInt(c.total), big.NewInt(c.delivered), big.NewInt(c.unknown)); counted != c.counted || decided != c.decided {
+		if counted, decided := PushesOfTotal(big.NewInt(c.total), big.NewInt(c.delivered), big.NewInt(c.unknown)); counted != c.counted ||
+			decided != c.decided {
 			t.Errorf("%+v: %v %v", c, counted, decided)
 		}
 	}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// quietStart is how long failures belong to a start: topics and groups are new to the broker, partitions are being assigned, tables are cold.
+// quietStart is how long failures belong to a start: topics and groups are new to the broker, partitions are being assigned, tables are
+// cold.
 const quietStart = 30 * time.Second
 
 // Start is the time at which work began. The zero value began long ago.
@@ -34,8 +35,8 @@ const (
 	forgottenAfter = time.Hour        // without a report: another instance may have ended the work
 )
 
-// Log logs the first failure of each streak, those with another text at most once a minute, one every ten minutes, and the end of the streak.
-// Failures of the first 30 s are debug: of a streak that lasts longer, the first failure after them is logged.
+// Log logs the first failure of each streak, those with another text at most once a minute, one every ten minutes, and the end of the
+// streak. Failures of the first 30 s are debug: of a streak that lasts longer, the first failure after them is logged.
 type Log struct {
 	logger        *slog.Logger
 	level         slog.Level

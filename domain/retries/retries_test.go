@@ -20,7 +20,8 @@ func TestFailuresOfTheFirst30SecondsAreDebugAndLaterOnesRare(t *testing.T) {
 			}
 			return a
 		}
-		l := New(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: plain})), slog.LevelWarn, "reading fails", "reading works")
+		l := New(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: plain})), slog.LevelWarn,
+			"reading fails", "reading works")
 		stopped, stop := context.WithCancel(t.Context())
 		stop()
 		down, broken := errors.New("down"), errors.New("broken")

@@ -1,5 +1,5 @@
-// Package seats divides a few connections of the database among tenants and operators. A request waits for a seat, and loses it to another tenant
-// if it holds it for long: so any number of tenants with slow requests leaves seats to the others.
+// Package seats divides a few connections of the database among tenants and operators. A request waits for a seat, and loses it to another
+// tenant if it holds it for long: so any number of tenants with slow requests leaves seats to the others.
 package seats
 
 import (
@@ -25,7 +25,8 @@ const slice = 250 * time.Millisecond
 // lookEvery is how often a request that waits looks for a request to end.
 const lookEvery = slice / 5
 
-// A tenant pays for its seats: each second on one puts its turn back by seatCost seconds, up to longestDebt after now. A tenant that uses less than
+// A tenant pays for its seats: each second on one puts its turn back by seatCost seconds, up to longestDebt after now. A tenant that uses
+// less than
 // 1/seatCost of a seat owes nothing, so it is served before those that use more, up to seatCost of them for each seat.
 const (
 	seatCost    = 64
@@ -41,8 +42,8 @@ type Config struct {
 }
 
 // Seats are connections that requests share. A tenant takes one more if it holds at most half of the seats that the others leave
-// to tenants, rounded up: the rule of http/admission.Bound for a resource of few units, of which the last one is taken, too. A tenant that waits
-// while none is left ends the longest request of the tenant that used seats most, if it used them less itself.
+// to tenants, rounded up: the rule of http/admission.Bound for a resource of few units, of which the last one is taken, too. A tenant that
+// waits while none is left ends the longest request of the tenant that used seats most, if it used them less itself.
 type Seats struct {
 	Config
 	mu      sync.Mutex
@@ -68,9 +69,9 @@ func New(c Config) *Seats {
 	return &Seats{Config: c, paid: map[uuid.UUID]time.Time{}}
 }
 
-// Acquire waits for a seat for a request by a key of a tenant, or of an operator or the service (Nil). It fails with ErrBusy, or with the error of
-// the context. The request runs with the context that Acquire returns, whose cause is ErrEnded after the request lost its seat. It calls leave
-// after it returned its connection.
+// Acquire waits for a seat for a request by a key of a tenant, or of an operator or the service (Nil). It fails with ErrBusy, or with the
+// error of the context. The request runs with the context that Acquire returns, whose cause is ErrEnded after the request lost its seat. It
+// calls leave after it returned its connection.
 func (s *Seats) Acquire(ctx context.Context, tenant uuid.UUID, heavy bool) (seated context.Context, leave func(), err error) {
 	seated, end := context.WithCancelCause(ctx)
 	r := &request{tenant: tenant, heavy: heavy, ready: make(chan struct{}), end: end}
@@ -152,7 +153,8 @@ func (s *Seats) leave(r *request) {
 	s.seat(now)
 }
 
-// turn orders tenants: the earlier it is, the less the tenant used seats. It includes the requests that run. Operators have the first turn, and few seats.
+// turn orders tenants: the earlier it is, the less the tenant used seats. It includes the requests that run. Operators have the first turn,
+// and few seats.
 func (s *Seats) turn(tenant uuid.UUID, now time.Time) time.Time {
 	if tenant == uuid.Nil {
 		return time.Time{}

@@ -13,8 +13,8 @@ import (
 
 var some = Config{All: 5, Operators: 2, Heavy: 2, Patience: time.Second}
 
-// TestP9_TenantsWithEndlessRequestsLeaveSeats: each of n tenants sends requests that end only if they lose their seats, again and again. Another tenant and an
-// operator get a seat for each of their short requests, and operators lose none.
+// TestP9_TenantsWithEndlessRequestsLeaveSeats: each of n tenants sends requests that end only if they lose their seats, again and again.
+// Another tenant and an operator get a seat for each of their short requests, and operators lose none.
 func TestP9_TenantsWithEndlessRequestsLeaveSeats(t *testing.T) {
 	for _, n := range []int{1, 4, 8, 30} {
 		for _, heavy := range []bool{false, true} {
@@ -107,7 +107,8 @@ func TestRequestsInAnyOrder(t *testing.T) {
 	stop() // no request waits
 	tenants := []uuid.UUID{uuid.Nil, uuid.New(), uuid.New(), uuid.New()}
 	rapid.Check(t, func(t *rapid.T) {
-		s := New(Config{All: rapid.IntRange(1, 20).Draw(t, "all"), Operators: rapid.IntRange(1, 5).Draw(t, "operators"), Heavy: rapid.IntRange(1, 5).Draw(t, "heavy")})
+		s := New(Config{All: rapid.IntRange(1, 20).Draw(t, "all"), Operators: rapid.IntRange(1, 5).Draw(t, "operators"),
+			Heavy: rapid.IntRange(1, 5).Draw(t, "heavy")})
 		var leaves []func()
 		var held []request
 		count := func(so func(r *request) bool) (n int) {

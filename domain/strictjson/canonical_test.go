@@ -55,16 +55,22 @@ func TestCanonical(t *testing.T) {
 			`  "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",` + "\n  \"literals\": [null, true, false]\n}",
 			`{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}`},
 		// RFC 8785, section 3.2.3.
-		{`{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}`,
-			`{"\r":"Carriage Return","1":"One","` + "\u0080" + `":"Control","ö":"Latin Small Letter O With Diaeresis","€":"Euro Sign","😀":"Emoji: Grinning Face","` + "\ufb33" + `":"Hebrew Letter Dalet With Dagesh"}`},
+		{
+			`{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}`,
+			`{"\r":"Carriage Return","1":"One","` + "\u0080" +
+				`":"Control","ö":"Latin Small Letter O With Diaeresis","€":"Euro Sign","😀":"Emoji: Grinning Face","` + "\ufb33" +
+				`":"Hebrew Letter Dalet With Dagesh"}`},
 		{`[ ]`, `[]`}, {`{ }`, `{}`}, {`[[],{},[{}]]`, `[[],{},[{}]]`}, {` null `, `null`}, {`"a"`, `"a"`},
 		{`{"b":{"z":1,"y":[{"d":1,"c":2}]},"a":0}`, `{"a":0,"b":{"y":[{"c":2,"d":1}],"z":1}}`},
 		{`{"aa":1,"a":2,"":3,"aaa":4,"a\u0000":5}`, `{"":3,"a":2,"a\u0000":5,"aa":1,"aaa":4}`},
 		{`"\u0000\u001F\u007f\b\f\n\r\t\u2028\u002f"`, `"\u0000\u001f` + "\x7f" + `\b\f\n\r\t` + "\u2028" + `/"`},
 		{`[0,-0,0.0,-0e99,0e-999999999999999999999,0e999999999999999999999]`, `[0,0,0,0,0,0]`},
-		{`[1.0,1e2,10e-1,100000000000000000000,1e20,1e21,-1.50,1E+2,0.1e1]`, `[1,100,1,100000000000000000000,100000000000000000000,1e+21,-1.5,100,1]`},
-		{`[0.1,9007199254740991,9007199254740992,9007199254740994,-9007199254740991]`, `[0.1,9007199254740991,9007199254740992,9007199254740994,-9007199254740991]`},
-		{`[1e100,1e-100,1e-7,1e-6,123456789012345,1234567890123456,5e-324]`, `[1e+100,1e-100,1e-7,0.000001,123456789012345,1234567890123456,5e-324]`},
+		{`[1.0,1e2,10e-1,100000000000000000000,1e20,1e21,-1.50,1E+2,0.1e1]`,
+			`[1,100,1,100000000000000000000,100000000000000000000,1e+21,-1.5,100,1]`},
+		{`[0.1,9007199254740991,9007199254740992,9007199254740994,-9007199254740991]`,
+			`[0.1,9007199254740991,9007199254740992,9007199254740994,-9007199254740991]`},
+		{`[1e100,1e-100,1e-7,1e-6,123456789012345,1234567890123456,5e-324]`,
+			`[1e+100,1e-100,1e-7,0.000001,123456789012345,1234567890123456,5e-324]`},
 		{`0.` + strings.Repeat("0", 500) + `1e501`, `1`}, {`1` + strings.Repeat("0", 300) + `e-300`, `1`},
 	} {
 		if got, fault := Canonical([]byte(c.doc)); fault != nil || string(got) != c.want {
@@ -72,12 +78,17 @@ func TestCanonical(t *testing.T) {
 		}
 	}
 	for doc, code := range map[string]string{
-		`9007199254740993`: "number_not_exact", `-9007199254740993`: "number_not_exact", `1e400`: "number_not_exact", `-1e400`: "number_not_exact",
-		`1e-400`: "number_not_exact", `0.1000000000000000055511151231257827`: "number_not_exact", `0.10000000000000000001`: "number_not_exact",
-		`333333333.33333329`: "number_not_exact", `[1,{"a":4e-324}]`: "number_not_exact", `123456789012345678`: "number_not_exact",
-		`1e999999999999999999999`: "number_not_exact", `9223372036854775807`: "number_not_exact", `1` + strings.Repeat("0", 400): "number_not_exact",
-		`"\ud800"`: "malformed_json", `{"\udc00":1}`: "malformed_json", `{"a":1,"\u0061":1}`: "malformed_json", `{}x`: "malformed_json", nest(65): "malformed_json",
-		``: "malformed_json", `[01]`: "malformed_json", `{"a":[`: "malformed_json", `nul`: "malformed_json",
+		`9007199254740993`: "number_not_exact", `-9007199254740993`: "number_not_exact", `1e400`: "number_not_exact",
+		`-1e400`: "number_not_exact",
+		`1e-400`: "number_not_exact", `0.1000000000000000055511151231257827`: "number_not_exact",
+		`0.10000000000000000001`: "number_not_exact",
+		`333333333.33333329`:     "number_not_exact", `[1,{"a":4e-324}]`: "number_not_exact", `123456789012345678`: "number_not_exact",
+		`1e999999999999999999999`: "number_not_exact", `9223372036854775807`: "number_not_exact",
+		`1` + strings.Repeat("0", 400): "number_not_exact",
+		`"\ud800"`:                     "malformed_json", `{"\udc00":1}`: "malformed_json", `{"a":1,"\u0061":1}`: "malformed_json",
+		`{}x`:    "malformed_json",
+		nest(65): "malformed_json",
+		``:       "malformed_json", `[01]`: "malformed_json", `{"a":[`: "malformed_json", `nul`: "malformed_json",
 	} {
 		if got, fault := Canonical([]byte(doc)); fault == nil || fault.Code != code {
 			t.Errorf("%.60s: %s, %v, want %s", doc, got, fault, code)

@@ -8,7 +8,8 @@ import (
 )
 
 func FuzzCanonical(f *testing.F) {
-	for _, doc := range []string{`{"b":[1.50,"\u00e9",{"c":null}],"a":{}}`, `1e3`, `"a\"\\b"`, `"\ud800"`, `{}`, `[0.1,-0,1E400,5e-324,123456789012345678]`, `{"\u20ac":1,"\r":2,"\ufb33":3,"\ud83d\ude00":4}`, nest(65)} {
+	for _, doc := range []string{`{"b":[1.50,"\u00e9",{"c":null}],"a":{}}`, `1e3`, `"a\"\\b"`, `"\ud800"`, `{}`,
+		`[0.1,-0,1E400,5e-324,123456789012345678]`, `{"\u20ac":1,"\r":2,"\ufb33":3,"\ud83d\ude00":4}`, nest(65)} {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -1,15 +1,15 @@
-// Package ticks lets the loops of an instance wait for the same moments. A look at the database costs an idle process more for waking up than
-// for the look, so that looks at once cost much less than one after the other.
+// Package ticks lets the loops of an instance wait for the same moments. A look at the database costs an idle process more for waking up
+// than for the look, so that looks at once cost much less than one after the other.
 package ticks
 
 import "time"
 
-// Shared are moments that loops share: the multiples of each interval since they began. The zero value shares no moment: each loop waits for its
-// interval.
+// Shared are moments that loops share: the multiples of each interval since they began. The zero value shares no moment: each loop waits
+// for its interval.
 type Shared struct{ began time.Time }
 
-// Begin returns moments that are counted from now on. Those of instances that began at different times differ, so that instances do not look at
-// the same moments.
+// Begin returns moments that are counted from now on. Those of instances that began at different times differ, so that instances do not
+// look at the same moments.
 func Begin() Shared { return Shared{time.Now()} }
 
 // Until returns how long a loop that looks at each interval waits now: until the next shared moment, but at least for half of the interval,
@@ -21,8 +21,8 @@ func (s Shared) Until(every time.Duration) time.Duration {
 	return until(time.Since(s.began), every)
 }
 
-// until waits for three quarters of the interval if the next moment is too near: the waits after that, of a loop whose looks are short, end at a
-// shared moment.
+// until waits for three quarters of the interval if the next moment is too near: the waits after that, of a loop whose looks are short, end
+// at a shared moment.
 func until(since, every time.Duration) time.Duration {
 	left := every - since%every
 	if left < every/2 {

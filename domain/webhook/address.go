@@ -31,7 +31,8 @@ func (a Addresses) Of(operators bool) *Addresses {
 func privateNetworks() []netip.Prefix {
 	var list []netip.Prefix
 	for _, text := range []string{
-		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+		"192.0.2.0/24", "192.88.99.0/24",
 		"192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", // protocols and Teredo, documentation, 6to4, documentation
 	} {
@@ -93,7 +94,8 @@ func (a *Addresses) CheckURL(text string) *domain.Error {
 	addr, err := netip.ParseAddr(host)
 	if err == nil {
 		if !a.Permits(addr, u.Scheme == "http") {
-			return invalid("The address " + addr.String() + " is private or not allowed; METERPLEX_WEBHOOK_ALLOW lists the private networks that an operator's webhook may reach")
+			return invalid("The address " + addr.String() +
+				" is private or not allowed; METERPLEX_WEBHOOK_ALLOW lists the private networks that an operator's webhook may reach")
 		}
 		return nil
 	}
@@ -114,7 +116,8 @@ func isPort(text string) bool {
 	return err == nil && port > 0
 }
 
-// endsInNumber reports whether the last label of a host is a number, in any base: resolvers read such hosts as IPv4 addresses, e.g. 2130706433 or
+// endsInNumber reports whether the last label of a host is a number, in any base: resolvers read such hosts as IPv4 addresses, e.g.
+// 2130706433 or
 // 0177.1.
 func endsInNumber(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]

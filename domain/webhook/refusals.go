@@ -18,8 +18,8 @@ type RefusalNotice struct {
 	Samples []events.SeenSample `json:"samples"`
 }
 
-// RefusalNotices returns the notices of an event of refusals by their ids. The id of a group is the same in all events of a minute, whatever instance wrote
-// them, so that a webhook gets a group at most once a minute.
+// RefusalNotices returns the notices of an event of refusals by their ids. The id of a group is the same in all events of a minute,
+// whatever instance wrote them, so that a webhook gets a group at most once a minute.
 func RefusalNotices(tenant uuid.UUID, payload []byte) (map[uuid.UUID]RefusalNotice, error) {
 	var seen events.Refusals
 	if err := json.Unmarshal(payload, &seen); err != nil {

@@ -68,7 +68,8 @@ const (
 
 // Retries returns the waits between the attempts of a delivery, as Standard Webhooks recommends.
 func Retries() []time.Duration {
-	return []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour}
+	return []time.Duration{5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour,
+		20 * time.Hour, 24 * time.Hour}
 }
 
 // Webhook is an endpoint of a tenant. It holds no secret.
@@ -162,8 +163,8 @@ const (
 
 const statusGone = 410
 
-// Settle applies the result of an attempt that ended now. It returns the reason for which the webhook must be disabled, "" if it must not. After the
-// last of retries the delivery is FAILED. A result of another URL than that of now says nothing about the webhook.
+// Settle applies the result of an attempt that ended now. It returns the reason for which the webhook must be disabled, "" if it must not.
+// After the last of retries the delivery is FAILED. A result of another URL than that of now says nothing about the webhook.
 func (w *Webhook) Settle(d *Delivery, url string, r Result, retries []time.Duration, now time.Time) (attempt Attempt, disable string) {
 	d.Attempts++
 	d.Sent++
@@ -210,7 +211,9 @@ func CheckEvents(list []string) ([]string, *domain.Error) {
 	}
 	for _, kind := range sorted {
 		if !slices.Contains(Events(), kind) {
-			return nil, &domain.Error{Code: "events_invalid", Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired, push.failed and usage.refused", Pointer: "/events"}
+			return nil, &domain.Error{Code: "events_invalid",
+				Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired, push.failed " +
+					"and usage.refused", Pointer: "/events"}
 		}
 	}
 	return sorted, nil

@@ -12,13 +12,15 @@ func TestADeliveryIsRetriedByTheSchedule(t *testing.T) {
 	total := time.Duration(0)
 	for i, wait := range Retries() {
 		attempt, disable := w.Settle(&d, w.URL, Result{Status: 500, Duration: time.Second}, Retries(), now)
-		if attempt.N != i+1 || attempt.Error == "" || !attempt.At.Equal(now.Add(-time.Second)) || disable != "" || d.State != DeliveryPending || !d.NextAt.Equal(now.Add(wait)) {
+		if attempt.N != i+1 || attempt.Error == "" || !attempt.At.Equal(now.Add(-time.Second)) || disable != "" ||
+			d.State != DeliveryPending || !d.NextAt.Equal(now.Add(wait)) {
 			t.Fatalf("attempt %d: %+v, %q, %+v", i+1, attempt, disable, d)
 		}
 		now = now.Add(wait)
 		total += wait
 	}
-	if _, disable := w.Settle(&d, w.URL, Result{Error: "x"}, Retries(), now); disable != "" || d.State != DeliveryFailed || d.NextAt != nil || d.EndedAt == nil || d.Sent != 10 {
+	if _, disable := w.Settle(&d, w.URL, Result{Error: "x"}, Retries(), now); disable != "" || d.State != DeliveryFailed ||
+		d.NextAt != nil || d.EndedAt == nil || d.Sent != 10 {
 		t.Errorf("after the last retry: %q, %+v", disable, d)
 	}
 	if total != 75*time.Hour+35*time.Minute+5*time.Second || !w.FailingSince.Equal(webhookNow) {
@@ -30,7 +32,8 @@ func TestASuccessEndsAFailure(t *testing.T) {
 	w, d := Webhook{}, Delivery{State: DeliveryPending}
 	w.Settle(&d, w.URL, Result{Error: "refused"}, Retries(), webhookNow)
 	attempt, disable := w.Settle(&d, w.URL, Result{Status: 204}, Retries(), webhookNow.Add(5*time.Second))
-	if attempt.Error != "" || disable != "" || d.State != DeliveryDelivered || d.NextAt != nil || w.FailingSince != nil || w.LastSuccessAt == nil || d.Sent != 2 {
+	if attempt.Error != "" || disable != "" || d.State != DeliveryDelivered || d.NextAt != nil || w.FailingSince != nil ||
+		w.LastSuccessAt == nil || d.Sent != 2 {
 		t.Errorf("%+v %q %+v %+v", attempt, disable, d, w)
 	}
 }

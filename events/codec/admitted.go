@@ -25,7 +25,8 @@ func AdmittedOf(payload []byte) (events.Admitted, error) {
 
 // UsageOfAdmitted returns the usage without its admission.
 func UsageOfAdmitted(a *events.Admitted) events.Usage {
-	return events.Usage{EventID: a.EventID, Feature: a.Feature, Amount: a.Amount, Timestamp: a.Timestamp, Metadata: a.Metadata, Type: a.Type, Source: a.Source}
+	return events.Usage{EventID: a.EventID, Feature: a.Feature, Amount: a.Amount, Timestamp: a.Timestamp, Metadata: a.Metadata,
+		Type: a.Type, Source: a.Source}
 }
 
 // parseAdmitted reads admitted usage only in the exact form of AdmittedJSON; ok is false for any other form.

@@ -32,8 +32,8 @@ func EncodePayload(subject events.Subject, payload any) ([]byte, error) {
 	return body, nil
 }
 
-// WithReason adds the member reason to the payload of a subject that takes one, unless the payload has it: a webhook that the service disables names its
-// own. The payload must be an object with at least one member.
+// WithReason adds the member reason to the payload of a subject that takes one, unless the payload has it: a webhook that the service
+// disables names its own. The payload must be an object with at least one member.
 func WithReason(subject events.Subject, payload []byte, reason string) []byte {
 	if reason == "" || !subject.TakesReason() || namesReason(payload) {
 		return payload

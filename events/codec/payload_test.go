@@ -176,7 +176,8 @@ func TestMembersOfMembersAreNoReason(t *testing.T) {
 	}
 }
 
-// TestReasonsOfRequestsAreMembersOfPayloads: every subject that takes a reason has it in its schema, and the payload stays valid; no other payload changes.
+// TestReasonsOfRequestsAreMembersOfPayloads: every subject that takes a reason has it in its schema, and the payload stays valid; no other
+// payload changes.
 func TestReasonsOfRequestsAreMembersOfPayloads(t *testing.T) {
 	for _, info := range events.Subjects() {
 		stored, err := os.ReadFile(filepath.Join("..", "testdata", info.Name()+".json"))

@@ -12,7 +12,8 @@ func plainJSON(b []byte) bool {
 
 // FuzzPlainJSON: accepted input is JSON, and compact output of Go is accepted.
 func FuzzPlainJSON(f *testing.F) {
-	for _, s := range []string{`{"a":[1,-0.5e+7,"\u00e9\n",null,true,false,{}],"b":{"c":[]}}`, `01`, `-`, `1.`, `[1,]`, `{"a"}`, `"\x"`, `nul`, `[}`, `{]`} {
+	for _, s := range []string{`{"a":[1,-0.5e+7,"\u00e9\n",null,true,false,{}],"b":{"c":[]}}`, `01`, `-`, `1.`, `[1,]`, `{"a"}`, `"\x"`,
+		`nul`, `[}`, `{]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

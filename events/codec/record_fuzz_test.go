@@ -18,10 +18,12 @@ func FuzzPlaceOf(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, partition int16, position, previous, epoch, id, log string) {
 		r := events.Record{Partition: partition, Headers: []events.Header{
-			{Key: events.HeaderPosition, Value: []byte(position)}, {Key: events.HeaderPrevious, Value: []byte(previous)}, {Key: events.HeaderEpoch, Value: []byte(epoch)},
+			{Key: events.HeaderPosition, Value: []byte(position)}, {Key: events.HeaderPrevious, Value: []byte(previous)},
+			{Key: events.HeaderEpoch, Value: []byte(epoch)},
 			{Key: events.HeaderEventID, Value: []byte(id)}, {Key: events.HeaderLog, Value: []byte(log)}}}
 		place, err := PlaceOf(&r)
-		if err == nil && (place.Position.Partition != partition || place.Previous < 0 || place.Previous >= place.Position.Number || place.Epoch < 0) {
+		if err == nil && (place.Position.Partition != partition || place.Previous < 0 || place.Previous >= place.Position.Number ||
+			place.Epoch < 0) {
 			t.Fatalf("%+v", place)
 		}
 	})

@@ -14,7 +14,8 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// TestRecordsOfOneWriterAreThoseOfToRecord, also after a reader of one has appended to each of its members: their memory is shared, their bytes are not.
+// TestRecordsOfOneWriterAreThoseOfToRecord, also after a reader of one has appended to each of its members: their memory is shared, their
+// bytes are not.
 func TestRecordsOfOneWriterAreThoseOfToRecord(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var w RecordWriter

@@ -20,8 +20,8 @@ import (
 //
 // A grant is the member before the period.
 //
-// The count of the last is 0 for a correction and -1 for a retraction. The feature is the first text of a verdict, and the period the last one:
-// an index reads them there (migrations/0001_log.sql).
+// The count of the last is 0 for a correction and -1 for a retraction. The feature is the first text of a verdict, and the period the last
+// one: an index reads them there (migrations/0001_log.sql).
 //
 // A payload in any other form than this service writes is kept complete, as an
 // object, which a short body never is. The database rebuilds payloads in the same

@@ -19,7 +19,8 @@ func storedEvents() map[string]struct {
 } {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 250000000, time.UTC)
 	usage := func(id, payload string) events.Pending {
-		return events.Pending{Subject: events.UsageRecorded, DedupeKey: events.KeyUsage(id), OccurredAt: at, Payload: json.RawMessage(payload), Canonical: 1}
+		return events.Pending{Subject: events.UsageRecorded, DedupeKey: events.KeyUsage(id), OccurredAt: at,
+			Payload: json.RawMessage(payload), Canonical: 1}
 	}
 	verdict := func(change func(*events.Validated)) events.Pending {
 		v := sampleVerdict()
@@ -46,30 +47,34 @@ func storedEvents() map[string]struct {
 		p     events.Pending
 		short bool
 	}{
-		"usage":                         of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail), true),
-		"usage with metadata":           of(usage("a", `{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],"é":1.5e-7}`+tail), true),
-		"usage with a source":           of(usage("a", `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"`+tail), true),
-		"usage with both":               of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":{"a":null},"source":"//x"`+tail), true),
-		"an id beyond ASCII":            of(usage("é€😀", `{"amount":1,"eventId":"é€😀","feature":"f"`+tail), true),
-		"an id with a quote":            of(usage(`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"`+tail), false),
-		"null metadata":                 of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":null`+tail), false),
-		"another key":                   of(usage("b", `{"amount":1,"eventId":"a","feature":"f"`+tail), false),
-		"another time":                  of(late, false),
-		"another subject":               of(odd, false),
-		"a member nobody knows":         of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail[:len(tail)-1]+`,"x":1}`), false),
-		"another order":                 of(usage("a", `{"eventId":"a","amount":1,"feature":"f"`+tail), false),
-		"blanks":                        of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is kept unchanged
-		"an empty object":               of(usage("a", `{}`), false),
-		"a verdict":                     of(verdict(func(*events.Validated) {}), true),
-		"a verdict with signs":          of(verdict(func(v *events.Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
-		"a verdict of two":              of(verdict(func(v *events.Validated) { v.Count = 2 }), false),
-		"a verdict elsewhere":           of(verdict(func(v *events.Validated) { v.RawPosition++ }), false),
-		"a verdict then":                of(verdict(func(v *events.Validated) { v.Timestamp = at.Add(time.Nanosecond) }), false),
-		"a negative amount":             of(verdict(func(v *events.Validated) { v.Amount = -5 }), true),
-		"a grant":                       of(verdict(func(v *events.Validated) { v.Grant = 12 }), true),
-		"the grant before all":          of(verdict(func(v *events.Validated) { v.Grant = events.GrantBefore }), true),
-		"a correction with a grant":     of(verdict(func(v *events.Validated) { corrected(events.TypeCorrection, 0)(v); v.Grant = 12 }), true),
-		"a retraction with a grant":     of(verdict(func(v *events.Validated) { corrected(events.TypeRetraction, -1)(v); v.Grant = -1 }), true),
+		"usage": of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail), true),
+		"usage with metadata": of(usage("a",
+			`{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],"é":1.5e-7}`+tail), true),
+		"usage with a source": of(usage("a", `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"`+tail), true),
+		"usage with both": of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":{"a":null},"source":"//x"`+tail),
+			true),
+		"an id beyond ASCII":    of(usage("é€😀", `{"amount":1,"eventId":"é€😀","feature":"f"`+tail), true),
+		"an id with a quote":    of(usage(`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"`+tail), false),
+		"null metadata":         of(usage("a", `{"amount":1,"eventId":"a","feature":"f","metadata":null`+tail), false),
+		"another key":           of(usage("b", `{"amount":1,"eventId":"a","feature":"f"`+tail), false),
+		"another time":          of(late, false),
+		"another subject":       of(odd, false),
+		"a member nobody knows": of(usage("a", `{"amount":1,"eventId":"a","feature":"f"`+tail[:len(tail)-1]+`,"x":1}`), false),
+		"another order":         of(usage("a", `{"eventId":"a","amount":1,"feature":"f"`+tail), false),
+		"blanks":                of(usage("a", `{"amount": 1,"eventId":"a","feature":"f"`+tail), true), // a value is kept unchanged
+		"an empty object":       of(usage("a", `{}`), false),
+		"a verdict":             of(verdict(func(*events.Validated) {}), true),
+		"a verdict with signs":  of(verdict(func(v *events.Validated) { v.EventID, v.Feature = `<"\é`, "a&b" }), true),
+		"a verdict of two":      of(verdict(func(v *events.Validated) { v.Count = 2 }), false),
+		"a verdict elsewhere":   of(verdict(func(v *events.Validated) { v.RawPosition++ }), false),
+		"a verdict then":        of(verdict(func(v *events.Validated) { v.Timestamp = at.Add(time.Nanosecond) }), false),
+		"a negative amount":     of(verdict(func(v *events.Validated) { v.Amount = -5 }), true),
+		"a grant":               of(verdict(func(v *events.Validated) { v.Grant = 12 }), true),
+		"the grant before all":  of(verdict(func(v *events.Validated) { v.Grant = events.GrantBefore }), true),
+		"a correction with a grant": of(verdict(func(v *events.Validated) { corrected(events.TypeCorrection, 0)(v); v.Grant = 12 }),
+			true),
+		"a retraction with a grant": of(verdict(func(v *events.Validated) { corrected(events.TypeRetraction, -1)(v); v.Grant = -1 }),
+			true),
 		"a correction":                  of(verdict(corrected(events.TypeCorrection, 0)), true),
 		"a retraction":                  of(verdict(corrected(events.TypeRetraction, -1)), true),
 		"a retraction of none":          of(verdict(corrected(events.TypeRetraction, 0)), false),

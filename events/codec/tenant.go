@@ -32,7 +32,8 @@ func AppendTenantWire(dst []byte, e *events.Envelope) ([]byte, error) {
 // reasons of the subject.
 func leftOut(e *events.Envelope) []string {
 	switch e.Subject {
-	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.UsageValidated, events.UsageRejected,
+	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.UsageValidated,
+		events.UsageRejected,
 		events.UsageConflicted, events.UsageRefused, events.UsageRetried, events.Reaggregated, events.DuplicatesSeen, events.RefusalsSeen,
 		events.PublishFailed, events.AggregationFailed, events.RetryRefused, events.ThresholdCrossed, events.PushFailed,
 		events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.PeriodFrozen:

@@ -34,7 +34,8 @@ func CorrectionOf(payload []byte) (events.Correction, error) {
 	return c, nil
 }
 
-// parseCorrection reads a correction or a retraction only in the exact form in which it is accepted (RFC 8785); ok is false for any other form.
+// parseCorrection reads a correction or a retraction only in the exact form in which it is accepted (RFC 8785); ok is false for any other
+// form.
 func parseCorrection(payload []byte) (c events.Correction, ok bool) {
 	r := payloadReader{rest: payload}
 	r.skip(`{`)

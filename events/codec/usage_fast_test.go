@@ -16,7 +16,9 @@ const sampleUsage = `{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"
 // different result.
 func FuzzUsage(f *testing.F) {
 	f.Add([]byte(sampleUsage))
-	f.Add([]byte(`{"amount":-5,"eventId":"a","feature":"f","metadata":{"a":[1,"\u0041",{"b":null}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`))
+	f.Add(
+		[]byte(
+			`{"amount":-5,"eventId":"a","feature":"f","metadata":{"a":[1,"\u0041",{"b":null}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`))
 	f.Add([]byte(`{"amount":5,"eventId":"a","feature":"f","metadata":null,"timestamp":"2026-05-01T12:00:00+01:00","type":"usage"}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		fast, ok := parseUsage(payload)

@@ -183,7 +183,8 @@ func bodyNames(body []byte, feature, periodKey string) bool {
 	_, rest, _ := bytes.Cut(body, []byte(`,"`))
 	end := len(rest) - len(periodKey) - len(`,""]`)
 	return len(rest) > len(feature) && string(rest[:len(feature)]) == feature && rest[len(feature)] == '"' &&
-		end > len(feature) && string(rest[end:end+2]) == `,"` && string(rest[end+2:len(rest)-2]) == periodKey && string(rest[len(rest)-2:]) == `"]`
+		end > len(feature) && string(rest[end:end+2]) == `,"` && string(rest[end+2:len(rest)-2]) == periodKey &&
+		string(rest[len(rest)-2:]) == `"]`
 }
 
 // payloadNames is bodyNames for a payload in the form of the validator.

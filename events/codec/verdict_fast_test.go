@@ -14,7 +14,8 @@ import (
 
 func sampleVerdict() events.Validated {
 	return events.Validated{
-		RawPosition: 4711, EventID: "evt_1", Feature: "api_calls", Amount: 5, Count: 1, Timestamp: time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC),
+		RawPosition: 4711, EventID: "evt_1", Feature: "api_calls", Amount: 5, Count: 1,
+		Timestamp:               time.Date(2026, 5, 1, 12, 0, 0, 123456000, time.UTC),
 		ValidatedSubscriptionID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), FeatureType: "METERED", PeriodKey: "2026-05",
 	}
 }
@@ -40,7 +41,8 @@ func FuzzVerdict(f *testing.F) {
 		if err := json.Unmarshal(body, &slow); err != nil {
 			t.Fatalf("took %q, which is %v", body, err)
 		}
-		if named, err := NamesFigure(&events.Envelope{Subject: events.UsageValidated, Payload: body}, slow.Feature, slow.PeriodKey); !named || err != nil {
+		if named, err := NamesFigure(&events.Envelope{Subject: events.UsageValidated, Payload: body}, slow.Feature,
+			slow.PeriodKey); !named || err != nil {
 			t.Fatalf("%q does not name its figure: %v", body, err)
 		}
 		if !reflect.DeepEqual(fast, slow) {
@@ -94,13 +96,15 @@ func TestVerdictsNameTheirFigure(t *testing.T) {
 	short := []byte(`[5,"api_calls","evt_1","01890000-0000-7000-8000-000000000001","METERED","2026-05"]`)
 	swapped := []byte(`{"periodKey":"2026-05","feature":"api_calls"}`)
 	for _, e := range []events.Envelope{
-		{Subject: events.UsageValidated, Payload: body}, {Subject: events.UsageValidated, Payload: swapped}, {Subject: events.Reaggregated, Payload: again},
+		{Subject: events.UsageValidated, Payload: body}, {Subject: events.UsageValidated, Payload: swapped},
+		{Subject: events.Reaggregated, Payload: again},
 		{Subject: events.UsageValidated, DedupeKey: "v/4711", Payload: short},
 	} {
 		for _, c := range []struct {
 			feature, period string
 			want            bool
-		}{{"api_calls", "2026-05", true}, {"api_call", "2026-05", false}, {"api_calls", "2026-06", false}, {"evt_1", "2026-05", false}, {"api_calls", "METERED", false}} {
+		}{{"api_calls", "2026-05", true}, {"api_call", "2026-05", false}, {"api_calls", "2026-06", false}, {"evt_1", "2026-05", false},
+			{"api_calls", "METERED", false}} {
 			if got, err := NamesFigure(&e, c.feature, c.period); got != c.want || err != nil {
 				t.Errorf("%s names %s in %s: %v %v", e.Payload, c.feature, c.period, got, err)
 			}

@@ -33,7 +33,8 @@ func TestP2_EnvelopesHaveTheirFirstBytes(t *testing.T) {
 			t.Errorf("%s: %v\nrendered %s\n     was %s", name, err, r.Value, golden)
 		}
 	}
-	if r, _ := ToRecord(&changed); string(r.Header(events.HeaderSubject)) != "meterplex.catalogue.tenant.changed.v1" || r.Topic != events.TopicCatalogue {
+	if r, _ := ToRecord(&changed); string(r.Header(events.HeaderSubject)) != "meterplex.catalogue.tenant.changed.v1" ||
+		r.Topic != events.TopicCatalogue {
 		t.Errorf("subject %s of topic %s", r.Header(events.HeaderSubject), r.Topic.Name())
 	}
 }
@@ -97,7 +98,8 @@ func TestP2_AnEnvelopeKeepsItsVocabulary(t *testing.T) {
 		}
 		must.OK(t, json.Unmarshal(again.Value, &said))
 		if said.EventType != entries[i].Type || said.EventVersion != entries[i].Version || said.SchemaURI != entries[i].SchemaURI ||
-			said.Metadata.RetentionClass != entries[i].Retention || said.Metadata.DataResidency != e.Residency || again.Topic.Name() != entries[i].Topic {
+			said.Metadata.RetentionClass != entries[i].Retention || said.Metadata.DataResidency != e.Residency ||
+			again.Topic.Name() != entries[i].Topic {
 			t.Fatalf("seed %d: %s is not what its vocabulary says: %+v", seed, again.Value, entries[i])
 		}
 	}
@@ -179,7 +181,8 @@ func TestInvalidVocabulariesAreRefused(t *testing.T) {
 func TestResidencies(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"unspecified": true, "eu": true, "eu-central-1": true, "a": true, "a-": true, strings.Repeat("a", 32): true,
-		"": false, strings.Repeat("a", 33): false, "EU": false, "1a": false, "-a": false, "a_b": false, "a b": false, "ä": false, "a\"": false, "eu\n": false,
+		"": false, strings.Repeat("a", 33): false, "EU": false, "1a": false, "-a": false, "a_b": false, "a b": false, "ä": false,
+		"a\"": false, "eu\n": false,
 	} {
 		if events.IsResidency(text) != ok {
 			t.Errorf("%q: %v, want %v", text, !ok, ok)

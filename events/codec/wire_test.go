@@ -18,9 +18,11 @@ import (
 func sample() events.Envelope {
 	return events.Envelope{
 		EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Subject: events.UsageRecorded,
-		TenantID: uuid.MustParse("01890000-0000-7000-8000-000000000002"), Position: events.Position{Partition: 17, Number: 4711}, Previous: 4709, Epoch: 2,
+		TenantID: uuid.MustParse("01890000-0000-7000-8000-000000000002"), Position: events.Position{Partition: 17, Number: 4711},
+		Previous: 4709, Epoch: 2,
 		CorrelationID: uuid.MustParse("4bf92f35-77b3-4da6-a3ce-929d0e0e4736"),
-		Actor:         events.Actor{Type: "api_key", ID: "k\"ü"}, Producer: events.Producer{Service: "meterplex", Instance: "a-1", Commit: "abc"},
+		Actor:         events.Actor{Type: "api_key", ID: "k\"ü"}, Producer: events.Producer{Service: "meterplex", Instance: "a-1",
+			Commit: "abc"},
 		OccurredAt: time.Date(2026, 5, 1, 1, 2, 3, 4000, time.UTC), RecordedAt: time.Date(2026, 5, 1, 1, 2, 4, 0, time.UTC),
 		DedupeKey: `u/a"b\c`, Payload: json.RawMessage(`{"amount":1}`), Replay: "offline",
 		Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified,
@@ -60,9 +62,11 @@ func fromRecord(r *events.Record) (events.Envelope, error) {
 	subject, _ := events.SubjectOf(w.EventType, w.EventVersion)
 	tenant, err := uuid.Parse(w.TenantID)
 	return events.Envelope{
-		LogID: place.Log, EventID: w.EventID, Subject: subject, TenantID: tenant, Position: w.Position, Previous: place.Previous, Epoch: w.Epoch,
-		CorrelationID: w.CorrelationID, CausationID: w.CausationID, Actor: w.Actor, Producer: w.ProducedBy, OccurredAt: w.OccurredAt, RecordedAt: w.RecordedAt,
-		DedupeKey: w.DedupeKey, Payload: w.Payload, Replay: w.Metadata.Replay, Residency: w.Metadata.DataResidency,
+		LogID: place.Log, EventID: w.EventID, Subject: subject, TenantID: tenant, Position: w.Position, Previous: place.Previous,
+		Epoch:         w.Epoch,
+		CorrelationID: w.CorrelationID, CausationID: w.CausationID, Actor: w.Actor, Producer: w.ProducedBy, OccurredAt: w.OccurredAt,
+		RecordedAt: w.RecordedAt,
+		DedupeKey:  w.DedupeKey, Payload: w.Payload, Replay: w.Metadata.Replay, Residency: w.Metadata.DataResidency,
 	}, err
 }
 
@@ -96,7 +100,8 @@ func TestTheWayOfAnActionIsPartOfTheActor(t *testing.T) {
 	}
 	e.Actor.Via = events.ViaConsole
 	console, err := ToRecord(&e)
-	if want := strings.Replace(string(api.Value), `},"occurredAt"`, `,"via":"console"},"occurredAt"`, 1); err != nil || string(console.Value) != want {
+	if want := strings.Replace(string(api.Value), `},"occurredAt"`, `,"via":"console"},"occurredAt"`, 1); err != nil ||
+		string(console.Value) != want {
 		t.Fatalf("%v: %s\nwant %s", err, console.Value, want)
 	}
 	got, err := fromRecord(&console)

@@ -65,7 +65,8 @@ func answer(ctx context.Context, client *meterplex.Client, m model, hold meterpl
 		return used, err
 	})
 	if done != nil {
-		fmt.Fprintf(os.Stderr, "held %d, used %d, released %d, remaining %s\n", hold.Amount, done.Amount, done.Released, remaining(done.Remaining))
+		fmt.Fprintf(os.Stderr, "held %d, used %d, released %d, remaining %s\n", hold.Amount, done.Amount, done.Released,
+			remaining(done.Remaining))
 	}
 	return text, err
 }

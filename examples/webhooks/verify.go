@@ -14,7 +14,8 @@ import (
 // Tolerance is the greatest difference between the time of a request and that of the receiver.
 const Tolerance = 5 * time.Minute
 
-// Verify reports whether a request is signed with the secret and is not older than Tolerance. The body must be the bytes that were received.
+// Verify reports whether a request is signed with the secret and is not older than Tolerance. The body must be the bytes that were
+// received.
 func Verify(secret string, header http.Header, body []byte, now time.Time) bool {
 	id, sent := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(sent, 10, 64)

@@ -73,7 +73,8 @@ func byScript(t *testing.T, command ...string) {
 		t.Skipf("%s cannot run: %v", probe[0], err)
 	}
 	for _, r := range requests() {
-		args := append(command[1:len(command):len(command)], r.secret, r.id, strconv.Itoa(seconds), r.signature, strconv.FormatInt(r.now, 10))
+		args := append(command[1:len(command):len(command)], r.secret, r.id, strconv.Itoa(seconds), r.signature,
+			strconv.FormatInt(r.now, 10))
 		program := exec.CommandContext(t.Context(), command[0], args...)
 		program.Stdin = strings.NewReader(r.body)
 		out, err := program.CombinedOutput()

@@ -2,7 +2,8 @@ package admission
 
 // Bound is one resource of an instance. Tenants leave a reserve of it to operators, and operators leave as much to tenants. A tenant may
 // hold at most half of the units that the other requests and the rest of the operators' reserve leave. Each further tenant finds fewer
-// free units, but always some. The shares of several tenants become equal once they return their units: n tenants hold n/(n+1) of the resource.
+// free units, but always some. The shares of several tenants become equal once they return their units: n tenants hold n/(n+1) of the
+// resource.
 type Bound struct {
 	Counter           // of the units in use
 	operators Counter // those of them that operators hold, all together: they have no shares

@@ -98,8 +98,10 @@ func (t *Site) withAmounts(op *huma.Operation, guard func() http.Handler) http.H
 	if !answer.any(map[*Amounts]bool{}) {
 		return guard()
 	}
-	op.Parameters = append(op.Parameters, &huma.Param{Name: amountsParameter, In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{amountsAsTexts}},
-		Description: "string: amounts (`x-amount`) are texts of digits, which clients that round integers above 2^53 read exactly. `Accept: application/json; amounts=string` has the same effect."})
+	op.Parameters = append(op.Parameters, &huma.Param{Name: amountsParameter, In: "query",
+		Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{amountsAsTexts}},
+		Description: "string: amounts (`x-amount`) are texts of digits, which clients that round integers above 2^53 read exactly. " +
+			"`Accept: application/json; amounts=string` has the same effect."})
 	return AsTexts(answer, reader.ofNamed("Problem"), guard())
 }
 

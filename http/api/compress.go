@@ -31,9 +31,9 @@ func (t *Site) Compressed(op *huma.Operation, route *auth.Route, next http.Handl
 	})
 }
 
-// Compresses reports whether answers of an operation may be compressed. Ingest and checks are too frequent and their answers too small. A stream of events
-// sends each one at once. The length of a compressed answer would help to guess a secret in it beside text of the request: a new key, the tokens of the
-// console's forms.
+// Compresses reports whether answers of an operation may be compressed. Ingest and checks are too frequent and their answers too small. A
+// stream of events sends each one at once. The length of a compressed answer would help to guess a secret in it beside text of the request:
+// a new key, the tokens of the console's forms.
 func (t *Site) Compresses(op *huma.Operation, route *auth.Route) bool {
 	if route.Objective != "" || route.Session || console.IsPath(op.Path) {
 		return false
@@ -55,8 +55,8 @@ func (t *Site) holdsSecret(schema *huma.Schema) bool {
 	return schema != nil && schema.Properties["secret"] != nil
 }
 
-// compressedAnswer is an answer below its compression. After a panic it drops the end that the compression would write: a partial answer must
-// not look complete.
+// compressedAnswer is an answer below its compression. After a panic it drops the end that the compression would write: a partial answer
+// must not look complete.
 type compressedAnswer struct {
 	http.ResponseWriter
 	begun, cut bool

@@ -52,8 +52,10 @@ func EntityTags(values []string) ([]string, error) {
 			switch {
 			case one == "*" && len(values) == 1 && value == "*":
 				return nil, nil
-			case len(opaque) < 2 || opaque[0] != '"' || opaque[len(opaque)-1] != '"' || strings.ContainsRune(opaque[1:len(opaque)-1], '"') || len(tags) == maxTags:
-				return nil, problem.New("header_invalid", "If-Match has to be * or at most 16 entity tags in double quotes, separated by commas")
+			case len(opaque) < 2 || opaque[0] != '"' || opaque[len(opaque)-1] != '"' ||
+				strings.ContainsRune(opaque[1:len(opaque)-1], '"') || len(tags) == maxTags:
+				return nil, problem.New("header_invalid",
+					"If-Match has to be * or at most 16 entity tags in double quotes, separated by commas")
 			case strong:
 				tags = append(tags, opaque)
 			default:
@@ -74,7 +76,8 @@ type Freshness struct {
 func FreshnessParams() []*huma.Param {
 	text := &huma.Schema{Type: huma.TypeString}
 	return []*huma.Param{
-		{Name: "minPosition", In: "query", Schema: text, Description: "Answer only once every event recorded up to it has its verdict and that is folded."},
+		{Name: "minPosition", In: "query", Schema: text,
+			Description: "Answer only once every event recorded up to it has its verdict and that is folded."},
 		{Name: "Prefer", In: "header", Schema: text, Description: "wait=N: wait up to N seconds (at most 30) for minPosition."},
 	}
 }

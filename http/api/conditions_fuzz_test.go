@@ -14,13 +14,15 @@ import (
 // FuzzConditions covers Prefer, If-None-Match and the answers to them.
 func FuzzConditions(f *testing.F) {
 	tag := EntityTag([]byte("says"))
-	for _, header := range []string{"", "wait=10", "WAIT=1, wait=2", "wait=\"3\";x=y", "wait=-1", "wait=1e3", "wait=99999999999999999999", "respond-async, wait = 7", "*", tag, tag[2:], `"a", ` + tag, tag + "x", "W/", ",,,", "\x00", "\xff"} {
+	for _, header := range []string{"", "wait=10", "WAIT=1, wait=2", "wait=\"3\";x=y", "wait=-1", "wait=1e3", "wait=99999999999999999999",
+		"respond-async, wait = 7", "*", tag, tag[2:], `"a", ` + tag, tag + "x", "W/", ",,,", "\x00", "\xff"} {
 		f.Add(header)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
 		wait := PreferredWait(header)
 		fresh := Freshness{MinPosition: "1-1", Prefer: header}
-		if wait < 0 || wait > maxWait || wait%time.Second != 0 || PreferredWait(fresh.Applied()) != wait || wait > 0 && !strings.Contains(strings.ToLower(header), "wait") {
+		if wait < 0 || wait > maxWait || wait%time.Second != 0 || PreferredWait(fresh.Applied()) != wait ||
+			wait > 0 && !strings.Contains(strings.ToLower(header), "wait") {
 			t.Fatalf("%q waits %s and is applied as %q", header, wait, fresh.Applied())
 		}
 		r := httptest.NewRequest("GET", "/", nil)
@@ -52,7 +54,9 @@ func FuzzIdempotencyKey(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if first.Key != key || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
+		if first.Key != key || key == "" || len(key) > maxIdempotencyKey || strings.ContainsFunc(key, func(r rune) bool {
+			return r < ' ' || r > '~'
+		}) {
 			t.Fatalf("%q is the key %q", key, first.Key)
 		}
 		if again, err := hash(path, slices.Concat([]byte(" \n"), body, []byte("\t"))); err == nil && len(body) > 0 && again != first {

@@ -10,7 +10,8 @@ import (
 // CheckEvery is how long an answer without a time limit continues after its key's revocation is known here.
 const CheckEvery = 100 * time.Millisecond
 
-// confirmed authenticates the request of a long answer again while it is written: its key may be revoked meanwhile, or its tenant suspended.
+// confirmed authenticates the request of a long answer again while it is written: its key may be revoked meanwhile, or its tenant
+// suspended.
 type confirmed struct {
 	edge *edge.Edge
 	x    *edge.Exchange

@@ -130,7 +130,8 @@ type Service struct {
 
 // Build builds operations behind an edge.
 func Build(s *Dependencies, operations func(*Site)) (*Site, error) {
-	e, err := edge.New(edge.Config{Keys: s.Keys, BootstrapOperatorKey: s.BootstrapOperatorKey, Limits: s.Limits, MaxConnections: s.MaxConnections,
+	e, err := edge.New(edge.Config{Keys: s.Keys, BootstrapOperatorKey: s.BootstrapOperatorKey, Limits: s.Limits,
+		MaxConnections:     s.MaxConnections,
 		AddressConnections: s.AddressConnections, IdleTime: s.IdleTime,
 		Logger: s.Logger, Now: s.Now, NewID: s.NewID, Registerer: s.Registerer, Spans: s.Spans})
 	if err != nil {

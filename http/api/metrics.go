@@ -28,8 +28,9 @@ func newMetrics(registerer prometheus.Registerer, counted *overview.Verdicts) (*
 	if err != nil {
 		return nil, err
 	}
-	m := &metrics{verdicts, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "meterplex_ingest_duration_seconds", Buckets: edge.LatencyBuckets(),
-		Help: "From the body of an ingest request to its verdicts."})}
+	m := &metrics{verdicts, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "meterplex_ingest_duration_seconds",
+		Buckets: edge.LatencyBuckets(),
+		Help:    "From the body of an ingest request to its verdicts."})}
 	return m, registerer.Register(m.Seconds)
 }
 
@@ -70,7 +71,8 @@ func (i *ingested) Decided(class string, n, known int, err error) {
 // newIngested registers the counters, or reuses registered ones. counted may be nil.
 func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (*ingested, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
-		Help: "Usage events answered at ingest, by verdict and class of the tenant; platform: no known tenant."}, []string{"verdict", "tenant_class"})
+		Help: "Usage events answered at ingest, by verdict and class of the tenant; platform: no known tenant."},
+		[]string{"verdict", "tenant_class"})
 	if counted == nil {
 		counted = new(overview.Verdicts)
 	}
@@ -94,7 +96,8 @@ func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (
 	// Create all series at the start: a rate needs the zero before the first increment.
 	of := func(class string) *ofClass {
 		return &ofClass{events.WithLabelValues(metering.StatusAccepted, class), events.WithLabelValues(metering.StatusDuplicate, class),
-			events.WithLabelValues(metering.StatusConflict, class), events.WithLabelValues(metering.StatusRejected, class), denied.WithLabelValues(class)}
+			events.WithLabelValues(metering.StatusConflict, class), events.WithLabelValues(metering.StatusRejected, class),
+			denied.WithLabelValues(class)}
 	}
 	for _, class := range catalogue.TenantClasses() {
 		c.classes[class] = of(class)
@@ -134,7 +137,8 @@ func (i *ingested) Add(class string, c Counts) {
 
 // CountVerdicts returns a function that counts verdicts of other transports than HTTP in
 // the same metrics, and for the overview.
-func CountVerdicts(registerer prometheus.Registerer, counted *overview.Verdicts) (func(class string, verdicts []metering.EventVerdict), error) {
+func CountVerdicts(registerer prometheus.Registerer, counted *overview.Verdicts) (func(class string, verdicts []metering.EventVerdict),
+	error) {
 	c, err := newIngested(registerer, counted)
 	return func(class string, verdicts []metering.EventVerdict) { c.Add(class, CountsOf(verdicts)) }, err
 }

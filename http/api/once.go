@@ -75,7 +75,8 @@ func Idempotency(x *edge.Exchange) (commands.Idempotency, error) {
 		return commands.Idempotency{}, nil
 	}
 	if len(values) > 1 || !isIdempotencyKey(values[0]) {
-		return commands.Idempotency{}, problem.New("idempotency_key_invalid", "Idempotency-Key must be there once, with 1 to 255 printable ASCII characters")
+		return commands.Idempotency{}, problem.New("idempotency_key_invalid",
+			"Idempotency-Key must be there once, with 1 to 255 printable ASCII characters")
 	}
 	var canonical []byte
 	if len(x.Body) > 0 {

@@ -24,14 +24,17 @@ import (
 
 const about = `Meterplex meters usage: what is answered ` + "`accepted`" + ` is durable and counts exactly once, however often it is sent.
 
-Every answer carries ` + "`X-Request-Id`" + `. Errors are ` + "`application/problem+json`" + ` (RFC 9457) with a stable ` + "`code`" + `. Unknown
+Every answer carries ` + "`X-Request-Id`" + `. Errors are ` + "`application/problem+json`" + ` (RFC 9457) with a stable ` + "`code`" +
+	`. Unknown
 query parameters and unknown members are errors. Times are RFC 3339 with an offset, answered in UTC. A position, as in 17-4711,
 is a place in the event log. Treat it as opaque: compare it, and send it back. Its number counts the events of all tenants of a
 partition, so that the distance between two of your own shows how much others sent meanwhile, not who. Lists are pages: send
 ` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.
 
-Amounts (` + "`x-amount`" + `) are exact integers, and sums may be above 2^53, which JavaScript's JSON.parse and others round. ` + "`Accept: application/json; amounts=string`" + `,
-or ` + "`?amounts=string`" + `, gives all amounts of an answer as texts of digits. Payloads and metadata of events stay as they were recorded. Later releases may add
+Amounts (` + "`x-amount`" + `) are exact integers, and sums may be above 2^53, which JavaScript's JSON.parse and others round. ` +
+	"`Accept: application/json; amounts=string`" + `,
+or ` + "`?amounts=string`" +
+	`, gives all amounts of an answer as texts of digits. Payloads and metadata of events stay as they were recorded. Later releases may add
 values to the lists in ` + "`x-extensible-enum`" + `: read others, too.`
 
 // description returns the document without operations.
@@ -39,7 +42,8 @@ func description() *huma.OpenAPI {
 	return &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info: &huma.Info{Title: "Meterplex", Version: domain.Version, Description: about,
-			Contact: &huma.Contact{Name: "The operator of this service"}, License: &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"}},
+			Contact: &huma.Contact{Name: "The operator of this service"}, License: &huma.License{Name: "Apache License 2.0",
+				Identifier: "Apache-2.0"}},
 		Servers: []*huma.Server{{URL: "/"}},
 		Tags: []*huma.Tag{
 			{Name: "Usage", Description: "Send usage events and read their status."},
@@ -131,7 +135,8 @@ func (t *Site) describe(o Operation) huma.Operation {
 		statuses = append(statuses, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
 	if o.Reasoned {
-		op.Parameters = append(op.Parameters, &huma.Param{Name: edge.HeaderReason, In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Example: "ordered%20by%20mail",
+		op.Parameters = append(op.Parameters, &huma.Param{Name: edge.HeaderReason, In: "header",
+			Schema: &huma.Schema{Type: huma.TypeString}, Example: "ordered%20by%20mail",
 			Description: "The reason of the change, which its event holds: 1 to 500 characters in UTF-8, percent-encoded."})
 	}
 	described := Schemas{t.API.OpenAPI().Components.Schemas}.Of(problem.Problem{})
@@ -150,7 +155,8 @@ func refusalHeaders(status int) map[string]*huma.Param {
 	case http.StatusUnauthorized:
 		return map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "How a key is sent."}}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: huma.TypeInteger}, Description: "So many seconds later the same may be sent again."}}
+		return map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: huma.TypeInteger},
+			Description: "So many seconds later the same may be sent again."}}
 	}
 	return nil
 }

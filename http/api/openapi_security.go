@@ -28,7 +28,8 @@ func scopesOf(scopes []string) map[string]any {
 		commands.ScopeEntitlementsReserve: "Use amounts within limits (consume).", commands.ScopeEventsRead: "Read the tenant's event log.",
 		commands.ScopeWebhooksManage: "Manage the tenant's webhooks and thresholds, and read deliveries.",
 		commands.ScopeAdmin:          "Catalogue, keys, operations and replays; includes billing and audit.",
-		commands.ScopeBilling:        "Projections, rebuilds, dead letters and figures.", commands.ScopeAudit: "Read the log, dead letters and figures of any tenant.",
+		commands.ScopeBilling:        "Projections, rebuilds, dead letters and figures.",
+		commands.ScopeAudit:          "Read the log, dead letters and figures of any tenant.",
 	}
 	declared := map[string]string{}
 	for _, scope := range scopes {

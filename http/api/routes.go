@@ -21,7 +21,8 @@ func Declared(s *Dependencies, operations func(*Site)) []*auth.Route {
 
 // declare adds the route of an operation to the table.
 func (t *Site) declare(o Operation) *auth.Route {
-	r := &auth.Route{Method: o.Method, Path: o.Path, Who: o.Who, Scopes: o.Scopes, Ingest: o.Ingest, Objective: o.Objective, Reasoned: o.Reasoned}
+	r := &auth.Route{Method: o.Method, Path: o.Path, Who: o.Who, Scopes: o.Scopes, Ingest: o.Ingest, Objective: o.Objective,
+		Reasoned: o.Reasoned}
 	if o.Ingest {
 		r.Objective = auth.ObjectiveIngest
 	}

@@ -83,7 +83,8 @@ func (t *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.Router.Serv
 func (t *Site) mount(op *huma.Operation, body *shape.Body, next http.Handler) {
 	route := t.Declared[op.Method+" "+op.Path]
 	if route == nil {
-		t.Faults = append(t.Faults, fmt.Errorf("the operation %s %s is not in the route table: register it by Serve, ServeRaw or ServePlain", op.Method, op.Path))
+		t.Faults = append(t.Faults,
+			fmt.Errorf("the operation %s %s is not in the route table: register it by Serve, ServeRaw or ServePlain", op.Method, op.Path))
 		return
 	}
 	handler := t.withAmounts(op, func() http.Handler { return t.Edge.Guard(route, shape.NewQuery(op), body, next) })
@@ -123,7 +124,8 @@ func Serve[In, Out any](t *Site, o Operation, handle func(context.Context, *In) 
 }
 
 // ServeStream is serve for an Out whose Body is a function that writes the answer: complete documents it.
-func ServeStream[In, Out any](t *Site, o Operation, complete func(*huma.Operation, Schemas), handle func(context.Context, *In) (*Out, error)) {
+func ServeStream[In, Out any](t *Site, o Operation, complete func(*huma.Operation, Schemas),
+	handle func(context.Context, *In) (*Out, error)) {
 	if _, once := reflect.TypeFor[In]().FieldByName("Idempotent"); once {
 		o.Problems = append([]int{http.StatusConflict, http.StatusUnprocessableEntity}, o.Problems...)
 	}
@@ -173,8 +175,9 @@ const ItemSchema = "x-item-schema"
 
 // Stream documents a body of many items, as text: generated clients cannot decode it as one object.
 func (s Schemas) Stream(media string, item any) *huma.MediaType {
-	text := &huma.Schema{Type: huma.TypeString, Description: "Each line of NDJSON, or each data field of an event, is one item: x-item-schema.",
-		Extensions: map[string]any{"contentMediaType": media}}
+	text := &huma.Schema{Type: huma.TypeString,
+		Description: "Each line of NDJSON, or each data field of an event, is one item: x-item-schema.",
+		Extensions:  map[string]any{"contentMediaType": media}}
 	return &huma.MediaType{Schema: text, Extensions: map[string]any{ItemSchema: s.Of(item)}}
 }
 

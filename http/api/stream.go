@@ -17,7 +17,8 @@ const (
 
 const MediaEvents = "text/event-stream"
 
-// Stream is an answer that lasts until its client, its key or the instance ends: its context ends with the connection, not with the request timeout.
+// Stream is an answer that lasts until its client, its key or the instance ends: its context ends with the connection, not with the request
+// timeout.
 type Stream struct {
 	*Service
 	Ctx     context.Context
@@ -39,7 +40,8 @@ func (s *Service) Stream(w http.ResponseWriter, x *edge.Exchange) (*Stream, func
 		case <-ctx.Done():
 		}
 	}()
-	return &Stream{Service: s, Ctx: ctx, X: x, w: w, control: http.NewResponseController(w), key: confirmedOf(s.Edge, x), spoke: time.Now()}, cancel
+	return &Stream{Service: s, Ctx: ctx, X: x, w: w, control: http.NewResponseController(w), key: confirmedOf(s.Edge, x),
+		spoke: time.Now()}, cancel
 }
 
 // Start writes the status and headers. After it, an error cannot become a problem.

@@ -60,12 +60,13 @@ type WholeAnswer struct {
 	rows    int
 }
 
-// WriteWhole runs write, which writes a whole list. An error after its begin, also that its key is refused by then, aborts the connection, so that a
-// partial answer never looks complete.
+// WriteWhole runs write, which writes a whole list. An error after its begin, also that its key is refused by then, aborts the connection,
+// so that a partial answer never looks complete.
 func (s *Service) WriteWhole(w http.ResponseWriter, x *edge.Exchange, write func(*WholeAnswer) error) error {
 	ctx, cancel := context.WithTimeout(edge.WithExchange(x.From.Context(), x), wholeTime)
 	defer cancel()
-	a := &WholeAnswer{ResponseWriter: w, Ctx: ctx, control: http.NewResponseController(w), key: confirmedOf(s.Edge, x), csv: csvtext.NewWriter(w)}
+	a := &WholeAnswer{ResponseWriter: w, Ctx: ctx, control: http.NewResponseController(w), key: confirmedOf(s.Edge, x),
+		csv: csvtext.NewWriter(w)}
 	err := write(a)
 	if err == nil && a.Columns != nil {
 		err = a.end()
@@ -152,7 +153,8 @@ func AnswerCSV[T any](ctx context.Context, s *Service, l CSVList[T]) (func(huma.
 		if c.Method() == http.MethodHead {
 			return
 		}
-		_ = s.WriteWhole(c.BodyWriter().(http.ResponseWriter), x, func(a *WholeAnswer) error { // it has begun: an error aborts the connection
+		_ = s.WriteWhole(c.BodyWriter().(http.ResponseWriter), x, func(a *WholeAnswer) error {
+			// it has begun: an error aborts the connection
 			a.Columns = l.Columns
 			return l.write(a, page, next)
 		})

@@ -11,8 +11,10 @@ import (
 func FuzzKeys(f *testing.F) {
 	form := regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]{32,}$`)
 	secret := strings.Repeat("a", 43)
-	for _, value := range []string{"Bearer mp_live_" + secret, "bearer mp_op_" + secret, "Bearer  mp_test_" + secret, "Basic mp_live_" + secret, "Bearer mp_live_" + secret[:31], "Bearer mp__" + secret,
-		"Bearer mp_root_" + secret, "Bearer mp_live_" + strings.Repeat("b", 4096), "Bearer mp_live_" + secret + "\n", "Bearer", "", "Bearer mp_live_" + secret + " ", "\x00"} {
+	for _, value := range []string{"Bearer mp_live_" + secret, "bearer mp_op_" + secret, "Bearer  mp_test_" + secret,
+		"Basic mp_live_" + secret, "Bearer mp_live_" + secret[:31], "Bearer mp__" + secret,
+		"Bearer mp_root_" + secret, "Bearer mp_live_" + strings.Repeat("b", 4096), "Bearer mp_live_" + secret + "\n", "Bearer", "",
+		"Bearer mp_live_" + secret + " ", "\x00"} {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

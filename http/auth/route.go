@@ -48,7 +48,8 @@ func (r *Route) Check() error {
 	switch r.Who {
 	case Public, AnyKey:
 		if len(r.Scopes) > 0 {
-			return fmt.Errorf("the operation %s is %s and names scopes", r.Name(), map[Who]string{Public: "public", AnyKey: "for any key"}[r.Who])
+			return fmt.Errorf("the operation %s is %s and names scopes", r.Name(),
+				map[Who]string{Public: "public", AnyKey: "for any key"}[r.Who])
 		}
 	case Tenant, Operator, Either:
 		if len(r.Scopes) == 0 {

@@ -20,16 +20,22 @@ func (s *handlers) adjustmentOperations(t *api.Site) {
 	const path, one = api.Prefix + "/adjustments", api.Prefix + "/adjustments/{adjustmentId}"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listAdjustments", Tag: "Periods", Summary: "List adjustments",
-		Description: "Differences of closed periods: late verdicts, and differences after a rebuild. With tenantId by period, snapshot and position; else oldest first.",
-		Problems:    gone}, s.listAdjustments)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/approve", Who: auth.Operator, Scopes: deciders, ID: "approveAdjustment", Tag: "Periods", Summary: "Approve an adjustment",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listAdjustments",
+		Tag: "Periods", Summary: "List adjustments",
+		Description: "Differences of closed periods: late verdicts, and differences after a rebuild. With tenantId by period, snapshot " +
+			"and position; else oldest first.",
+		Problems: gone}, s.listAdjustments)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/approve", Who: auth.Operator, Scopes: deciders,
+		ID: "approveAdjustment", Tag: "Periods", Summary: "Approve an adjustment",
 		Description: "The billable figure of its line includes it from now on. A decision is final.", Problems: gone}, s.approveAdjustment)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/waive", Who: auth.Operator, Scopes: deciders, ID: "waiveAdjustment", Tag: "Periods", Summary: "Waive an adjustment",
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/waive", Who: auth.Operator, Scopes: deciders, ID: "waiveAdjustment",
+		Tag: "Periods", Summary: "Waive an adjustment",
 		Description: "It is not billed. A decision is final.", Problems: gone}, s.waiveAdjustment)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/decide", Who: auth.Operator, Scopes: deciders, ID: "decideAdjustments", Tag: "Periods", Summary: "Approve or waive many adjustments",
-		Description: "Either those of ids, all of one tenant and pending, or all pending ones of a tenant's period up to a position, in one transaction. With dryRun nothing is decided.",
-		Problems:    gone}, s.decideAdjustments)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/decide", Who: auth.Operator, Scopes: deciders,
+		ID: "decideAdjustments", Tag: "Periods", Summary: "Approve or waive many adjustments",
+		Description: "Either those of ids, all of one tenant and pending, or all pending ones of a tenant's period up to a position, in " +
+			"one transaction. With dryRun nothing is decided.",
+		Problems: gone}, s.decideAdjustments)
 }
 
 // AdjustmentFilters are the filters of lists of adjustments.
@@ -79,7 +85,8 @@ func (s *handlers) listPeriodAdjustments(ctx context.Context, in *periodAdjustme
 	return s.adjustments(ctx, &tenant, in.PeriodKey, in.AdjustmentFilters, in.Paging)
 }
 
-func (s *handlers) adjustments(ctx context.Context, tenant *uuid.UUID, periodKey string, f AdjustmentFilters, p api.Paging) (*api.Listed[periods.Adjustment], error) {
+func (s *handlers) adjustments(ctx context.Context, tenant *uuid.UUID, periodKey string, f AdjustmentFilters,
+	p api.Paging) (*api.Listed[periods.Adjustment], error) {
 	l := api.List{"adjustments", "", periodKey, f.State, f.Kind, f.Feature}
 	if tenant != nil {
 		l[1] = tenant.String()
@@ -88,7 +95,8 @@ func (s *handlers) adjustments(ctx context.Context, tenant *uuid.UUID, periodKey
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Periods.Adjustments(ctx, periods.AdjustmentQuery{TenantID: tenant, PeriodKey: periodKey, State: f.State, Kind: f.Kind, Feature: f.Feature,
+	found, err := s.Reads.Periods.Adjustments(ctx, periods.AdjustmentQuery{TenantID: tenant, PeriodKey: periodKey, State: f.State,
+		Kind: f.Kind, Feature: f.Feature,
 		Limit: p.Limit, After: after})
 	return &api.Listed[periods.Adjustment]{Body: api.ListedFrom(l, found)}, err
 }

@@ -31,7 +31,8 @@ func (s *handlers) chargePeriod(ctx context.Context, in *periodRequest) (*charge
 	if err != nil {
 		return nil, err
 	}
-	q := periods.ChargesQuery{PeriodQuery: periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot, Limit: in.Limit, After: after}}
+	q := periods.ChargesQuery{PeriodQuery: periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot,
+		Limit: in.Limit, After: after}}
 	if in.Cursor != "" { // pages stay with the snapshot, or with the live figures, that they began in
 		if in.Snapshot != 0 && in.Snapshot != snapshot {
 			return nil, api.CursorInvalid()
@@ -42,7 +43,8 @@ func (s *handlers) chargePeriod(ctx context.Context, in *periodRequest) (*charge
 	if err != nil {
 		return nil, err
 	}
-	b := chargesBody{Period: found.Period, Basis: found.Basis, Data: found.Lines, Totals: found.Totals, Unpriced: found.Unpriced, AsOf: found.AsOf}
+	b := chargesBody{Period: found.Period, Basis: found.Basis, Data: found.Lines, Totals: found.Totals, Unpriced: found.Unpriced,
+		AsOf: found.AsOf}
 	if found.Next != "" {
 		number := 0
 		if found.Basis == periods.BasisBillable {

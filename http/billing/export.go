@@ -26,10 +26,12 @@ func describePeriodExport(op *huma.Operation, types api.Schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 	op.Parameters = []*huma.Param{
 		{Name: "tenantId", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
-		{Name: "periodKey", In: "path", Required: true, Schema: text(), Description: "A month such as 2026-05, a year such as 2026, or lifetime."},
+		{Name: "periodKey", In: "path", Required: true, Schema: text(),
+			Description: "A month such as 2026-05, a year such as 2026, or lifetime."},
 		{Name: "snapshot", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(2147483647.0)},
 			Description: "An earlier snapshot; 0, the default: that of the last close."},
-		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}, Description: "The default follows Accept."},
+		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}},
+			Description: "The default follows Accept."},
 	}
 	op.Parameters = append(op.Parameters, api.FreshnessParams()...)
 	op.Responses["200"] = &huma.Response{
@@ -41,7 +43,8 @@ func describePeriodExport(op *huma.Operation, types api.Schemas) {
 // exportPeriod streams an export.
 func (s *handlers) exportPeriod(w http.ResponseWriter, r *http.Request) error {
 	asked := r.URL.Query() // the guard has validated it
-	path := PeriodRead{PeriodPath{api.TenantPath{TenantID: api.PathValue(r, "tenantId")}, api.PathValue(r, "periodKey")}, api.Freshness{MinPosition: asked.Get("minPosition"), Prefer: r.Header.Get("Prefer")}}
+	path := PeriodRead{PeriodPath{api.TenantPath{TenantID: api.PathValue(r, "tenantId")}, api.PathValue(r, "periodKey")},
+		api.Freshness{MinPosition: asked.Get("minPosition"), Prefer: r.Header.Get("Prefer")}}
 	tenant, err := path.find(r.Context(), s)
 	if err != nil {
 		return err
@@ -132,15 +135,16 @@ func (f *exportJSON) end() error {
 	return err
 }
 
-// exportCSV writes the lines of a period, each with the members that figuresHash is computed from. Numbers are exact integers, empty if unknown. The
-// states of adjustments are sums.
+// exportCSV writes the lines of a period, each with the members that figuresHash is computed from. Numbers are exact integers, empty if
+// unknown. The states of adjustments are sums.
 type exportCSV struct {
 	*api.WholeAnswer
 	first []string // cells of each line
 }
 
 func exportColumns() []string {
-	return []string{"tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash", "feature", "subscriptionId", "frozen", "frozenEventCount",
+	return []string{"tenantId", "periodKey", "snapshot", "cutPosition", "logic", "figuresHash", "feature", "subscriptionId", "frozen",
+		"frozenEventCount",
 		"pending", "approved", "waived", "billable", "net", "netEventCount", "unreconciled"}
 }
 
@@ -159,7 +163,8 @@ func (f *exportCSV) Line(l *periods.PeriodLine) error {
 	if l.Net != nil {
 		net, netCount, unreconciled = l.Net.String(), strconv.FormatInt(*l.NetEventCount, 10), l.Unreconciled.String()
 	}
-	return f.Record(append(f.first[:6:6], l.Feature, l.SubscriptionID.String(), l.Frozen.String(), strconv.FormatInt(l.FrozenEventCount, 10),
+	return f.Record(append(f.first[:6:6], l.Feature, l.SubscriptionID.String(), l.Frozen.String(),
+		strconv.FormatInt(l.FrozenEventCount, 10),
 		l.Pending.String(), l.Approved.String(), l.Waived.String(), l.Billable.String(), net, netCount, unreconciled))
 }
 

@@ -20,26 +20,43 @@ func (s *handlers) periodOperations(t *api.Site) {
 	const path, one = api.Prefix + "/tenants/{tenantId}/periods", api.Prefix + "/tenants/{tenantId}/periods/{periodKey}"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listPeriods", Tag: "Periods", Summary: "List the periods of a tenant",
-		Description: "Periods with usage, and all that were ever closed. Newest first, a year behind its months, lifetime last.", Problems: gone}, s.listPeriods)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/close", Who: auth.Operator, Scopes: deciders, ID: "closePeriod", Tag: "Periods", Status: http.StatusAccepted, Also: http.StatusOK,
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listPeriods", Tag: "Periods",
+		Summary:     "List the periods of a tenant",
+		Description: "Periods with usage, and all that were ever closed. Newest first, a year behind its months, lifetime last.",
+		Problems:    gone}, s.listPeriods)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/close", Who: auth.Operator, Scopes: deciders, ID: "closePeriod",
+		Tag: "Periods", Status: http.StatusAccepted, Also: http.StatusOK,
 		Summary: "Close a period",
-		Description: "The position of the request is the cut: usage of the period recorded behind it is late. A saga waits until all usage up to the cut is counted, usually for seconds, then freezes the figures. " +
+		Description: "The position of the request is the cut: usage of the period recorded behind it is late. A saga waits until all " +
+			"usage up to the cut is counted, usually for seconds, then freezes the figures. " +
 			"200 if the period is CLOSING or CLOSED already.", Problems: gone}, s.closePeriod)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getPeriod", Tag: "Periods", Summary: "Read a period with its frozen figures",
-		Description: "For each line: net = frozen + adjustments + unreconciled, where net is the live figure; billable = frozen + approved. All of one snapshot of the database. " +
-			"figuresHash is the SHA-256 of the frozen figures, which docs/how-to/prove-an-invoice-line.md computes from the answer.", Problems: gone}, s.getPeriod)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/reopen", Who: auth.Operator, Scopes: deciders, ID: "reopenPeriod", Tag: "Periods",
-		Summary: "Reopen a closed period", Description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", Problems: gone}, s.reopenPeriod)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/adjustments", Who: auth.Operator, Scopes: readers, ID: "listPeriodAdjustments", Tag: "Periods",
-		Summary: "List the adjustments of a period", Description: "Of all its snapshots, by snapshot and position.", Problems: gone}, s.listPeriodAdjustments)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/export", Who: auth.Operator, Scopes: readers, ID: "exportPeriod", Tag: "Periods",
-		Summary: "Export the lines and adjustments of a period", Description: "All in one answer, of one snapshot of the database: JSON, or the lines as CSV. The export of a frozen snapshot " +
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getPeriod", Tag: "Periods",
+		Summary: "Read a period with its frozen figures",
+		Description: "For each line: net = frozen + adjustments + unreconciled, where net is the live figure; billable = frozen + " +
+			"approved. All of one snapshot of the database. " +
+			"figuresHash is the SHA-256 of the frozen figures, which docs/how-to/prove-an-invoice-line.md computes from the answer.",
+		Problems: gone}, s.getPeriod)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/reopen", Who: auth.Operator, Scopes: deciders, ID: "reopenPeriod",
+		Tag:         "Periods",
+		Summary:     "Reopen a closed period",
+		Description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", Problems: gone},
+		s.reopenPeriod)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/adjustments", Who: auth.Operator, Scopes: readers,
+		ID: "listPeriodAdjustments", Tag: "Periods",
+		Summary: "List the adjustments of a period", Description: "Of all its snapshots, by snapshot and position.", Problems: gone},
+		s.listPeriodAdjustments)
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/export", Who: auth.Operator, Scopes: readers, ID: "exportPeriod",
+		Tag:     "Periods",
+		Summary: "Export the lines and adjustments of a period",
+		Description: "All in one answer, of one snapshot of the database: JSON, or the lines as CSV. The export of a frozen snapshot " +
 			"without pending adjustments holds no live figures, and has the same bytes each time.", Problems: gone},
 		describePeriodExport, s.exportPeriod)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/charges", Who: auth.Operator, Scopes: readers, ID: "chargePeriod", Tag: "Periods",
-		Summary: "Read what a period costs", Description: "What the usage of a period costs, in exact micro-units, by the price of the grant that was in force at its time: of a closed period by its billable amounts, of any other by its live figures. " +
-			"Lines of the status BEFORE or TRIALING cost 0, unless the plan charges trials. No invoice, and no tax.", Problems: gone}, s.chargePeriod)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/charges", Who: auth.Operator, Scopes: readers, ID: "chargePeriod",
+		Tag:     "Periods",
+		Summary: "Read what a period costs", Description: "What the usage of a period costs, in exact micro-units, by the price of the " +
+			"grant that was in force at its time: of a closed period by its billable amounts, of any other by its live figures. " +
+			"Lines of the status BEFORE or TRIALING cost 0, unless the plan charges trials. No invoice, and no tax.", Problems: gone},
+		s.chargePeriod)
 }
 
 // PeriodPath names a period of a tenant.
@@ -182,7 +199,8 @@ func (s *handlers) getPeriod(ctx context.Context, in *periodRequest) (*periodAns
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Periods.Period(ctx, periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: snapshot, Limit: in.Limit, After: after})
+	found, err := s.Reads.Periods.Period(ctx, periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: snapshot,
+		Limit: in.Limit, After: after})
 	if err != nil {
 		return nil, err
 	}

@@ -21,17 +21,25 @@ func (s *handlers) pushOperations(t *api.Site) {
 	const path, one = api.Prefix + "/pushes", api.Prefix + "/pushes/{pushId}"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listPushes", Tag: "Pushes", Summary: "List pushes",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listPushes", Tag: "Pushes",
+		Summary:     "List pushes",
 		Description: "Amounts that the billing provider counts. Newest first, delivered ones too.", Problems: gone}, s.listPushes)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getPush", Tag: "Pushes", Summary: "Read a push",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getPush", Tag: "Pushes",
+		Summary:     "Read a push",
 		Description: "The state of the push, and its last error in the provider's words.", Problems: gone}, s.getPush)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retryPush", Tag: "Pushes",
-		Summary: "Retry a push now", Description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have been counted: until then the provider detects a repetition. Later, look for the identifier of the push at the provider, and resolve it.",
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retryPush",
+		Tag:     "Pushes",
+		Summary: "Retry a push now", Description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have " +
+			"been counted: until then the provider detects a repetition. Later, look for the identifier of the push at the provider, " +
+			"and resolve it.",
 		Problems: gone}, s.retryPush)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/resolve", Who: auth.Operator, Scopes: deciders, ID: "resolvePush", Tag: "Pushes",
-		Summary: "Resolve a push", Description: "Of a push whose result is unknown, or that failed. delivered: the provider counts the amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/resolve", Who: auth.Operator, Scopes: deciders, ID: "resolvePush",
+		Tag:     "Pushes",
+		Summary: "Resolve a push", Description: "Of a push whose result is unknown, or that failed. delivered: the provider counts the " +
+			"amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",
 		Problems: gone}, s.resolvePush)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/reconcile", Who: auth.Operator, Scopes: deciders, ID: "reconcilePushes", Tag: "Pushes", Status: http.StatusAccepted,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/reconcile", Who: auth.Operator, Scopes: deciders,
+		ID: "reconcilePushes", Tag: "Pushes", Status: http.StatusAccepted,
 		Summary:     "Compare the provider's totals with the delivered amounts",
 		Description: "Each day this begins by itself. A difference is the event billing.push.compared, and a metric."}, s.reconcilePushes)
 }
@@ -64,10 +72,14 @@ type pushBody struct {
 }
 
 func pushOf(p *push.Push) pushBody {
-	return pushBody{ID: p.ID, TenantID: p.TenantID, Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot, Amount: json.Number(p.Amount.String()),
-		Provider: p.Provider, Customer: p.Customer, Event: p.Event, Key: p.Key, Identifier: p.Identifier, Timestamp: p.Timestamp.UTC(), State: p.State, Attempts: p.Attempts,
-		StoredAt: p.StoredAt.UTC(), FirstAttemptAt: api.UTC(p.FirstAttemptAt), UnknownSince: api.UTC(p.UnknownSince), NextAt: api.UTC(p.NextAt), DeliveredAt: api.UTC(p.DeliveredAt),
-		LastCode: api.TextOrNull(p.Code), LastError: api.TextOrNull(p.LastError), LastReason: api.TextOrNull(p.LastReason), LastActor: api.TextOrNull(p.LastActor)}
+	return pushBody{ID: p.ID, TenantID: p.TenantID, Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot,
+		Amount:   json.Number(p.Amount.String()),
+		Provider: p.Provider, Customer: p.Customer, Event: p.Event, Key: p.Key, Identifier: p.Identifier, Timestamp: p.Timestamp.UTC(),
+		State: p.State, Attempts: p.Attempts,
+		StoredAt: p.StoredAt.UTC(), FirstAttemptAt: api.UTC(p.FirstAttemptAt), UnknownSince: api.UTC(p.UnknownSince),
+		NextAt: api.UTC(p.NextAt), DeliveredAt: api.UTC(p.DeliveredAt),
+		LastCode: api.TextOrNull(p.Code), LastError: api.TextOrNull(p.LastError), LastReason: api.TextOrNull(p.LastReason),
+		LastActor: api.TextOrNull(p.LastActor)}
 }
 
 type pushesRequest struct {
@@ -94,7 +106,9 @@ func (s *handlers) listPushes(ctx context.Context, in *pushesRequest) (*api.List
 	if err != nil {
 		return nil, err
 	}
-	return &api.Listed[pushBody]{Body: api.Cut(l, api.BodiesOf(found, pushOf), in.Limit, func(b *pushBody) string { return b.ID.String() })}, nil
+	return &api.Listed[pushBody]{Body: api.Cut(l, api.BodiesOf(found, pushOf), in.Limit, func(b *pushBody) string {
+		return b.ID.String()
+	})}, nil
 }
 
 // PushPath names a push.

@@ -46,7 +46,8 @@ type Reader struct {
 
 // Read reads and decompresses a whole body. Both the sent and the decompressed size are
 // bounded, whatever the headers say. to is the answer's connection, nil in unit tests.
-func (b *Reader) Read(r *http.Request, to http.ResponseWriter, charge *admission.Charge, takes func(media string) bool) ([]byte, *problem.Problem) {
+func (b *Reader) Read(r *http.Request, to http.ResponseWriter, charge *admission.Charge, takes func(media string) bool) ([]byte,
+	*problem.Problem) {
 	if p := checkMedia(r, takes); p != nil {
 		return nil, p
 	}
@@ -172,7 +173,8 @@ func (u *unpackers) readZstd(sent io.Reader, guess, limit int64, charge *admissi
 	}
 	z, _ := u.zstd.Get().(*zstd.Decoder)
 	if z == nil {
-		if z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderMaxMemory(maxWindow)); err != nil {
+		if z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow),
+			zstd.WithDecoderMaxMemory(maxWindow)); err != nil {
 			return nil, err
 		}
 	}

@@ -34,7 +34,8 @@ func TestBodiesAreReadIntoUsedBuffers(t *testing.T) {
 			if err != nil || !bytes.Equal(got, sent) {
 				t.Fatalf("%d bytes, told %d: %d, %v", n, told, len(got), err)
 			}
-			if told > 0 && n >= buffer.MinPooled && n < buffer.MaxPooled && (cap(got) > buffer.MaxPooled || buffer.SizeFor(cap(got)) != cap(got)) {
+			if told > 0 && n >= buffer.MinPooled && n < buffer.MaxPooled &&
+				(cap(got) > buffer.MaxPooled || buffer.SizeFor(cap(got)) != cap(got)) {
 				t.Errorf("%d bytes are read into a buffer of %d, which is not kept", n, cap(got))
 			}
 			buffer.Put(got)
@@ -57,7 +58,8 @@ func packed(plain []byte) (gzipped, zstandard []byte) {
 // one.
 func FuzzUnpack(f *testing.F) {
 	const most = 4 << 10
-	for _, plain := range [][]byte{nil, []byte(`{"events":[]}`), bytes.Repeat([]byte("a"), most), bytes.Repeat([]byte("a"), most+1), make([]byte, 1<<20)} {
+	for _, plain := range [][]byte{nil, []byte(`{"events":[]}`), bytes.Repeat([]byte("a"), most), bytes.Repeat([]byte("a"), most+1),
+		make([]byte, 1<<20)} {
 		g, z := packed(plain)
 		f.Add("gzip", g)
 		f.Add("zstd", z)
@@ -124,7 +126,9 @@ func reference(coding string, sent []byte) ([]byte, error) {
 
 // FuzzMedia: an accepted Content-Type is a media type in UTF-8.
 func FuzzMedia(f *testing.F) {
-	for _, value := range []string{"application/json", "Application/JSON; charset=UTF-8", "application/json;charset=latin1", "application/json; charset", "application/json, text/plain", "", "text/plain", "application/json; q=\"", "application/cloudevents+json;a=b", "\x00"} {
+	for _, value := range []string{"application/json", "Application/JSON; charset=UTF-8", "application/json;charset=latin1",
+		"application/json; charset", "application/json, text/plain", "", "text/plain", "application/json; q=\"",
+		"application/cloudevents+json;a=b", "\x00"} {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
@@ -135,7 +139,8 @@ func FuzzMedia(f *testing.F) {
 			return
 		}
 		got, parameters, err := mime.ParseMediaType(value)
-		if err != nil || got != media || got != "application/json" || parameters["charset"] != "" && !strings.EqualFold(parameters["charset"], "utf-8") {
+		if err != nil || got != media || got != "application/json" ||
+			parameters["charset"] != "" && !strings.EqualFold(parameters["charset"], "utf-8") {
 			t.Fatalf("%q is accepted: %q %v %v", value, got, parameters, err)
 		}
 	})
@@ -176,8 +181,10 @@ func TestSmallBodiesHaveADeadlineThatStays(t *testing.T) {
 		if _, p := reader.Read(r, to, &admission.Charge{}, IsJSONMedia); p != nil {
 			status = p.Status
 		}
-		if status != c.status || to.last.IsZero() != (c.most == 0) || c.most != 0 && (to.last.Before(began.Add(c.most/10)) || to.last.After(time.Now().Add(c.most))) {
-			t.Errorf("%d bytes, timeout %s: status %d, deadline in %s; want %d and at most %s", c.length, c.small, status, to.last.Sub(began), c.status, c.most)
+		if status != c.status || to.last.IsZero() != (c.most == 0) || c.most != 0 && (to.last.Before(began.Add(c.most/10)) ||
+			to.last.After(time.Now().Add(c.most))) {
+			t.Errorf("%d bytes, timeout %s: status %d, deadline in %s; want %d and at most %s", c.length, c.small, status,
+				to.last.Sub(began), c.status, c.most)
 		}
 	}
 }
@@ -197,7 +204,8 @@ func TestBodiesArriveBeforeTheirRequestsDeadline(t *testing.T) {
 			cancel()
 			usual := small == 0 && size >= 0 && size <= smallBody // the connection's timeout bounds it
 			if p == nil || p.Status != http.StatusRequestTimeout || to.last.IsZero() != usual || to.last.After(deadline.Add(-answerTime)) {
-				t.Errorf("%d bytes, timeout %s: %v, the body may arrive until %s before the request's deadline", size, small, p, deadline.Sub(to.last))
+				t.Errorf("%d bytes, timeout %s: %v, the body may arrive until %s before the request's deadline", size, small, p,
+					deadline.Sub(to.last))
 			}
 		}
 	}

@@ -27,5 +27,6 @@ func checkMedia(r *http.Request, takes func(media string) bool) *problem.Problem
 			return nil
 		}
 	}
-	return problem.New("media_type_unsupported", "Send JSON in UTF-8 with Content-Type: application/json, or another type that this route documents")
+	return problem.New("media_type_unsupported",
+		"Send JSON in UTF-8 with Content-Type: application/json, or another type that this route documents")
 }

@@ -14,10 +14,14 @@ import (
 func (s *handlers) featureOperations(t *api.Site) {
 	const path, one = api.Prefix + "/features", api.Prefix + "/features/{lookupKey}"
 	admins := []string{commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodPut, Path: one, Who: auth.Operator, Scopes: admins, Also: http.StatusCreated, ID: "putFeature", Reasoned: true, Tag: "Features and plans", Summary: "Define a feature or change it",
-		Description: "201 for a new one, 200 for a changed one. The type stays. New groupBy keys of a feature that existed apply to usage recorded a minute after the change; those of a new feature to all its usage."}, s.putFeature)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listFeatures", Tag: "Features and plans", Summary: "List features", Description: "All features of the catalogue, by lookup key."}, s.listFeatures)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getFeature", Tag: "Features and plans", Summary: "Read a feature", Description: "A feature by its lookup key.",
+	api.Serve(t, api.Operation{Method: http.MethodPut, Path: one, Who: auth.Operator, Scopes: admins, Also: http.StatusCreated,
+		ID: "putFeature", Reasoned: true, Tag: "Features and plans", Summary: "Define a feature or change it",
+		Description: "201 for a new one, 200 for a changed one. The type stays. New groupBy keys of a feature that existed apply to " +
+			"usage recorded a minute after the change; those of a new feature to all its usage."}, s.putFeature)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listFeatures",
+		Tag: "Features and plans", Summary: "List features", Description: "All features of the catalogue, by lookup key."}, s.listFeatures)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getFeature",
+		Tag: "Features and plans", Summary: "Read a feature", Description: "A feature by its lookup key.",
 		Problems: []int{http.StatusNotFound}}, s.getFeature)
 }
 

@@ -13,13 +13,19 @@ import (
 func (s *handlers) planOperations(t *api.Site) {
 	const path, one = api.Prefix + "/plans", api.Prefix + "/plans/{key}"
 	admins := []string{commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodPut, Path: one, Who: auth.Operator, Scopes: admins, Also: http.StatusCreated, ID: "putPlan", Reasoned: true, Tag: "Features and plans", Summary: "Define a plan or change it",
+	api.Serve(t, api.Operation{Method: http.MethodPut, Path: one, Who: auth.Operator, Scopes: admins, Also: http.StatusCreated,
+		ID: "putPlan", Reasoned: true, Tag: "Features and plans", Summary: "Define a plan or change it",
 		Description: "201 for a new one, 200 for a changed one. Subscriptions keep the snapshot they took."}, s.putPlan)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listPlans", Tag: "Features and plans", Summary: "List plans", Description: "All plans, by key."}, s.listPlans)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getPlan", Tag: "Features and plans", Summary: "Read a plan", Description: "A plan by its key. Subscriptions keep the entitlements that the plan had when they began.",
-		Problems: []int{http.StatusNotFound}}, s.getPlan)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/subscriptions", Who: auth.Operator, Scopes: admins, ID: "listPlanSubscriptions", Tag: "Features and plans", Summary: "List a plan's subscriptions",
-		Description: "Of all tenants, active and ended ones. With `snapshot=older` those that go on with a snapshot of an earlier state of the plan.", Problems: []int{http.StatusNotFound}}, s.listPlanSubscriptions)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listPlans",
+		Tag: "Features and plans", Summary: "List plans", Description: "All plans, by key."}, s.listPlans)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getPlan",
+		Tag: "Features and plans", Summary: "Read a plan",
+		Description: "A plan by its key. Subscriptions keep the entitlements that the plan had when they began.",
+		Problems:    []int{http.StatusNotFound}}, s.getPlan)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/subscriptions", Who: auth.Operator, Scopes: admins,
+		ID: "listPlanSubscriptions", Tag: "Features and plans", Summary: "List a plan's subscriptions",
+		Description: "Of all tenants, active and ended ones. With `snapshot=older` those that go on with a snapshot of an earlier state " +
+			"of the plan.", Problems: []int{http.StatusNotFound}}, s.listPlanSubscriptions)
 }
 
 type PlanPath struct {

@@ -14,15 +14,25 @@ import (
 func (s *handlers) priceOperations(t *api.Site) {
 	const path, one = api.Prefix + "/prices", api.Prefix + "/prices/{priceKey}"
 	admins := []string{commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodPut, Path: one, Who: auth.Operator, Scopes: admins, Also: http.StatusCreated, ID: "putPrice", Reasoned: true, Tag: "Features and plans", Summary: "Define a price or change it",
-		Description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. A change makes the next version; the same members make none. Versions never change: subscriptions keep the version that was current when their plan was applied."}, s.putPrice)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listPrices", Tag: "Features and plans", Summary: "List prices", Description: "All prices, by key."}, s.listPrices)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/evaluate", Who: auth.Operator, Scopes: []string{commands.ScopeBilling, commands.ScopeAudit}, ID: "evaluatePrice", Tag: "Features and plans", Summary: "Evaluate a price over recorded usage",
-		Description: "What the usage of a period costs each tenant by an inline price, or by another version, and the difference to what is charged: over an open or closed period, as of a position, or over a rebuild. Nothing is stored. Each page is one snapshot.",
-		Problems:    []int{http.StatusNotFound, http.StatusConflict}}, s.evaluatePrice)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/versions", Who: auth.Operator, Scopes: admins, ID: "listPriceVersions", Tag: "Features and plans", Summary: "List the versions of a price", Description: "All versions of a price, the first one first.",
+	api.Serve(t, api.Operation{Method: http.MethodPut, Path: one, Who: auth.Operator, Scopes: admins, Also: http.StatusCreated,
+		ID: "putPrice", Reasoned: true, Tag: "Features and plans", Summary: "Define a price or change it",
+		Description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. A change makes the next version; the " +
+			"same members make none. Versions never change: subscriptions keep the version that was current when their plan was applied."},
+		s.putPrice)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listPrices",
+		Tag: "Features and plans", Summary: "List prices", Description: "All prices, by key."}, s.listPrices)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/evaluate", Who: auth.Operator,
+		Scopes: []string{commands.ScopeBilling, commands.ScopeAudit}, ID: "evaluatePrice", Tag: "Features and plans",
+		Summary: "Evaluate a price over recorded usage",
+		Description: "What the usage of a period costs each tenant by an inline price, or by another version, and the difference to " +
+			"what is charged: over an open or closed period, as of a position, or over a rebuild. Nothing is stored. Each page is " +
+			"one snapshot.",
+		Problems: []int{http.StatusNotFound, http.StatusConflict}}, s.evaluatePrice)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/versions", Who: auth.Operator, Scopes: admins, ID: "listPriceVersions",
+		Tag: "Features and plans", Summary: "List the versions of a price", Description: "All versions of a price, the first one first.",
 		Problems: []int{http.StatusNotFound}}, s.listPriceVersions)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getPrice", Tag: "Features and plans", Summary: "Read a price", Description: "A price by its key.",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getPrice",
+		Tag: "Features and plans", Summary: "Read a price", Description: "A price by its key.",
 		Problems: []int{http.StatusNotFound}}, s.getPrice)
 }
 

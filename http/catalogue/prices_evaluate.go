@@ -74,7 +74,8 @@ func (s *handlers) evaluatePrice(ctx context.Context, in *evaluateRequest) (*eva
 // evaluation checks a request. A position names events of one tenant.
 func (s *handlers) evaluation(ctx context.Context, in *evaluateRequest) (e periods.Evaluation, err error) {
 	b := &in.Body
-	e = periods.Evaluation{PeriodKey: b.PeriodKey, Feature: string(b.Feature), Limit: in.Limit, Version: domain.PriceVersion{Key: string(b.PriceKey)}}
+	e = periods.Evaluation{PeriodKey: b.PeriodKey, Feature: string(b.Feature), Limit: in.Limit,
+		Version: domain.PriceVersion{Key: string(b.PriceKey)}}
 	if refusal := domain.CheckUsagePeriod(b.PeriodKey); refusal != nil {
 		return e, refusal
 	}
@@ -82,11 +83,13 @@ func (s *handlers) evaluation(ctx context.Context, in *evaluateRequest) (e perio
 	case (b.Price == nil) == (b.PriceKey == ""):
 		return e, &domain.Error{Code: "price_invalid", Message: "send price or priceKey, one of them", Pointer: "/price"}
 	case b.Price != nil && b.Feature == "":
-		return e, &domain.Error{Code: "feature_invalid", Message: "a price that is not defined needs the feature whose usage it charges", Pointer: "/feature"}
+		return e, &domain.Error{Code: "feature_invalid", Message: "a price that is not defined needs the feature whose usage it charges",
+			Pointer: "/feature"}
 	case b.Position != "" && b.RebuildID != "":
 		return e, &domain.Error{Code: "position_invalid", Message: "send position or rebuildId, not both", Pointer: "/position"}
 	case b.Position != "" && b.TenantID == "":
-		return e, &domain.Error{Code: "position_invalid", Message: "a position needs a tenantId: each tenant has positions of its own", Pointer: "/position"}
+		return e, &domain.Error{Code: "position_invalid", Message: "a position needs a tenantId: each tenant has positions of its own",
+			Pointer: "/position"}
 	}
 	if b.TenantID != "" {
 		tenant, err := s.KnownTenant(ctx, b.TenantID)

@@ -19,7 +19,8 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// Action is a change that a page offers: one operation of the API. It has the operation's kind of key, scopes and members. A form asks for the reason.
+// Action is a change that a page offers: one operation of the API. It has the operation's kind of key, scopes and members. A form asks for
+// the reason.
 type Action struct {
 	Name   string // unique in the page
 	Path   string // of POST, a pattern below the page's
@@ -30,7 +31,8 @@ type Action struct {
 	Sets   map[string]any // members that each request has
 	// Adds, if set, adds the members that no field alone holds, or refuses the form.
 	Adds func(v *Visit, f Form, body map[string]any) error
-	// Next returns the address of the page that shows the result; nil: the page of the action. The answer is nil if the form was used before for another request.
+	// Next returns the address of the page that shows the result; nil: the page of the action. The answer is nil if the form was used
+	// before for another request.
 	Next func(v *Visit, f Form, answer Doc) string
 	// Secret is set if the answer holds a secret: the page shows it once.
 	Secret bool
@@ -59,11 +61,12 @@ func (a *Action) inputs() []Field {
 // Field is an input of a form beside the reason. What it does not say follows from the member of the operation's body that has its name.
 type Field struct {
 	Name, Label, Hint string
-	Kind              string   // text, number, hidden, displayed (hidden, and never of an earlier display), select, checkbox, checkboxes, area
-	Options           []string // of select and checkboxes
-	Optional          bool
-	Is                string // the parameter of the operation's path, if it has another name
-	holds             held
+	// text, number, hidden, displayed (hidden, and never of an earlier display), select, checkbox, checkboxes, area
+	Kind     string
+	Options  []string // of select and checkboxes
+	Optional bool
+	Is       string // the parameter of the operation's path, if it has another name
+	holds    held
 }
 
 // Form holds the values of a form that was sent.
@@ -151,7 +154,8 @@ func (c *Console) seeOther(v *Visit, a *Action, f Form, p *Page, answer Doc, don
 	return nil
 }
 
-// Made leads to the page of the entity that an action made, whose id is a member of the answer. Without an answer it leads to the list of the entities.
+// Made leads to the page of the entity that an action made, whose id is a member of the answer. Without an answer it leads to the list of
+// the entities.
 func Made(list, id string) func(v *Visit, f Form, answer Doc) string {
 	return func(_ *Visit, _ Form, answer Doc) string {
 		if answer == nil {
@@ -261,9 +265,9 @@ func (v *Visit) act(a *Action, f Form) (Doc, error) {
 	return v.Do(req)
 }
 
-// key returns the Idempotency-Key of an action: a hash of the action, its target, and the state of the target as displayed. The state differs after each
-// execution. A target that is removed does not return, so that its state does not matter. PUT and PATCH have their values in the key: other values
-// from the same state are another change, which the API compares with the state.
+// key returns the Idempotency-Key of an action: a hash of the action, its target, and the state of the target as displayed. The state
+// differs after each execution. A target that is removed does not return, so that its state does not matter. PUT and PATCH have their
+// values in the key: other values from the same state are another change, which the API compares with the state.
 func (a *Action) key(req *Request, f Form) (string, error) {
 	parts := []string{a.Name, req.Method, req.Path}
 	if req.Method != http.MethodDelete || a.Matches {

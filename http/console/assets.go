@@ -27,8 +27,10 @@ func assets() []asset {
 	return []asset{
 		{name: "console.css", media: "text/css; charset=utf-8"},
 		{name: "console.js", media: "text/javascript; charset=utf-8"},
-		{"uPlot.iife.min.js", "text/javascript; charset=utf-8", "https://github.com/leeoniya/uPlot", "1.6.32", "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", "uplot.txt"},
-		{"uPlot.min.css", "text/css; charset=utf-8", "https://github.com/leeoniya/uPlot", "1.6.32", "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04", "uplot.txt"},
+		{"uPlot.iife.min.js", "text/javascript; charset=utf-8", "https://github.com/leeoniya/uPlot", "1.6.32",
+			"19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f", "uplot.txt"},
+		{"uPlot.min.css", "text/css; charset=utf-8", "https://github.com/leeoniya/uPlot", "1.6.32",
+			"df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04", "uplot.txt"},
 	}
 }
 
@@ -50,11 +52,12 @@ func checkAssets() error {
 func (c *Console) assetRoutes() (all []Route) {
 	for _, a := range assets() {
 		content, _ := assetFiles.ReadFile("assets/" + a.name)
-		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: assetPath(a.name), Who: auth.Public}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			setHeaders(w.Header())
-			w.Header().Set("Content-Type", a.media)
-			_, _ = w.Write(content)
-		})})
+		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: assetPath(a.name), Who: auth.Public},
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				setHeaders(w.Header())
+				w.Header().Set("Content-Type", a.media)
+				_, _ = w.Write(content)
+			})})
 	}
 	return all
 }

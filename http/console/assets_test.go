@@ -52,7 +52,8 @@ func TestTemplatesHoldNoScriptAndNoStyle(t *testing.T) {
 			return err
 		}
 		text, err := templateFiles.ReadFile(path)
-		for _, refused := range []string{" style=", "<style", "javascript:", " onclick=", " onload=", " onerror=", " onsubmit=", " onchange=",
+		for _, refused := range []string{" style=", "<style", "javascript:", " onclick=", " onload=", " onerror=", " onsubmit=",
+			" onchange=",
 			"<script>", "hx-on", "hx-vals"} {
 			if strings.Contains(strings.ToLower(string(text)), refused) {
 				t.Errorf("%s holds %q", path, refused)

@@ -24,7 +24,8 @@ const Prefix = "/console"
 type Config struct {
 	// API answers the requests of the API. The context of a request holds its key (auth.WithKey).
 	API http.Handler
-	// Operation returns an operation of the API, as "GET /api/v1/tenants"; nil if it has none. A page of a feature that is not built is absent.
+	// Operation returns an operation of the API, as "GET /api/v1/tenants"; nil if it has none. A page of a feature that is not built is
+	// absent.
 	Operation func(name string) *Operation
 	Pages     []*Page       // besides the search
 	Schemas   huma.Registry // of the members of operations
@@ -78,15 +79,19 @@ func New(c Config) (*Console, error) {
 func (c *Console) Routes() []Route {
 	all := append(c.assetRoutes(), c.sessionRoutes()...)
 	for _, p := range c.pages {
-		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.Path, Who: p.Who, Scopes: p.Scopes, Session: true}, c.handler(c.page(p))})
+		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.Path, Who: p.Who, Scopes: p.Scopes, Session: true},
+			c.handler(c.page(p))})
 		for _, a := range p.Actions {
-			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.Path, Who: a.Who, Scopes: a.scopes, Session: true}, c.handler(c.action(p, a))})
+			all = append(all, Route{auth.Route{Method: http.MethodPost, Path: a.Path, Who: a.Who, Scopes: a.scopes, Session: true},
+				c.handler(c.action(p, a))})
 		}
 		for _, f := range p.Files {
-			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: f.Path, Who: p.Who, Scopes: p.Scopes, Session: true}, c.handler(c.file(p, f))})
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: f.Path, Who: p.Who, Scopes: p.Scopes, Session: true},
+				c.handler(c.file(p, f))})
 		}
 		if p.Live != nil {
-			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.Path + liveSuffix, Who: p.Who, Scopes: p.Scopes, Session: true}, c.handler(c.live(p))})
+			all = append(all, Route{auth.Route{Method: http.MethodGet, Path: p.Path + liveSuffix, Who: p.Who, Scopes: p.Scopes,
+				Session: true}, c.handler(c.live(p))})
 		}
 	}
 	return all
@@ -124,7 +129,8 @@ func IsPath(path string) bool {
 }
 
 // policy allows only the console's own scripts and styles, and no other site to frame it or to get its forms.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; " +
+	"base-uri 'none'; frame-ancestors 'none'"
 
 func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", policy)

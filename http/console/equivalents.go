@@ -55,8 +55,8 @@ func curlOf(req Request) string {
 	return `curl -fsS ` + method + `-H "Authorization: Bearer $METERPLEX_KEY" "$METERPLEX_URL"` + quoted(target)
 }
 
-// fill replaces the parameters of a command, each quoted for the shell. It reports false if one of them is absent. A part in brackets is left out
-// if its parameter is absent.
+// fill replaces the parameters of a command, each quoted for the shell. It reports false if one of them is absent. A part in brackets is
+// left out if its parameter is absent.
 func (v *Visit) fill(command string) (string, bool) {
 	var b strings.Builder
 	for command != "" {
@@ -102,8 +102,8 @@ func (v *Visit) fillPart(text string) (string, bool) {
 	}
 }
 
-// placed appends a value to its part of a command. The command line would read a value that begins with a hyphen as a flag: as the value of a flag
-// it stands behind =, and otherwise behind --, which ends the flags.
+// placed appends a value to its part of a command. The command line would read a value that begins with a hyphen as a flag: as the value of
+// a flag it stands behind =, and otherwise behind --, which ends the flags.
 func placed(before, value string) string {
 	if !strings.HasPrefix(value, "-") {
 		return before + quoted(value)

@@ -16,7 +16,8 @@ func TestValuesWithAHyphenAreNoFlags(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.SetPathValue("eventId", "-ojson")
-		v := &Visit{r: r, Query: url.Values{"tenantId": {"t"}, "externalId": {"-7"}, "q": {"-a b"}, "feature": {"calls"}}, visitor: &visitor{}}
+		v := &Visit{r: r, Query: url.Values{"tenantId": {"t"}, "externalId": {"-7"}, "q": {"-a b"}, "feature": {"calls"}},
+			visitor: &visitor{}}
 		if got, ok := v.fill(command); ok != (want != "") || ok && got != want {
 			t.Errorf("%s: %s", command, got)
 		}

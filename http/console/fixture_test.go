@@ -48,22 +48,28 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{open: &memory{sessions: map[[32]byte]commands.ConsoleSession{}}, routes: map[string]http.Handler{}, now: time.Now}
 	keys, err := auth.New(ring{}, operatorKey, time.Now)
 	must.OK(t, err)
-	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.api(w, r) }), Operation: func(name string) *Operation {
+	f.Console, err = New(Config{API: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.api(w, r)
+	}), Operation: func(name string) *Operation {
 		if name != explainNeeds {
 			return nil
 		}
 		return &Operation{Route: &auth.Route{Scopes: []string{"usage:read", "billing", "audit"}}}
 	},
-		Pages: []*Page{{Path: Prefix + "/usage/explain", Title: "Events behind a figure", Template: "explain.html", Needs: explainNeeds, Who: Either,
+		Pages: []*Page{{Path: Prefix + "/usage/explain", Title: "Events behind a figure", Template: "explain.html", Needs: explainNeeds,
+			Who:    Either,
 			Params: explainParams, CLI: []string{"x"}, Load: func(v *Visit) (Doc, error) {
 				return v.Main(API("usage", "aggregates", "explain"), v.Pick(explainParams...))
 			}}},
 		Keys: keys, Sessions: f.open, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return f.now() },
 		NewToken: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }, Version: "test"})
 	must.OK(t, err)
-	f.pages = append(f.pages, &Page{Path: Prefix + "/live", Title: "Live", Template: "signin.html", Who: operator, Scopes: []string{"admin"}, CLI: []string{"x"},
+	f.pages = append(f.pages, &Page{Path: Prefix + "/live", Title: "Live", Template: "signin.html", Who: operator,
+		Scopes: []string{"admin"}, CLI: []string{"x"},
 		Load: func(*Visit) (Doc, error) { return Doc{}, nil },
-		Live: &Live{Params: []string{"filter"}, Template: "empty", Load: func(v *Visit) (Doc, error) { return v.Get(API("live"), v.Pick("filter")) },
+		Live: &Live{Params: []string{"filter"}, Template: "empty", Load: func(v *Visit) (Doc, error) {
+			return v.Get(API("live"), v.Pick("filter"))
+		},
 			Version: func(v *Visit) (string, error) {
 				got, err := v.send(Request{Method: http.MethodGet, Path: API("live", "version")})
 				if err != nil {
@@ -120,7 +126,8 @@ func (ring) Find(_ context.Context, hash [32]byte) (*domain.APIKey, *domain.Tena
 		return nil, nil, commands.CatalogueAt{}, nil
 	}
 	tenant := uuid.Must(uuid.NewV7())
-	return &domain.APIKey{APIKey: events.APIKey{ID: uuid.Must(uuid.NewV7()), TenantID: tenant}}, &domain.Tenant{ID: tenant, Status: domain.TenantSuspended}, commands.CatalogueAt{}, nil
+	return &domain.APIKey{APIKey: events.APIKey{ID: uuid.Must(uuid.NewV7()), TenantID: tenant}},
+		&domain.Tenant{ID: tenant, Status: domain.TenantSuspended}, commands.CatalogueAt{}, nil
 }
 
 // memory is commands.ConsoleSessions for tests of one process.

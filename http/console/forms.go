@@ -32,9 +32,9 @@ type option struct {
 	Chosen bool
 }
 
-// Form returns the form of an action of the page, or nil if the visitor's key may not use it. target names the parameters of the action's path and its hidden
-// fields, as pairs of name and value. state is the state of the target as the page displays it: it must differ after each execution of the action, e.g. by a
-// time or a count, because a state that returns would be an Idempotency-Key that returns.
+// Form returns the form of an action of the page, or nil if the visitor's key may not use it. target names the parameters of the action's
+// path and its hidden fields, as pairs of name and value. state is the state of the target as the page displays it: it must differ after
+// each execution of the action, e.g. by a time or a count, because a state that returns would be an Idempotency-Key that returns.
 func (d *view) Form(name, state string, target ...any) (*formView, error) {
 	for _, a := range d.Page.Actions {
 		if a.Name == name {
@@ -65,7 +65,8 @@ func (d *view) form(a *Action, state string, target Doc) *formView {
 		address = replaceParameter(address, name, Text(value))
 	}
 	address = d.v.Expand(address)
-	f := &formView{Name: a.Name, Path: address, Label: a.Label, Warn: a.Warn, Token: d.Token(), State: Digest(state), ID: "f" + Digest(address)}
+	f := &formView{Name: a.Name, Path: address, Label: a.Label, Warn: a.Warn, Token: d.Token(), State: Digest(state),
+		ID: "f" + Digest(address)}
 	at := url.Values{}
 	for name, of := range d.v.Query {
 		at[name] = of
@@ -104,7 +105,8 @@ func (f *formView) place() {
 }
 
 func fieldOf(in Field, form string, target Doc, again url.Values) fieldView {
-	v := fieldView{ID: form + "-" + in.Name, Name: in.Name, Label: in.Label, Hint: in.Hint, Kind: in.Kind, Optional: in.Optional, Value: Text(target[in.Name])}
+	v := fieldView{ID: form + "-" + in.Name, Name: in.Name, Label: in.Label, Hint: in.Hint, Kind: in.Kind, Optional: in.Optional,
+		Value: Text(target[in.Name])}
 	chosen := map[string]bool{v.Value: true}
 	for _, value := range Texts(Items(target[in.Name])) {
 		chosen[value] = true

@@ -13,7 +13,8 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 )
 
-// Live is the part of a page that the script reloads every two seconds, from the page's address with liveSuffix, into the element with the id "live".
+// Live is the part of a page that the script reloads every two seconds, from the page's address with liveSuffix, into the element with the
+// id "live".
 type Live struct {
 	Template string // one of templates/shared
 	// Params and load are those of the page, if they differ.

@@ -24,7 +24,8 @@ func (f *fixture) reload(tag string) *httptest.ResponseRecorder {
 	return w
 }
 
-// TestLive_OneReadServesAllVisitors of two seconds, and a browser that has the part gets no body. While its version stays, it is not read again.
+// TestLive_OneReadServesAllVisitors of two seconds, and a browser that has the part gets no body. While its version stays, it is not read
+// again.
 func TestLive_OneReadServesAllVisitors(t *testing.T) {
 	f := newFixture(t)
 	var mu sync.Mutex
@@ -56,7 +57,8 @@ func TestLive_OneReadServesAllVisitors(t *testing.T) {
 	unchanged := func(what string, wantReads, wantLooks int) {
 		t.Helper()
 		got := f.reload(tags[0])
-		if got.Code != http.StatusNotModified || got.Body.Len() > 0 || got.Header().Get("ETag") != tags[0] || reads != wantReads || looks != wantLooks {
+		if got.Code != http.StatusNotModified || got.Body.Len() > 0 || got.Header().Get("ETag") != tags[0] || reads != wantReads ||
+			looks != wantLooks {
 			t.Errorf("%s: %d %q after %d reads and %d looks", what, got.Code, got.Body, reads, looks)
 		}
 	}
@@ -110,7 +112,8 @@ func TestLive_ARefusalIsOfItsVisitorAlone(t *testing.T) {
 		<-goOn
 		fmt.Fprint(w, `{"text":"x"}`)
 	}
-	if got := f.reload(""); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), "<strong>Too many reads</strong>") || got.Header().Get("ETag") != "" {
+	if got := f.reload(""); got.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(got.Body.String(), "<strong>Too many reads</strong>") || got.Header().Get("ETag") != "" {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}
 	refuse = false

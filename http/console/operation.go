@@ -121,8 +121,8 @@ const (
 	holdsJSON
 )
 
-// requestOf returns the request of an action: the operation, with the parameters of the page or of the form, and the members that its fields hold. A form that
-// shows the present values sends those that the visitor changed.
+// requestOf returns the request of an action: the operation, with the parameters of the page or of the form, and the members that its
+// fields hold. A form that shows the present values sends those that the visitor changed.
 func (a *Action) requestOf(v *Visit, f Form) (Request, error) {
 	method, path, _ := strings.Cut(a.Does, " ")
 	for name := range strings.SplitSeq(path, "{") {
@@ -136,7 +136,8 @@ func (a *Action) requestOf(v *Visit, f Form) (Request, error) {
 	}
 	for i := range a.Fields {
 		in := &a.Fields[i]
-		if written := in.written(f); in.holds == holdsNothing || written == "" && !a.patches() || a.patches() && !f.changed(in.Name, written) {
+		if written := in.written(f); in.holds == holdsNothing || written == "" && !a.patches() ||
+			a.patches() && !f.changed(in.Name, written) {
 			continue
 		}
 		value, err := in.value(f)
@@ -172,7 +173,8 @@ func (in *Field) written(f Form) string {
 	return f.lines(in.Name)
 }
 
-// value returns the member that a field holds: each with the digits that were written, since the API decides on them. An emptied field holds the empty value.
+// value returns the member that a field holds: each with the digits that were written, since the API decides on them. An emptied field
+// holds the empty value.
 func (in *Field) value(f Form) (any, error) {
 	written := in.written(f)
 	switch in.holds {

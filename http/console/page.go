@@ -29,13 +29,13 @@ type Page struct {
 	Who      auth.Who // "": operator
 	Scopes   []string // nil: those of the operation that it needs
 	Params   []string // names of its query parameters
-	// CLI names the commands of the command line that show the same; {name} is a parameter of the path or the query, and a command with an absent
-	// parameter is left out.
+	// CLI names the commands of the command line that show the same; {name} is a parameter of the path or the query, and a command with an
+	// absent parameter is left out.
 	CLI []string
 	// TenantCLI is cli for a tenant's key, if it differs.
 	TenantCLI []string
-	// Load returns the data of the template; nil: the answer of the operation that the page needs, with the page's parameters and limit. A page that needs
-	// a change shows an empty form.
+	// Load returns the data of the template; nil: the answer of the operation that the page needs, with the page's parameters and limit. A
+	// page that needs a change shows an empty form.
 	Load    func(v *Visit) (Doc, error)
 	Limit   int // 0: that of the API
 	Actions []*Action
@@ -65,8 +65,8 @@ func (p *Page) complete(c *Config) error {
 	return errors.Join(faults...)
 }
 
-// read is the load of a page that shows the answer of one operation, or an empty form. The address of a form of which each use makes something holds its
-// Idempotency-Key.
+// read is the load of a page that shows the answer of one operation, or an empty form. The address of a form of which each use makes
+// something holds its Idempotency-Key.
 func (p *Page) read(v *Visit) (Doc, error) {
 	path, reads := strings.CutPrefix(p.Needs, "GET ")
 	switch {
@@ -130,11 +130,13 @@ func (c *Console) show(v *Visit, p *Page, status int, failed *failedAction) erro
 	if err != nil {
 		return err
 	}
-	c.write(v.w, v.r, max(status, v.status), p.Template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p, Title: cmp.Or(Text(data["pageTitle"]), p.Title), Data: data, failed: failed})
+	c.write(v.w, v.r, max(status, v.status), p.Template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p,
+		Title: cmp.Or(Text(data["pageTitle"]), p.Title), Data: data, failed: failed})
 	return nil
 }
 
-// visit returns the visit of a request whose session may use the route. Another page, and another tenant's, is absent for the key of a tenant.
+// visit returns the visit of a request whose session may use the route. Another page, and another tenant's, is absent for the key of a
+// tenant.
 func (c *Console) visit(w http.ResponseWriter, r *http.Request, route *auth.Route) (*Visit, error) {
 	visitor, err := c.visitorOf(r)
 	if err != nil {

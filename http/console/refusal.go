@@ -35,7 +35,8 @@ func (c *Console) refusalOf(r *http.Request, err error) *Refusal {
 	}
 	p, cause := problem.Of(err)
 	if cause != nil && r.Context().Err() == nil {
-		c.Logger.ErrorContext(r.Context(), "a page of the console failed", "path", logged(r), "trace", edge.ExchangeOf(r.Context()).TraceID(), "error", cause)
+		c.Logger.ErrorContext(r.Context(), "a page of the console failed", "path", logged(r), "trace",
+			edge.ExchangeOf(r.Context()).TraceID(), "error", cause)
 	}
 	return &Refusal{Problem: *p.For(edge.ExchangeOf(r.Context()).TraceID(), r.URL)}
 }

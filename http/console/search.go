@@ -127,13 +127,15 @@ func findLogged(v *Visit, q string) ([]hit, error) {
 	if d == nil || err != nil {
 		return nil, err
 	}
-	return []hit{{"Event of the log", Text(d["eventType"]) + " at " + Text(d["position"]), Query(Prefix+PathOf("events", Text(d["position"])), "tenantId", v.Query.Get("tenantId"))}}, nil
+	return []hit{{"Event of the log", Text(d["eventType"]) + " at " + Text(d["position"]),
+		Query(Prefix+PathOf("events", Text(d["position"])), "tenantId", v.Query.Get("tenantId"))}}, nil
 }
 
 // searchedTenants bounds the tenants in which an operator's search without a tenant looks for an eventId.
 const searchedTenants = 20
 
-// findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant: without one, each of the first is asked.
+// findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant: without one, each of the first is
+// asked.
 func findUsage(v *Visit, q string) (hits []hit, err error) {
 	if v.TenantID() == "" {
 		tenants, err := Tried(v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: Limited(searchedTenants, nil)}))
@@ -148,7 +150,8 @@ func findUsage(v *Visit, q string) (hits []hit, err error) {
 				return nil, err
 			}
 			if found["problem"] == nil {
-				hits = append(hits, hit{"Usage event", q + " of " + Text(tenant["name"]), Prefix + PathOf("usage", "events", q) + "?" + of.Encode()})
+				hits = append(hits, hit{"Usage event", q + " of " + Text(tenant["name"]), Prefix + PathOf("usage", "events", q) + "?" +
+					of.Encode()})
 			}
 		}
 		return hits, nil
@@ -169,7 +172,9 @@ func findTrace(v *Visit, q string) ([]hit, error) {
 	of := With(v.Pick("tenantId"), "correlationId", id.String())
 	newest := With(With(With(v.Pick("tenantId"), "correlationId", id.String()), "last", "1"), "follow", "false")
 	found, err := v.Followed(API("events", "stream"), newest)
-	if refused := (*Refusal)(nil); errors.As(err, &refused) && (refused.Status == http.StatusServiceUnavailable || refused.Status == http.StatusTooManyRequests) { // the first ones may be found
+	if refused := (*Refusal)(nil); errors.As(err, &refused) &&
+		(refused.Status == http.StatusServiceUnavailable || refused.Status == http.StatusTooManyRequests) {
+		// the first ones may be found
 		found, err = nil, nil
 	}
 	if refused := (*Refusal)(nil); errors.As(err, &refused) && refused.Status < http.StatusInternalServerError {

@@ -95,8 +95,8 @@ func (v *visitor) formToken() string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// checkForm refuses forms of other sites and of other sessions. The policy no-referrer makes browsers send the Origin null with a form of our own,
-// together with Sec-Fetch-Site: same-origin; without that header, the Origin null is refused.
+// checkForm refuses forms of other sites and of other sessions. The policy no-referrer makes browsers send the Origin null with a form of
+// our own, together with Sec-Fetch-Site: same-origin; without that header, the Origin null is refused.
 func checkForm(r *http.Request, v *visitor) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return problem.New("forbidden", "The form was sent by a page of another site. Open the page of the console, and send its form")
@@ -135,7 +135,8 @@ func (c *Console) open(w http.ResponseWriter, r *http.Request, key uuid.UUID) er
 }
 
 func setCookie(w http.ResponseWriter, value string, seconds int) {
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: seconds, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: value, Path: "/", MaxAge: seconds, Secure: true, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode})
 }
 
 // allowed reports whether a visitor may use a route.

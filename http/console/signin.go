@@ -34,14 +34,15 @@ const (
 // sessionRoutes need no session.
 func (c *Console) sessionRoutes() []Route {
 	public := func(method, path string, parameters []string, serve func(http.ResponseWriter, *http.Request) error) Route {
-		return Route{auth.Route{Method: method, Path: path, Who: auth.Public}, c.handler(func(w http.ResponseWriter, r *http.Request) error {
-			if _, err := parseQuery(r.URL.RawQuery, parameters); err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(r.Context(), edge.RequestTime)
-			defer cancel()
-			return serve(w, r.WithContext(ctx))
-		})}
+		return Route{auth.Route{Method: method, Path: path, Who: auth.Public},
+			c.handler(func(w http.ResponseWriter, r *http.Request) error {
+				if _, err := parseQuery(r.URL.RawQuery, parameters); err != nil {
+					return err
+				}
+				ctx, cancel := context.WithTimeout(r.Context(), edge.RequestTime)
+				defer cancel()
+				return serve(w, r.WithContext(ctx))
+			})}
 	}
 	return []Route{
 		public(http.MethodGet, homePath, nil, c.home),
@@ -86,7 +87,8 @@ func signInData(r *http.Request) Doc {
 // localPath returns an address of the console; "" for any other, and for one that the form to sign in cannot hold.
 func localPath(address string) string {
 	u, err := url.Parse(address)
-	if err != nil || len(url.QueryEscape(address)) > maxNext || u.Host != "" || u.Scheme != "" || !IsPath(u.Path) || path.Clean(u.Path) != u.Path || strings.Contains(address, "\\") ||
+	if err != nil || len(url.QueryEscape(address)) > maxNext || u.Host != "" || u.Scheme != "" || !IsPath(u.Path) ||
+		path.Clean(u.Path) != u.Path || strings.Contains(address, "\\") ||
 		strings.HasPrefix(u.Path, signInPath) || holdsKey(address) {
 		return ""
 	}
@@ -149,7 +151,8 @@ func (c *Console) wrongKey(w http.ResponseWriter, r *http.Request) error {
 	if !c.refused.begin(edge.AddressOf(r.RemoteAddr), c.Now()) {
 		return tooMany("Too many keys of this address were refused. Wait a minute, or sign in with a valid key")
 	}
-	refused := c.refusalOf(r, problem.New("unauthenticated", "The key cannot sign in: it is unknown, expired or revoked, or its tenant is suspended"))
+	refused := c.refusalOf(r, problem.New("unauthenticated",
+		"The key cannot sign in: it is unknown, expired or revoked, or its tenant is suspended"))
 	refused.signIn = true
 	c.write(w, r, refused.Status, "signin.html", &view{c: c, r: r, Title: "Sign in", Problem: refused,
 		Data: Doc{"next": localPath(r.PostForm.Get("next")), "insecure": signInData(r)["insecure"]}})
@@ -176,9 +179,10 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// OpenLink returns the path of a page that signs in once, as the holder of a key (auth.SessionKey), within commands.ConsoleLinkTime. The token is
-// random; only its hash is stored.
-func OpenLink(ctx context.Context, sessions commands.ConsoleSessions, token [32]byte, key uuid.UUID, now time.Time) (path string, err error) {
+// OpenLink returns the path of a page that signs in once, as the holder of a key (auth.SessionKey), within commands.ConsoleLinkTime. The
+// token is random; only its hash is stored.
+func OpenLink(ctx context.Context, sessions commands.ConsoleSessions, token [32]byte, key uuid.UUID, now time.Time) (path string,
+	err error) {
 	if err := sessions.OpenLink(ctx, sha256.Sum256(token[:]), key, now.Add(commands.ConsoleLinkTime)); err != nil {
 		return "", fmt.Errorf("open a link to sign in: %w", err)
 	}

@@ -21,7 +21,8 @@ func TestSignIn_LeadsOnlyToPagesOfTheConsole(t *testing.T) {
 	for address, kept := range map[string]bool{
 		"/console": true, "/console/tenants?externalId=a%20b": true, "/console/tenants/%C3%BC": true,
 		"": false, "/": false, "/docs": false, "/consoles": false, "//evil.example/console": false, "https://evil.example/console": false,
-		"/\\evil.example/console": false, "/console\\..\\..": false, "javascript:alert(1)": false, "/console/../docs": false, "/console/%2e%2e/docs": false, "/console//x": false,
+		"/\\evil.example/console": false, "/console\\..\\..": false, "javascript:alert(1)": false, "/console/../docs": false,
+		"/console/%2e%2e/docs": false, "/console//x": false,
 		"/console\r\nSet-Cookie: a=b": false, "/console/sign-in": false, "/console/search?q=mp_op_0123456789abcdef0123456789abcdef": false,
 		"http:/console": false, "%": false,
 	} {
@@ -39,10 +40,12 @@ func TestP9_SignInReadsAFewSmallForms(t *testing.T) {
 		t.Errorf("the longest address is %d bytes", len(longest))
 	}
 	key := operatorKey + strings.Repeat("x", 4<<10-len(operatorKey))
-	if got := f.post(signInPath, "", url.Values{"key": {key}, "next": {next}}); got.Code != http.StatusUnauthorized || !strings.Contains(html.UnescapeString(got.Body.String()), next) {
+	if got := f.post(signInPath, "", url.Values{"key": {key}, "next": {next}}); got.Code != http.StatusUnauthorized ||
+		!strings.Contains(html.UnescapeString(got.Body.String()), next) {
 		t.Errorf("the longest form gives %d", got.Code)
 	}
-	if got := f.post(signInPath, "", url.Values{"key": {operatorKey}, "next": {strings.Repeat("a", maxSignIn)}}); got.Code != http.StatusRequestEntityTooLarge {
+	if got := f.post(signInPath, "", url.Values{"key": {operatorKey},
+		"next": {strings.Repeat("a", maxSignIn)}}); got.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a larger form gives %d", got.Code)
 	}
 }
@@ -61,7 +64,8 @@ func TestP9_ARightKeyAlwaysSignsIn(t *testing.T) {
 		}
 		begin := func(host int) net.Conn {
 			conn := dial(host)
-			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\nkey=",
+			_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: "+
+				"application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\nkey=",
 				signInPath, len("key=")+len(operatorKey))
 			return conn
 		}
@@ -108,7 +112,8 @@ func (f *fixture) awaitReading(n int) {
 func TestSignIn_AFormThatDoesNotArriveEnds(t *testing.T) {
 	f := newFixture(t)
 	silent := f.dial(t)
-	_, _ = fmt.Fprintf(silent, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nkey=", signInPath)
+	_, _ = fmt.Fprintf(silent, "POST %s HTTP/1.1\r\nHost: console\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: "+
+		"100\r\n\r\nkey=", signInPath)
 	_ = silent.SetReadDeadline(time.Now().Add(time.Minute))
 	answer, err := http.ReadResponse(bufio.NewReader(silent), nil)
 	if err != nil || answer.StatusCode != http.StatusRequestTimeout {
@@ -145,7 +150,8 @@ func TestAttempts_AreBoundedByName(t *testing.T) {
 
 // TestIsLoopback decides whether a browser drops the cookie on http.
 func TestIsLoopback(t *testing.T) {
-	for host, want := range map[string]bool{"localhost": true, "localhost:8080": true, "127.0.0.1:80": true, "[::1]:80": true, "::1": true, "10.0.0.1:80": false, "localhost.example": false, "": false} {
+	for host, want := range map[string]bool{"localhost": true, "localhost:8080": true, "127.0.0.1:80": true, "[::1]:80": true, "::1": true,
+		"10.0.0.1:80": false, "localhost.example": false, "": false} {
 		if isLoopback(host) != want {
 			t.Errorf("%s: %v", host, !want)
 		}

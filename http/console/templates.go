@@ -70,10 +70,12 @@ type view struct {
 func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name string, data *view) {
 	var b bytes.Buffer
 	if err := c.templates.page(&b, name, data); err != nil {
-		c.Logger.ErrorContext(r.Context(), "a page of the console cannot be rendered", "path", logged(r), "trace", data.Trace(), "error", err)
+		c.Logger.ErrorContext(r.Context(), "a page of the console cannot be rendered", "path", logged(r), "trace", data.Trace(), "error",
+			err)
 		p := problem.New("internal", "The page cannot be rendered; quote the trace id to have it found").For(data.Trace(), r.URL)
 		b.Reset()
-		if name, status = "problem.html", p.Status; c.templates.page(&b, name, &view{c: c, r: r, Title: p.Title, Problem: &Refusal{Problem: *p}}) != nil {
+		if name, status = "problem.html", p.Status; c.templates.page(&b, name,
+			&view{c: c, r: r, Title: p.Title, Problem: &Refusal{Problem: *p}}) != nil {
 			b.Reset()
 		}
 	}

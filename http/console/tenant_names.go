@@ -20,7 +20,8 @@ func short(id any) string {
 // TenantNames are names that were read, by the ids of tenants.
 type TenantNames map[string]string
 
-// of returns the name of a tenant, with the end of its id if another tenant has the name, too, and only that end if the name cannot be read.
+// of returns the name of a tenant, with the end of its id if another tenant has the name, too, and only that end if the name cannot be
+// read.
 func (n TenantNames) of(v *Visit, id string) string {
 	name, known := n[id]
 	if !known {

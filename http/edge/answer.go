@@ -9,8 +9,8 @@ import (
 	"github.com/meterplex/meterplex/http/buffer"
 )
 
-// A client must take each piece of an answer of several in pieceTime for each request that its connection has in work: they share its bandwidth.
-// The pieces, not the answer, have a deadline: a slow client gets all of it. A smaller answer has the time of its request.
+// A client must take each piece of an answer of several in pieceTime for each request that its connection has in work: they share its
+// bandwidth. The pieces, not the answer, have a deadline: a slow client gets all of it. A smaller answer has the time of its request.
 const (
 	pieceSize = 32 << 10
 	pieceTime = 10 * time.Second

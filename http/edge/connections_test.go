@@ -108,7 +108,8 @@ func status(t *testing.T, from net.Conn) int {
 
 // idleForms are what clients without a key send to hold a connection.
 var idleForms = []string{"", "GET / HTTP/1.1\r\nHost: x\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
-	"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer mp_op_" + "another_key_of_32_characters_and_more" + "\r\nContent-Length: 100\r\n\r\n"}
+	"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer mp_op_" + "another_key_of_32_characters_and_more" +
+		"\r\nContent-Length: 100\r\n\r\n"}
 
 // However many connections clients without a key hold, from however many addresses, a client with a key gets in, and none with a request
 // in work is closed.
@@ -140,8 +141,9 @@ func TestP9_IdleConnectionsKeepNobodyOut(t *testing.T) {
 // However many connections tenants hold, by requests in work or by refused ones whose bodies do not come, another tenant gets in.
 func TestP9_TenantsLeaveOthersConnections(t *testing.T) {
 	for name, send := range map[string]string{
-		"in work":              "GET /slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
-		"refused, with a body": "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nMeterplex-Reason: %%zz\r\nContent-Length: 100\r\n\r\n",
+		"in work": "GET /slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n",
+		"refused, with a body": "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nMeterplex-Reason: %%zz\r\nContent-Length: " +
+			"100\r\n\r\n",
 	} {
 		for _, hostile := range []int{1, 4, 8} {
 			f := newDoorFixture(t, Config{MaxConnections: 64, Keys: tenants{}})
@@ -193,7 +195,8 @@ func TestP9_AnAddressClosesItsOwnConnections(t *testing.T) {
 // TestAddressOf: a host of IPv6 may choose the last 64 bits.
 func TestAddressOf(t *testing.T) {
 	for from, want := range map[string]string{
-		"10.0.0.1:80": "10.0.0.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[fe80::1%eth0]:80": "fe80::/64", "[::ffff:10.0.0.1]:80": "10.0.0.1", "@": "@", "": "",
+		"10.0.0.1:80": "10.0.0.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[fe80::1%eth0]:80": "fe80::/64",
+		"[::ffff:10.0.0.1]:80": "10.0.0.1", "@": "@", "": "",
 	} {
 		if got := AddressOf(from); got != want {
 			t.Errorf("%s: %s", from, got)

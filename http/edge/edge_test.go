@@ -29,13 +29,15 @@ func TestAPanicIsA500AndIsLogged(t *testing.T) {
 	w := httptest.NewRecorder()
 	e.Handle(boom).ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	var p problem.Problem
-	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 500 || p.Code != "internal" || w.Header().Get("Content-Type") != problem.MediaType {
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != 500 || p.Code != "internal" ||
+		w.Header().Get("Content-Type") != problem.MediaType {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if w.Header().Get("Content-Encoding")+w.Header().Get("Etag") != "" {
 		t.Errorf("headers of the page: %v", w.Header())
 	}
-	if strings.Contains(w.Body.String(), "canary") || !strings.Contains(logs.String(), "the canary") || !strings.Contains(logs.String(), w.Header().Get("X-Request-Id")) {
+	if strings.Contains(w.Body.String(), "canary") || !strings.Contains(logs.String(), "the canary") ||
+		!strings.Contains(logs.String(), w.Header().Get("X-Request-Id")) {
 		t.Errorf("told %s, logged %s", w.Body, &logs)
 	}
 }
@@ -73,7 +75,8 @@ func TestPiecesOfALargeAnswerHaveTheTimeOfTheirConnection(t *testing.T) {
 func TestTraceAndRequestIDs(t *testing.T) {
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for header, ok := range map[string]bool{
-		good: true, "cc" + good[2:]: true, "ff" + good[2:]: false, strings.ToUpper(good): false, good + "-x": false, good[:54]: false, "": false,
+		good: true, "cc" + good[2:]: true, "ff" + good[2:]: false, strings.ToUpper(good): false, good + "-x": false, good[:54]: false,
+		"": false,
 		"00-00000000000000000000000000000000-b7ad6b7169203331-01": false, "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01": false,
 	} {
 		if _, got := traceOf([]string{header}); got != ok {
@@ -83,7 +86,8 @@ func TestTraceAndRequestIDs(t *testing.T) {
 	if _, ok := traceOf([]string{good, good}); ok {
 		t.Error("two traceparents are accepted")
 	}
-	for id, kept := range map[string]bool{"abc-1_2.3": true, strings.Repeat("a", 128): true, strings.Repeat("a", 129): false, "": false, "a b": false, "a\r\nb": false, "ü": false, "<x>": false} {
+	for id, kept := range map[string]bool{"abc-1_2.3": true, strings.Repeat("a", 128): true, strings.Repeat("a", 129): false, "": false,
+		"a b": false, "a\r\nb": false, "ü": false, "<x>": false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header["X-Request-Id"] = []string{id}
 		if x := newExchange(r, uuid.New()); (x.ID == id) != kept || !isRequestID(x.ID) {
@@ -96,7 +100,8 @@ func TestTraceAndRequestIDs(t *testing.T) {
 // readers of the header find the same trace.
 func FuzzTraceIDs(f *testing.F) {
 	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	for _, parent := range []string{good, "", "ff" + good[2:], strings.ToUpper(good), good + "-x", strings.Repeat("0", 55), good[:35] + "-0000000000000000-01", "\x00", good[:3] + "g" + good[4:]} {
+	for _, parent := range []string{good, "", "ff" + good[2:], strings.ToUpper(good), good + "-x", strings.Repeat("0", 55),
+		good[:35] + "-0000000000000000-01", "\x00", good[:3] + "g" + good[4:]} {
 		f.Add(parent, parent)
 	}
 	f.Add(good, "<script>")
@@ -107,7 +112,9 @@ func FuzzTraceIDs(f *testing.F) {
 		if trace, ok := traceOf([]string{parent}); ok && (x.trace != trace || x.TraceID() != parent[3:35]) || x.trace == uuid.Nil {
 			t.Fatalf("%q is the trace %s", parent, x.TraceID())
 		}
-		if !isRequestID(x.ID) || isRequestID(id) && x.ID != id || strings.ContainsFunc(x.ID, func(r rune) bool { return r > unicode.MaxASCII || unicode.IsControl(r) }) {
+		if !isRequestID(x.ID) || isRequestID(id) && x.ID != id || strings.ContainsFunc(x.ID, func(r rune) bool {
+			return r > unicode.MaxASCII || unicode.IsControl(r)
+		}) {
 			t.Fatalf("%q is the request %q", id, x.ID)
 		}
 	})

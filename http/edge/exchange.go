@@ -121,14 +121,16 @@ func traceOf(values []string) (trace uuid.UUID, ok bool) {
 	return trace, ok
 }
 
-// HeaderReason is the header that holds the reason of a change, percent-encoded UTF-8. The event of the change holds it if its body names no reason.
+// HeaderReason is the header that holds the reason of a change, percent-encoded UTF-8. The event of the change holds it if its body names
+// no reason.
 const HeaderReason = "Meterplex-Reason"
 
 // reasonOf reads the values of HeaderReason.
 func reasonOf(values []string) (string, *problem.Problem) {
 	reason, err := url.PathUnescape(values[0])
 	if err != nil || len(values) > 1 || domain.CheckReason(reason) != nil {
-		return "", problem.New("reason_invalid", HeaderReason+" must be there once, with 1 to 500 characters in UTF-8, percent-encoded, none of them a control character")
+		return "", problem.New("reason_invalid",
+			HeaderReason+" must be there once, with 1 to 500 characters in UTF-8, percent-encoded, none of them a control character")
 	}
 	return reason, nil
 }

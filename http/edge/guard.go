@@ -55,7 +55,8 @@ func (g *guard) within(w http.ResponseWriter, r *http.Request, x *Exchange) *pro
 	}
 	if r.Context().Value(spareKey{}) != nil && x.Tenant != nil {
 		w.Header().Set("Connection", "close")
-		return problem.Overloaded(problem.BecauseConnections, "Too many connections are open; close those that are idle, and connect again later")
+		return problem.Overloaded(problem.BecauseConnections,
+			"Too many connections are open; close those that are idle, and connect again later")
 	}
 	if p := g.open(x); p != nil {
 		return p
@@ -160,7 +161,8 @@ func (g *guard) readReason(r *http.Request, x *Exchange) (p *problem.Problem) {
 		return nil
 	}
 	if x.reason, p = reasonOf(r.Header[HeaderReason]); p == nil && !g.route.Reasoned {
-		g.log.InfoContext(r.Context(), "a request gave a reason", "request", x.ID, "trace", x.TraceID(), "route", routePath(x.route), "key", x.Caller.KeyID, "reason", x.reason)
+		g.log.InfoContext(r.Context(), "a request gave a reason", "request", x.ID, "trace", x.TraceID(), "route", routePath(x.route), "key",
+			x.Caller.KeyID, "reason", x.reason)
 	}
 	return p
 }

@@ -34,7 +34,8 @@ func TestAChargeReleasesItsMemory(t *testing.T) {
 	if s.open(y) != nil || y.charge.Acquire(90_000) || !y.charge.Acquire(80_000) {
 		t.Error("another tenant has not half of the rest, or more than that")
 	}
-	if p := s.open(&Exchange{route: x.route, Caller: x.Caller, Tenant: x.Tenant}); p == nil || p.Code != "overloaded" || p.GetHeaders().Get("Retry-After") == "" {
+	if p := s.open(&Exchange{route: x.route, Caller: x.Caller, Tenant: x.Tenant}); p == nil || p.Code != "overloaded" ||
+		p.GetHeaders().Get("Retry-After") == "" {
 		t.Errorf("more than the bound is accepted: %v", p)
 	}
 	x.release()

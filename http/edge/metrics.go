@@ -52,8 +52,9 @@ func newRequestMetrics(registerer prometheus.Registerer, gauges ...prometheus.Co
 	m := &requestMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_http_requests_total",
 			Help: "HTTP requests answered."}, []string{"method", "route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "meterplex_http_request_duration_seconds", Buckets: LatencyBuckets(),
-			Help: "From the header of a request to the end of its answer."}, []string{"method", "route"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "meterplex_http_request_duration_seconds",
+			Buckets: LatencyBuckets(),
+			Help:    "From the header of a request to the end of its answer."}, []string{"method", "route"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_http_refused_total",
 			Help: "HTTP requests that were refused for now (429, 503), by the exhausted resource."}, []string{"reason"}),
 	}
@@ -61,7 +62,8 @@ func newRequestMetrics(registerer prometheus.Registerer, gauges ...prometheus.Co
 		m.refused.WithLabelValues(reason)
 	}
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_objective_requests_total",
-		Help: "Answers that count for an SLO, by result: error is 5xx. An answer that waits for a position, or is refused for the share of its tenant, does not count."}, []string{"objective", "result"})
+		Help: "Answers that count for an SLO, by result: error is 5xx. An answer that waits for a position, or is refused for the share " +
+			"of its tenant, does not count."}, []string{"objective", "result"})
 	m.answers = map[string]objectiveMeters{}
 	for _, o := range auth.Objectives() {
 		m.answers[o] = objectiveMeters{answers.WithLabelValues(o, "ok"), answers.WithLabelValues(o, "error")}
@@ -85,7 +87,9 @@ func (m *requestMetrics) refuse(p *problem.Problem) {
 // inFlight returns the gauges of current requests and memory.
 func (e *Edge) inFlight() []prometheus.Collector {
 	gauge := func(name, help string, labels prometheus.Labels, c interface{ Load() int64 }) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_" + name, Help: help, ConstLabels: labels}, func() float64 { return float64(c.Load()) })
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_" + name, Help: help, ConstLabels: labels}, func() float64 {
+			return float64(c.Load())
+		})
 	}
 	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."
 	const memory, held = "http_request_bytes", "Estimated memory of the requests in work, and of answers that clients have not read."
@@ -96,7 +100,8 @@ func (e *Edge) inFlight() []prometheus.Collector {
 		gauge(memory, held, prometheus.Labels{"kind": "other"}, &e.other.Memory),
 		gauge("http_requests_awaited", "HTTP requests that wait for their body, without a place among those in work.", nil, &e.awaited),
 		gauge("http_streams", "Streams of the log that clients hold open.", nil, &e.streams),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_tenants_in_flight", Help: "Tenants whose requests hold a place, a stream or memory."}, func() float64 { return float64(e.rates.Holding()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_tenants_in_flight",
+			Help: "Tenants whose requests hold a place, a stream or memory."}, func() float64 { return float64(e.rates.Holding()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_connections", Help: "Connections that clients hold open."},
 			func() float64 { return float64(e.connections.Load()) }),
 		e.connections.closed,
@@ -135,7 +140,8 @@ func (m *requestMetrics) metersOf(kind answerKind) answerMeters {
 		}
 	}
 	path := routePath(kind.route)
-	meters := answerMeters{m.requests.WithLabelValues(kind.method, path, strconv.Itoa(kind.status)), m.seconds.WithLabelValues(kind.method, path)}
+	meters := answerMeters{m.requests.WithLabelValues(kind.method, path, strconv.Itoa(kind.status)),
+		m.seconds.WithLabelValues(kind.method, path)}
 	more := map[answerKind]answerMeters{kind: meters}
 	if known != nil {
 		maps.Copy(more, *known)

@@ -57,5 +57,6 @@ func (e *Edge) Problem(ctx context.Context, err error) *problem.Problem {
 func (e *Edge) NotFound(w http.ResponseWriter, r *http.Request) { e.Refuse(w, r, noRoute()) }
 
 func noRoute() *problem.Problem {
-	return problem.New("not_found", "No route has this path; paths are case-sensitive and have no slash at the end. /openapi.json lists the routes")
+	return problem.New("not_found", "No route has this path; paths are case-sensitive and have no slash at the end. /openapi.json "+
+		"lists the routes")
 }

@@ -20,8 +20,10 @@ func TestChecksAreEncodedAsByReflection(t *testing.T) {
 	for _, c := range []entitlements.Check{
 		{Allowed: true, Feature: "sso", Type: "BOOLEAN", AsOf: place},
 		{Feature: "x", Reason: "not_entitled", AsOf: place},
-		{Allowed: true, Feature: "a", Type: "QUOTA", Limit: new(int64(5)), Used: &number, Held: new(json.Number("0")), Remaining: new(json.Number("5")), LimitBehavior: "HARD", ResetAt: new(at.UTC()), AsOf: place},
-		{Feature: "a", Type: "METERED", Reason: "quota_exceeded", Used: &number, Held: new(json.Number("0")), LimitBehavior: "SOFT", AsOf: place},
+		{Allowed: true, Feature: "a", Type: "QUOTA", Limit: new(int64(5)), Used: &number, Held: new(json.Number("0")),
+			Remaining: new(json.Number("5")), LimitBehavior: "HARD", ResetAt: new(at.UTC()), AsOf: place},
+		{Feature: "a", Type: "METERED", Reason: "quota_exceeded", Used: &number, Held: new(json.Number("0")), LimitBehavior: "SOFT",
+			AsOf: place},
 	} {
 		asByReflection(t, appendPosition(appendCheck(nil, &c), c.AsOf), c)
 	}

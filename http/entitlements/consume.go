@@ -24,14 +24,19 @@ func (s *handlers) consumeOperations(t *api.Site) {
 	const path = api.Prefix + "/entitlements"
 	reservers := []string{commands.ScopeEntitlementsReserve}
 	refusals := []int{http.StatusNotFound, http.StatusConflict}
-	t.ServeRaw(api.Operation{Method: http.MethodPost, Path: path + "/{feature}/consume", Who: auth.Tenant, Scopes: reservers, Ingest: true, ID: "consume", Tag: "Entitlements",
+	t.ServeRaw(api.Operation{Method: http.MethodPost, Path: path + "/{feature}/consume", Who: auth.Tenant, Scopes: reservers, Ingest: true,
+		ID: "consume", Tag: "Entitlements",
 		Summary: "Use an amount if the limit allows it",
-		Description: "Checks the limit and records the usage in one transaction: a HARD limit is never passed, however many requests arrive at once. " +
-			"The time of the usage is the server's. After any failure send the same request again: it gets the first answer, or is decided now. " +
+		Description: "Checks the limit and records the usage in one transaction: a HARD limit is never passed, however many requests " +
+			"arrive at once. " +
+			"The time of the usage is the server's. After any failure send the same request again: it gets the first answer, or is " +
+			"decided now. " +
 			"A refused request is not remembered.", Problems: refusals}, describeConsume, s.consumeOne)
-	t.ServeRaw(api.Operation{Method: http.MethodPost, Path: path + "/consume", Who: auth.Tenant, Scopes: reservers, Ingest: true, ID: "consumeTogether", Tag: "Entitlements",
-		Summary:     "Use amounts of several features, all or none",
-		Description: "At most 20 items, each with its feature and eventId. If one is refused, none is recorded; errors[].pointer names the first.", Problems: refusals},
+	t.ServeRaw(api.Operation{Method: http.MethodPost, Path: path + "/consume", Who: auth.Tenant, Scopes: reservers, Ingest: true,
+		ID: "consumeTogether", Tag: "Entitlements",
+		Summary: "Use amounts of several features, all or none",
+		Description: "At most 20 items, each with its feature and eventId. If one is refused, none is recorded; errors[].pointer " +
+			"names the first.", Problems: refusals},
 		describeConsumeTogether, s.consumeTogether)
 }
 
@@ -66,7 +71,8 @@ func (s *handlers) consumeTogether(w http.ResponseWriter, r *http.Request) error
 // itemAt returns the pointer of an item of a body.
 func itemAt(i int) string { return "/items/" + strconv.Itoa(i) }
 
-func (s *handlers) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Consumption, error), at func(int) string) (answers []metering.Consumed, err error) {
+func (s *handlers) consume(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Consumption, error),
+	at func(int) string) (answers []metering.Consumed, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), len(list), func(ctx context.Context, by commands.Caller) (known int, err error) {
@@ -179,8 +185,9 @@ func describeRequest(op *huma.Operation, types api.Schemas, body, answer any) {
 	if body != nil {
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(body)}}}
 	}
-	op.Parameters = []*huma.Param{{Name: "Meterplex-Replay", In: "header", Description: "The request comes from a queue that is emptied after an outage.",
-		Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}}}
+	op.Parameters = []*huma.Param{{Name: "Meterplex-Replay", In: "header",
+		Description: "The request comes from a queue that is emptied after an outage.",
+		Schema:      &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}}}
 	op.Responses["200"] = &huma.Response{
 		Description: "Granted and recorded, now or by the same request before.",
 		Headers:     api.RateHeaders(),

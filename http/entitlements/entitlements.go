@@ -24,12 +24,16 @@ import (
 func (s *handlers) entitlementOperations(t *api.Site) {
 	const path = api.Prefix + "/entitlements"
 	granted := []string{commands.ScopeEntitlementsRead}
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/{feature}/check", Who: auth.Tenant, Scopes: granted, Objective: auth.ObjectiveCheck, ID: "checkEntitlement", Tag: "Entitlements",
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/{feature}/check", Who: auth.Tenant, Scopes: granted,
+		Objective: auth.ObjectiveCheck, ID: "checkEntitlement", Tag: "Entitlements",
 		Summary:     "May the tenant use an amount of a feature?",
 		Description: "allowed is false, with a reason, if it may not. The ETag names the content, not the time: send it as If-None-Match."},
 		describeCheck, s.check)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Tenant, Scopes: granted, ID: "listEntitlements", Tag: "Entitlements", Summary: "List the features that the tenant may use", Description: "One check of each feature of the subscription, with the amount used and the rest of the limit."}, s.entitlements)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/check", Who: auth.Tenant, Scopes: granted, Objective: auth.ObjectiveCheck, ID: "checkEntitlements", Tag: "Entitlements",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Tenant, Scopes: granted, ID: "listEntitlements",
+		Tag: "Entitlements", Summary: "List the features that the tenant may use",
+		Description: "One check of each feature of the subscription, with the amount used and the rest of the limit."}, s.entitlements)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/check", Who: auth.Tenant, Scopes: granted,
+		Objective: auth.ObjectiveCheck, ID: "checkEntitlements", Tag: "Entitlements",
 		Summary: "Check up to 100 features at once", Description: "Answered in the order of the question, from one snapshot."}, s.checks)
 }
 
@@ -126,7 +130,8 @@ func describeCheck(op *huma.Operation, types api.Schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 	op.Parameters = []*huma.Param{
 		{Name: "feature", In: "path", Required: true, Schema: text()},
-		{Name: "amount", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(float64(domain.MaxAmount)), Default: 1}},
+		{Name: "amount", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0),
+			Maximum: new(float64(domain.MaxAmount)), Default: 1}},
 		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of an answer that is known."},
 	}
 	op.Parameters = append(op.Parameters, api.FreshnessParams()...)

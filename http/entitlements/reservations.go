@@ -25,24 +25,32 @@ func (s *handlers) reservationOperations(t *api.Site) {
 	readers := []string{commands.ScopeEntitlementsReserve, commands.ScopeEntitlementsRead, commands.ScopeBilling, commands.ScopeAudit}
 	refusals := []int{http.StatusNotFound, http.StatusConflict}
 	write := func(method, path, id, summary, description string) api.Operation {
-		return api.Operation{Method: method, Path: path, Who: auth.Tenant, Scopes: reservers, Ingest: true, ID: id, Tag: "Entitlements", Summary: summary, Description: description, Problems: refusals}
+		return api.Operation{Method: method, Path: path, Who: auth.Tenant, Scopes: reservers, Ingest: true, ID: id, Tag: "Entitlements",
+			Summary: summary, Description: description, Problems: refusals}
 	}
 	t.ServeRaw(write(http.MethodPost, list, "reserve", "Hold an amount if the limit allows it",
-		"The amount is held until it is committed or released, or until ttlSeconds are over. Idempotent by reservationId: the same request again is 200 with the reservation as it is."),
+		"The amount is held until it is committed or released, or until ttlSeconds are over. Idempotent by reservationId: the same "+
+			"request again is 200 with the reservation as it is."),
 		describeHold, s.holdOne)
 	t.ServeRaw(write(http.MethodPost, path+"/reservations", "reserveTogether", "Hold amounts of several features, all or none",
-		"At most 20 items, each with its feature and reservationId. If one is refused, none is held; errors[].pointer names the first."), describeHoldTogether, s.holdTogether)
+		"At most 20 items, each with its feature and reservationId. If one is refused, none is held; errors[].pointer names the first."),
+		describeHoldTogether, s.holdTogether)
 	t.ServeRaw(write(http.MethodPost, one+"/commit", "commitReservation", "Use at most the held amount",
-		"Records the usage and releases the rest in one transaction. It counts in the subscription and the period of the hold, at the server's time. "+
+		"Records the usage and releases the rest in one transaction. It counts in the subscription and the period of the hold, at the "+
+			"server's time. "+
 			"After any failure send the same request again: it gets the first answer, or is decided now."), describeCommit, s.commit)
 	t.ServeRaw(write(http.MethodPost, one+"/extend", "extendReservation", "Hold an amount longer",
 		"The reservation lasts ttlSeconds from now, or as long as before if that is longer."), describeExtend, s.extend)
 	t.ServeRaw(write(http.MethodDelete, one, "releaseReservation", "Release a held amount",
 		"Ends the reservation without usage. A repetition gets the first answer."), describeRelease, s.release)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: list, Who: auth.Either, Scopes: readers, ID: "listReservations", Tag: "Entitlements", Summary: "List reservations",
-		Description: "Those of a feature, in the order of their ids. Ended ones are listed for 7 days; their events remain.", Problems: []int{http.StatusNotFound}}, s.listReservations)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getReservation", Tag: "Entitlements", Summary: "Read a reservation",
-		Description: "Its state, and the event of its usage if it is committed. Ended ones are kept for 7 days.", Problems: []int{http.StatusNotFound}}, s.getReservation)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: list, Who: auth.Either, Scopes: readers, ID: "listReservations",
+		Tag: "Entitlements", Summary: "List reservations",
+		Description: "Those of a feature, in the order of their ids. Ended ones are listed for 7 days; their events remain.",
+		Problems:    []int{http.StatusNotFound}}, s.listReservations)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getReservation",
+		Tag: "Entitlements", Summary: "Read a reservation",
+		Description: "Its state, and the event of its usage if it is committed. Ended ones are kept for 7 days.",
+		Problems:    []int{http.StatusNotFound}}, s.getReservation)
 }
 
 func (s *handlers) holdOne(w http.ResponseWriter, r *http.Request) error {
@@ -81,7 +89,8 @@ func statusOfHold(known, all int) int {
 	return http.StatusCreated
 }
 
-func (s *handlers) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Holding, error), at func(int) string) (answers []metering.Reserved, known int, err error) {
+func (s *handlers) hold(w http.ResponseWriter, r *http.Request, decode func([]byte) ([]intake.Holding, error),
+	at func(int) string) (answers []metering.Reserved, known int, err error) {
 	err = s.decide(w, r, func(body []byte) (asking, error) {
 		list, err := decode(body)
 		return asking{len(list), 0, func(ctx context.Context, by commands.Caller) (_ int, err error) {
@@ -169,7 +178,8 @@ func reservationIn(r *http.Request) (feature, id string, err error) {
 }
 
 func reservationIDInvalid() error {
-	return &domain.Error{Code: "reservation_id_invalid", Message: "a reservationId has 1 to 255 printable ASCII characters without space ('!' to '~')"}
+	return &domain.Error{Code: "reservation_id_invalid",
+		Message: "a reservationId has 1 to 255 printable ASCII characters without space ('!' to '~')"}
 }
 
 type reservationsRequest struct {
@@ -201,7 +211,9 @@ func (s *handlers) listReservations(ctx context.Context, in *reservationsRequest
 	if err != nil {
 		return nil, err
 	}
-	return &api.Listed[entitlements.Reservation]{Body: api.Cut(l, found, in.Limit, func(r *entitlements.Reservation) string { return r.ReservationID })}, nil
+	return &api.Listed[entitlements.Reservation]{Body: api.Cut(l, found, in.Limit, func(r *entitlements.Reservation) string {
+		return r.ReservationID
+	})}, nil
 }
 
 type reservationRequest struct {
@@ -220,7 +232,8 @@ func (s *handlers) getReservation(ctx context.Context, in *reservationRequest) (
 	if !domain.IsLookupKey(in.Feature) || !intake.IsReservationID([]byte(in.ReservationID)) {
 		return nil, domain.ReservationNotFound()
 	}
-	found, err := s.Reads.Entitlements.Reservations(ctx, v, entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, ID: in.ReservationID, Limit: 1})
+	found, err := s.Reads.Entitlements.Reservations(ctx, v, entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature,
+		ID: in.ReservationID, Limit: 1})
 	if err != nil {
 		return nil, err
 	}

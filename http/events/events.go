@@ -29,20 +29,30 @@ func (s *handlers) eventOperations(t *api.Site) {
 	const path, one = api.Prefix + "/events", api.Prefix + "/events/{event}"
 	gone := []int{http.StatusNotFound}
 	readers := []string{commands.ScopeEventsRead, commands.ScopeAudit}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Either, Scopes: readers, ID: "listEvents", Tag: eventTag, Summary: "List events of the log",
-		Description: "Complete envelopes, by partition and position; of one tenant that is the order of the log. A page looks at a bounded part of the log: " +
-			"it may hold fewer events than the limit, even none, and still have a nextCursor. Events recorded meanwhile shift no page.", Problems: gone}, s.listEvents)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getEvent", Tag: eventTag, Summary: "Read one event",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Either, Scopes: readers, ID: "listEvents", Tag: eventTag,
+		Summary: "List events of the log",
+		Description: "Complete envelopes, by partition and position; of one tenant that is the order of the log. A page looks at a " +
+			"bounded part of the log: " +
+			"it may hold fewer events than the limit, even none, and still have a nextCursor. Events recorded meanwhile shift no page.",
+		Problems: gone}, s.listEvents)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getEvent", Tag: eventTag,
+		Summary:     "Read one event",
 		Description: "By its eventId or its position.", Problems: gone}, s.getEvent)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/lineage", Who: auth.Either, Scopes: readers, ID: "getLineage", Tag: eventTag, Summary: "Read the causes and effects of an event",
-		Description: "A graph by causationId, and from corrected or retracted usage to the event that changes it: causes up to the first, effects down to the last.", Problems: gone}, s.lineage)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/lineage", Who: auth.Either, Scopes: readers, ID: "getLineage",
+		Tag: eventTag, Summary: "Read the causes and effects of an event",
+		Description: "A graph by causationId, and from corrected or retracted usage to the event that changes it: causes up to the " +
+			"first, effects down to the last.", Problems: gone}, s.lineage)
 	streams := &logStreams{s}
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/export", Who: auth.Either, Scopes: readers, ID: "exportEvents", Tag: eventTag, Summary: "Export events",
-		Description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export that broke off, send the position of the last whole line as after.",
-		Problems:    gone}, describeExport, streams.export)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/stream", Who: auth.Either, Scopes: readers, ID: "streamEvents", Tag: eventTag, Summary: "Follow the log",
-		Description: "Server-sent events: the data of each is an envelope, its id the place after it. A client that reconnects with the last id (Last-Event-ID) misses no event and gets none twice.",
-		Problems:    gone}, describeEventStream, streams.tail)
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/export", Who: auth.Either, Scopes: readers, ID: "exportEvents",
+		Tag: eventTag, Summary: "Export events",
+		Description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export " +
+			"that broke off, send the position of the last whole line as after.",
+		Problems: gone}, describeExport, streams.export)
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/stream", Who: auth.Either, Scopes: readers, ID: "streamEvents",
+		Tag: eventTag, Summary: "Follow the log",
+		Description: "Server-sent events: the data of each is an envelope, its id the place after it. A client that reconnects with the " +
+			"last id (Last-Event-ID) misses no event and gets none twice.",
+		Problems: gone}, describeEventStream, streams.tail)
 }
 
 // EventsWanted holds the query parameters that filter events of the log.

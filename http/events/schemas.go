@@ -21,11 +21,15 @@ import (
 
 func (s *handlers) schemaOperations(t *api.Site) {
 	const path = api.Prefix + "/schemas"
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.AnyKey, ID: "listSchemas", Tag: "Schemas", Summary: "List the schemas of events",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.AnyKey, ID: "listSchemas", Tag: "Schemas",
+		Summary:     "List the schemas of events",
 		Description: "Each version of each subject, with its topic and its schemaUri. Any valid key may read them."}, s.listSchemas)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/{subject}/v{n}", Who: auth.AnyKey, ID: "getSchema", Tag: "Schemas", Summary: "Read the schema of an event's payload",
-		Description: "The path is that of the schemaUri in the event's envelope. A version only ever gets more optional members, so its newest document is the answer and also describes " +
-			"payloads that were recorded before. With the sha256 of a schemaUri the answer is the very document that the event was recorded under.",
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/{subject}/v{n}", Who: auth.AnyKey, ID: "getSchema", Tag: "Schemas",
+		Summary: "Read the schema of an event's payload",
+		Description: "The path is that of the schemaUri in the event's envelope. A version only ever gets more optional members, so its " +
+			"newest document is the answer and also describes " +
+			"payloads that were recorded before. With the sha256 of a schemaUri the answer is the very document that the event was " +
+			"recorded under.",
 		Problems: []int{http.StatusNotFound}}, describeSchema, s.schema)
 }
 
@@ -49,7 +53,8 @@ func (s *handlers) listSchemas(_ context.Context, in *struct{ api.Paging }) (*ap
 	}
 	var all []schemaEntry
 	for _, v := range events.SchemaVersions() {
-		e := schemaEntry{Subject: v.Type, Version: v.Version, Topic: v.Topic, Retention: v.Retention, Recorded: v.Trigger, SchemaURI: v.URI(), SHA256: v.Newest.SHA256, Earlier: sumsOf(v.Earlier)}
+		e := schemaEntry{Subject: v.Type, Version: v.Version, Topic: v.Topic, Retention: v.Retention, Recorded: v.Trigger,
+			SchemaURI: v.URI(), SHA256: v.Newest.SHA256, Earlier: sumsOf(v.Earlier)}
 		all = append(all, e)
 	}
 	key := func(e *schemaEntry) string { return fmt.Sprintf("%s/v%09d", e.Subject, e.Version) }
@@ -76,7 +81,8 @@ func (s *handlers) schema(w http.ResponseWriter, r *http.Request) error {
 	if sum := params.Get("sha256"); sum != "" {
 		var ok bool
 		if document, ok = version.Document(sum); !ok {
-			return schemaNotFound("%s/v%d has no document with this SHA-256; it has: %s", version.Type, version.Version, strings.Join(sumsOf(version.Documents()), ", "))
+			return schemaNotFound("%s/v%d has no document with this SHA-256; it has: %s", version.Type, version.Version,
+				strings.Join(sumsOf(version.Documents()), ", "))
 		}
 		keep = keepDocument
 	}
@@ -139,8 +145,10 @@ func describeSchema(op *huma.Operation, _ api.Schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 	op.Parameters = []*huma.Param{
 		{Name: "subject", In: "path", Required: true, Schema: text(), Description: "The eventType of an envelope.", Example: subject},
-		{Name: "n", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0)}, Description: "The eventVersion of an envelope.", Example: 1},
-		{Name: "sha256", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9a-f]{64}$"}, Description: "The document with this hash, as the fragment of a schemaUri names it."},
+		{Name: "n", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0)},
+			Description: "The eventVersion of an envelope.", Example: 1},
+		{Name: "sha256", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Pattern: "^[0-9a-f]{64}$"},
+			Description: "The document with this hash, as the fragment of a schemaUri names it."},
 		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of a document that is known."},
 	}
 	var example json.RawMessage
@@ -149,8 +157,10 @@ func describeSchema(op *huma.Operation, _ api.Schemas) {
 	}
 	op.Responses["200"] = &huma.Response{
 		Description: "A JSON Schema (draft 2020-12).",
-		Headers:     map[string]*huma.Param{"ETag": {Schema: text(), Description: "The SHA-256 of the document."}, "Cache-Control": {Schema: text()}},
-		Content:     map[string]*huma.MediaType{mediaSchema: {Schema: &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}, Example: example}},
+		Headers: map[string]*huma.Param{"ETag": {Schema: text(), Description: "The SHA-256 of the document."},
+			"Cache-Control": {Schema: text()}},
+		Content: map[string]*huma.MediaType{mediaSchema: {Schema: &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true},
+			Example: example}},
 	}
 	op.Responses["304"] = &huma.Response{Description: "The document that If-None-Match names is unchanged."}
 }

@@ -128,7 +128,8 @@ func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
 	case start.After != nil && start.Last > 0:
 		return problem.New("parameter_invalid", "after and last both give the place to begin; give one of them")
 	case start.After != nil && filter.TenantID == nil && !strings.Contains(in.After, ","):
-		return problem.New("position_invalid", "after has to name the place in every partition, as ids of this stream do; or name the tenant")
+		return problem.New("position_invalid",
+			"after has to name the place in every partition, as ids of this stream do; or name the tenant")
 	}
 	tail, err := s.Reads.Events.Tail(r.Context(), viewer, filter, start)
 	if err != nil {
@@ -191,13 +192,16 @@ func sendPage(l *api.Stream, tail *audit.EventTail, list []events.Envelope) erro
 // wantedOf parses the query, which the guard has validated.
 func wantedOf(r *http.Request) (*EventsWanted, url.Values) {
 	q := r.URL.Query()
-	return &EventsWanted{TenantID: q.Get("tenantId"), Subject: q.Get("subject"), Stream: q.Get("stream"), CorrelationID: q.Get("correlationId"),
-		From: q.Get("from"), To: q.Get("to"), After: q.Get("after")}, q
+	return &EventsWanted{TenantID: q.Get("tenantId"), Subject: q.Get("subject"), Stream: q.Get("stream"),
+		CorrelationID: q.Get("correlationId"),
+		From:          q.Get("from"), To: q.Get("to"), After: q.Get("after")}, q
 }
 
 func describeExport(op *huma.Operation, types api.Schemas) {
-	op.Parameters = append(wantedParams(true), &huma.Param{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"ndjson", "parquet"}, Default: "ndjson"},
-		Description: "parquet is not written yet."})
+	op.Parameters = append(wantedParams(true),
+		&huma.Param{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"ndjson", "parquet"},
+			Default: "ndjson"},
+			Description: "parquet is not written yet."})
 	op.Parameters = append(op.Parameters, api.FreshnessParams()...)
 	op.Responses["200"] = &huma.Response{Description: "Each line is an envelope. An answer that breaks off does not have all.",
 		Content: map[string]*huma.MediaType{MediaNDJSON: types.Stream(MediaNDJSON, loggedEvent{})}}
@@ -205,9 +209,13 @@ func describeExport(op *huma.Operation, types api.Schemas) {
 
 func describeEventStream(op *huma.Operation, types api.Schemas) {
 	op.Parameters = append(wantedParams(false),
-		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0)}, Description: "Begin with so many of the newest."},
-		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"}, Description: "false: end where the log ends at the start of the answer, whatever is recorded meanwhile, with the id of that place in a comment."},
-		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString}, Description: "The id of the last event that came; begin after it."})
+		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0)},
+			Description: "Begin with so many of the newest."},
+		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"},
+			Description: "false: end where the log ends at the start of the answer, whatever is recorded meanwhile, with the id of that " +
+				"place in a comment."},
+		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
+			Description: "The id of the last event that came; begin after it."})
 	op.Responses["200"] = &huma.Response{Description: "Each event's data is an envelope.",
 		Content: map[string]*huma.MediaType{api.MediaEvents: types.Stream(api.MediaEvents, loggedEvent{})}}
 }
@@ -218,9 +226,11 @@ func wantedParams(bounded bool) []*huma.Param {
 		return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	list := []*huma.Param{
-		param("tenantId", "One tenant's events; platform for those that belong to none."), param("subject", "A subject, or a prefix of subjects, e.g. meterplex.usage."),
+		param("tenantId", "One tenant's events; platform for those that belong to none."),
+		param("subject", "A subject, or a prefix of subjects, e.g. meterplex.usage."),
 		param("stream", "The events of one aggregate, as kind/id."), param("correlationId", "A trace."),
-		param("from", "Recorded at this time or later."), param("after", "After this position; or several, joined by commas: after each in its partition."),
+		param("from", "Recorded at this time or later."),
+		param("after", "After this position; or several, joined by commas: after each in its partition."),
 	}
 	if bounded {
 		list = append(list, param("to", "Recorded before this time."))

@@ -12,8 +12,10 @@ import (
 
 func (s *handlers) instanceOperations(t *api.Site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/instances", Who: auth.Operator, Scopes: operators, ID: "listInstances", Tag: "System", Summary: "List the instances",
-		Description: "All instances of the last day, by id. Each reports every 5 s: one that did not report for 30 s is LOST, and one that was stopped is ENDED."}, s.listInstances)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/instances", Who: auth.Operator, Scopes: operators,
+		ID: "listInstances", Tag: "System", Summary: "List the instances",
+		Description: "All instances of the last day, by id. Each reports every 5 s: one that did not report for 30 s is LOST, and one " +
+			"that was stopped is ENDED."}, s.listInstances)
 }
 
 // ListedInstance is an instance of the list.

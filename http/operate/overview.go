@@ -16,17 +16,23 @@ import (
 
 func (s *handlers) overviewOperations(t *api.Site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/overview", Who: auth.Operator, Scopes: operators, ID: "getOverview", Tag: "System",
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/overview", Who: auth.Operator, Scopes: operators,
+		ID: "getOverview", Tag: "System",
 		Summary: "Show the state of the installation and of this instance",
-		Description: "The members of `instance` are counters of the instance that answers; those of `installation` and `attention` are the state of the database as the instance last read it for its metrics: " +
-			"every 2 s, heads and lags every second while someone streams. The answer itself reads no database. With `Accept: text/event-stream` the answer is a stream with an event `overview` " +
-			"each second, the first with the history. An instance serves 256 streams; more are refused with 503 `overloaded`."}, describeOverview, s.overview)
+		Description: "The members of `instance` are counters of the instance that answers; those of `installation` and `attention` are " +
+			"the state of the database as the instance last read it for its metrics: " +
+			"every 2 s, heads and lags every second while someone streams. The answer itself reads no database. With `Accept: " +
+			"text/event-stream` the answer is a stream with an event `overview` " +
+			"each second, the first with the history. An instance serves 256 streams; more are refused with 503 `overloaded`."},
+		describeOverview, s.overview)
 }
 
 func describeOverview(op *huma.Operation, types api.Schemas) {
 	live := types.Stream(api.MediaEvents, overview.Overview{})
-	live.Example = "event: overview\ndata: {\"at\":\"2026-05-26T00:15:44.969137906Z\",\"instance\":{\"id\":\"node-1\",\"perSecond\":{\"accepted\":120,\"duplicates\":1,\"conflicts\":0,\"rejected\":0}}}\n\n"
-	op.Parameters = []*huma.Param{{Name: "history", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}}, Description: "Include the history, also in an answer that is no stream."}}
+	live.Example = "event: overview\ndata: " +
+		"{\"at\":\"2026-05-26T00:15:44.969137906Z\",\"instance\":{\"id\":\"node-1\",\"perSecond\":{\"accepted\":120,\"duplicates\":1,\"conflicts\":0,\"rejected\":0}}}\n\n"
+	op.Parameters = []*huma.Param{{Name: "history", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}},
+		Description: "Include the history, also in an answer that is no stream."}}
 	op.Responses["200"] = &huma.Response{
 		Description: "The overview; as a stream each event's data is one.",
 		Content: map[string]*huma.MediaType{

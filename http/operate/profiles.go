@@ -14,7 +14,8 @@ import (
 // line is not served: its flags may hold keys.
 func (s *handlers) profileOperations(t *api.Site) {
 	const path = "/debug/pprof/"
-	for name, handler := range map[string]http.HandlerFunc{"": pprof.Index, "{profile}": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace} {
+	for name, handler := range map[string]http.HandlerFunc{"": pprof.Index, "{profile}": pprof.Index, "profile": pprof.Profile,
+		"trace": pprof.Trace} {
 		t.ServePlain(api.Operation{Method: http.MethodGet, Path: path + name, Who: auth.Public}, handler, profileParams()...)
 	}
 }

@@ -47,7 +47,8 @@ func codeTable() string {
 	b.WriteString("</tr></thead><tbody>\n")
 	for _, c := range codes.All() {
 		status, retry := c.Cells()
-		fmt.Fprintf(&b, `<tr id="%s"><td><code>%s</code></td><td>%s</td><td>%s</td><td>%s</td><td>%s.<div class="soft">%s.</div></td></tr>`+"\n",
+		fmt.Fprintf(&b, `<tr id="%s"><td><code>%s</code></td><td>%s</td><td>%s</td><td>%s</td><td>%s.<div class="soft">%s.</div></td></tr>`+
+			"\n",
 			problem.Anchor(c.Name), c.Name, status, c.Place, retry, html.EscapeString(c.Meaning), html.EscapeString(c.Remedy))
 	}
 	b.WriteString("</tbody></table>")

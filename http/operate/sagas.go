@@ -18,13 +18,18 @@ func (s *handlers) sagaOperations(t *api.Site) {
 	const path, one = api.Prefix + "/sagas", api.Prefix + "/sagas/{sagaId}"
 	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listSagas", Tag: "Sagas", Summary: "List sagas",
-		Description: "Processes of several steps, such as the close of a period. Newest first, ended ones too.", Problems: []int{gone}}, s.listSagas)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getSaga", Tag: "Sagas", Summary: "Read a saga",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listSagas", Tag: "Sagas",
+		Summary:     "List sagas",
+		Description: "Processes of several steps, such as the close of a period. Newest first, ended ones too.", Problems: []int{gone}},
+		s.listSagas)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getSaga", Tag: "Sagas",
+		Summary:     "Read a saga",
 		Description: "The step of the saga, and the conditions that it waits for.", Problems: []int{gone}}, s.getSaga)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retrySaga", Tag: "Sagas", Status: http.StatusAccepted,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retrySaga",
+		Tag: "Sagas", Status: http.StatusAccepted,
 		Summary: "Retry a saga now",
-		Description: "An open saga retries by itself; this begins the next attempt at once. With despite it no longer waits for these conditions. " +
+		Description: "An open saga retries by itself; this begins the next attempt at once. With despite it no longer waits for these " +
+			"conditions. " +
 			"If a step is running, another attempt follows it. An ended saga does not run again.",
 		Problems: []int{gone}}, s.retrySaga)
 }
@@ -52,9 +57,11 @@ type sagaBody struct {
 
 func SagaOf(v *domain.Saga) sagaBody {
 	b := sagaBody{
-		ID: v.ID, Kind: v.Kind, Key: v.Key, Step: v.Step, State: v.State, Attempts: v.Attempts, NextAt: v.NextAt.UTC(), DeadlineAt: api.UTC(v.DeadlineAt),
-		Missing: append([]string{}, v.Missing...), Despite: append([]string{}, v.Despite...), LastError: api.TextOrNull(v.LastError),
-		LastReason: api.TextOrNull(v.LastReason), LastActor: api.TextOrNull(v.LastActor), CreatedAt: v.CreatedAt.UTC(), EndedAt: api.UTC(v.EndedAt), Outcome: api.TextOrNull(v.Outcome),
+		ID: v.ID, Kind: v.Kind, Key: v.Key, Step: v.Step, State: v.State, Attempts: v.Attempts, NextAt: v.NextAt.UTC(),
+		DeadlineAt: api.UTC(v.DeadlineAt),
+		Missing:    append([]string{}, v.Missing...), Despite: append([]string{}, v.Despite...), LastError: api.TextOrNull(v.LastError),
+		LastReason: api.TextOrNull(v.LastReason), LastActor: api.TextOrNull(v.LastActor), CreatedAt: v.CreatedAt.UTC(),
+		EndedAt: api.UTC(v.EndedAt), Outcome: api.TextOrNull(v.Outcome),
 	}
 	if v.TenantID != uuid.Nil {
 		b.TenantID = &v.TenantID
@@ -83,7 +90,9 @@ func (s *handlers) listSagas(ctx context.Context, in *sagasRequest) (*api.Listed
 	if err != nil {
 		return nil, err
 	}
-	return &api.Listed[sagaBody]{Body: api.Cut(l, api.BodiesOf(found, SagaOf), in.Limit, func(b *sagaBody) string { return b.ID.String() })}, nil
+	return &api.Listed[sagaBody]{Body: api.Cut(l, api.BodiesOf(found, SagaOf), in.Limit, func(b *sagaBody) string {
+		return b.ID.String()
+	})}, nil
 }
 
 // SagaPath names a saga.

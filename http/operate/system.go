@@ -21,26 +21,39 @@ import (
 
 func (s *handlers) systemOperations(t *api.Site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/identity", Who: auth.Operator, Scopes: operators, ID: "getIdentity", Tag: "System",
-		Summary: "Where every accepted event is", Description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; total and partitions have inFlight as undecided + unapplied."}, s.identity)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system", Who: auth.Operator, Scopes: operators, ID: "getSystem", Tag: "System",
-		Summary: "Show the log's id and the lives of its database server", Description: "A server that was restarted, promoted or restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."}, s.system)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/instance", Who: auth.Operator, Scopes: []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}, ID: "getInstance", Tag: "System",
-		Summary: "Show the instance that answers, with its settings", Description: "Each setting with its value and its origin, as `meterplex config print` shows them. Passwords and keys are masked."}, s.instance)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/identity", Who: auth.Operator, Scopes: operators,
+		ID: "getIdentity", Tag: "System",
+		Summary: "Where every accepted event is", Description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; " +
+			"total and partitions have inFlight as undecided + unapplied."}, s.identity)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system", Who: auth.Operator, Scopes: operators, ID: "getSystem",
+		Tag:     "System",
+		Summary: "Show the log's id and the lives of its database server", Description: "A server that was restarted, promoted or " +
+			"restored is in another life, and each log partition begins a new epoch. The procedure is in docs/runbooks/failover.md."},
+		s.system)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/instance", Who: auth.Operator,
+		Scopes: []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}, ID: "getInstance", Tag: "System",
+		Summary:     "Show the instance that answers, with its settings",
+		Description: "Each setting with its value and its origin, as `meterplex config print` shows them. Passwords and keys are masked."},
+		s.instance)
 	s.instanceOperations(t)
 	if !s.AdminElsewhere {
 		s.healthOperations(t, s.privately)
 	}
-	t.ServePlain(api.Operation{Method: http.MethodGet, Path: "/openapi.json", Who: auth.Public}, serveDocument(t, "application/json", func() ([]byte, error) { return json.Marshal(t.API.OpenAPI()) }))
-	t.ServePlain(api.Operation{Method: http.MethodGet, Path: "/openapi.yaml", Who: auth.Public}, serveDocument(t, "application/yaml", t.API.OpenAPI().YAML))
+	t.ServePlain(api.Operation{Method: http.MethodGet, Path: "/openapi.json", Who: auth.Public},
+		serveDocument(t, "application/json", func() ([]byte, error) { return json.Marshal(t.API.OpenAPI()) }))
+	t.ServePlain(api.Operation{Method: http.MethodGet, Path: "/openapi.yaml", Who: auth.Public},
+		serveDocument(t, "application/yaml", t.API.OpenAPI().YAML))
 	t.ServePlain(api.Operation{Method: http.MethodGet, Path: "/docs", Who: auth.Public}, newReference())
 }
 
 // healthOperations are those of liveness, readiness and metrics. guard decides on requests for metrics.
 func (s *handlers) healthOperations(t *api.Site, guard func(metrics http.Handler) http.Handler) {
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: "/livez", Who: auth.Public, ID: "live", Tag: "System", Summary: "Is the process alive?", Description: "200 as long as the process answers; it checks no dependency."}, s.live)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: "/readyz", Who: auth.Public, ID: "ready", Tag: "System", Summary: "Can the process serve?",
-		Description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs latency only, so an instance of the API is ready without it."}, s.ready)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: "/livez", Who: auth.Public, ID: "live", Tag: "System",
+		Summary: "Is the process alive?", Description: "200 as long as the process answers; it checks no dependency."}, s.live)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: "/readyz", Who: auth.Public, ID: "ready", Tag: "System",
+		Summary: "Can the process serve?",
+		Description: "Asks each dependency, and names those that do not answer. 503 if one of them is needed; Kafka's absence costs " +
+			"latency only, so an instance of the API is ready without it."}, s.ready)
 	metrics := s.Metrics
 	if metrics == nil {
 		metrics = http.NotFoundHandler()
@@ -48,11 +61,13 @@ func (s *handlers) healthOperations(t *api.Site, guard func(metrics http.Handler
 	t.ServePlain(api.Operation{Method: http.MethodGet, Path: "/metrics", Who: auth.Public}, guard(metrics))
 }
 
-// privately refuses requests that arrived at an address of the internet: metrics need no key, and show how much is metered and how far the service is behind.
+// privately refuses requests that arrived at an address of the internet: metrics need no key, and show how much is metered and how far the
+// service is behind.
 func (s *handlers) privately(metrics http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && isPublic(at.AddrPort().Addr()) {
-			s.Edge.Refuse(w, r, problem.New("not_found", "Metrics are not served at the public address "+at.IP.String()+": scrape a private address of this instance, or set METERPLEX_ADMIN_ADDR"))
+			s.Edge.Refuse(w, r, problem.New("not_found", "Metrics are not served at the public address "+at.IP.String()+
+				": scrape a private address of this instance, or set METERPLEX_ADMIN_ADDR"))
 			return
 		}
 		metrics.ServeHTTP(w, r)
@@ -62,8 +77,8 @@ func (s *handlers) privately(metrics http.Handler) http.Handler {
 // sharedAddresses are those of networks behind a provider's translation of addresses (RFC 6598); some clusters use them for pods.
 var sharedAddresses = netip.MustParsePrefix("100.64.0.0/10")
 
-// isPublic reports whether hosts of the internet may reach an address. In doubt they may, as at addresses of tunnels (6to4, Teredo); webhook.Addresses has the
-// opposite rule for them, since no webhook may be sent there.
+// isPublic reports whether hosts of the internet may reach an address. In doubt they may, as at addresses of tunnels (6to4, Teredo);
+// webhook.Addresses has the opposite rule for them, since no webhook may be sent there.
 func isPublic(a netip.Addr) bool {
 	a = a.Unmap()
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !sharedAddresses.Contains(a)

@@ -21,7 +21,8 @@ const (
 
 // Reasons lists the labels that problems are counted under.
 func Reasons() []string {
-	return []string{BecauseRequests, BecauseConnections, BecauseTenant, becauseMemory, becauseQueue, becauseDatabase, becauseRate, becauseBacklog, becauseBehind}
+	return []string{BecauseRequests, BecauseConnections, BecauseTenant, becauseMemory, becauseQueue, becauseDatabase, becauseRate,
+		becauseBacklog, becauseBehind}
 }
 
 // Overloaded is the problem of a request that was not started.

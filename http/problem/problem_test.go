@@ -67,7 +67,8 @@ func TestErrorsBecomeProblems(t *testing.T) {
 }
 
 func TestProblemsAreBounded(t *testing.T) {
-	for _, text := range []string{strings.Repeat("\x01", 10_000), strings.Repeat("é", 10_000), strings.Repeat("\xff", 10_000), strings.Repeat("<&>", 9_000)} {
+	for _, text := range []string{strings.Repeat("\x01", 10_000), strings.Repeat("é", 10_000), strings.Repeat("\xff", 10_000),
+		strings.Repeat("<&>", 9_000)} {
 		p := New("name_invalid", text)
 		for range 20 {
 			p.At("/" + text)

@@ -21,15 +21,20 @@ func (s *handlers) deadLetterOperations(t *api.Site) {
 	const path, one = api.Prefix + "/dead-letters", api.Prefix + "/dead-letters/{deadLetterId}"
 	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listDeadLetters", Tag: "Dead letters", Summary: "List dead letters",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listDeadLetters",
+		Tag: "Dead letters", Summary: "List dead letters",
 		Description: "Newest first, without payloads.", Problems: []int{gone}}, s.listDeadLetters)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getDeadLetter", Tag: "Dead letters", Summary: "Read a dead letter", Description: "With the payload of the event, and its place on the broker.",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getDeadLetter",
+		Tag: "Dead letters", Summary: "Read a dead letter", Description: "With the payload of the event, and its place on the broker.",
 		Problems: []int{gone}}, s.getDeadLetter)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retryDeadLetter", Tag: "Dead letters", Status: http.StatusAccepted,
-		Summary:     "Retry a dead letter",
-		Description: "Appends a new event that takes the way of the old one. Whatever is retried, the producer's eventId counts at most once.",
-		Problems:    []int{gone}}, s.retryDeadLetter)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/discard", Who: auth.Operator, Scopes: deciders, ID: "discardDeadLetter", Tag: "Dead letters",
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retryDeadLetter",
+		Tag: "Dead letters", Status: http.StatusAccepted,
+		Summary: "Retry a dead letter",
+		Description: "Appends a new event that takes the way of the old one. Whatever is retried, the producer's eventId counts " +
+			"at most once.",
+		Problems: []int{gone}}, s.retryDeadLetter)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/discard", Who: auth.Operator, Scopes: deciders,
+		ID: "discardDeadLetter", Tag: "Dead letters",
 		Summary:     "Discard a dead letter",
 		Description: "Closes a FAILED one for good: its event is never counted, in rebuilds too.",
 		Problems:    []int{gone}}, s.discardDeadLetter)

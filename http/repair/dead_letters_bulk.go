@@ -20,13 +20,17 @@ import (
 func (s *handlers) bulkDeadLetterOperations(t *api.Site) {
 	const path = api.Prefix + "/dead-letters"
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path + "/groups", Who: auth.Operator, Scopes: readers, ID: "listDeadLetterGroups", Tag: "Dead letters", Summary: "Group dead letters by their cause",
-		Description: "Biggest group first. A fingerprint is made of stage, code, consumer, feature and the reason without its quotes, numbers and ids.",
-		Problems:    []int{http.StatusNotFound}}, s.listDeadLetterGroups)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/bulk", Who: auth.Operator, Scopes: deciders, ID: "bulkDeadLetters", Tag: "Dead letters", Status: http.StatusAccepted, Also: http.StatusOK,
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path + "/groups", Who: auth.Operator, Scopes: readers,
+		ID: "listDeadLetterGroups", Tag: "Dead letters", Summary: "Group dead letters by their cause",
+		Description: "Biggest group first. A fingerprint is made of stage, code, consumer, feature and the reason without its quotes, " +
+			"numbers and ids.",
+		Problems: []int{http.StatusNotFound}}, s.listDeadLetterGroups)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/bulk", Who: auth.Operator, Scopes: deciders, ID: "bulkDeadLetters",
+		Tag: "Dead letters", Status: http.StatusAccepted, Also: http.StatusOK,
 		Summary: "Retry or discard many dead letters",
 		Description: "202 with the request, each dead letter decided as if it was alone; 200 for a dry run, with the effect. " +
-			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. A call changes at most 10,000 dead letters.",
+			"A call that does not end may be sent again: no dead letter that is RETRYING is retried once more. A call changes at most " +
+			"10,000 dead letters.",
 		Problems: []int{http.StatusNotFound}}, s.bulkDeadLetters)
 }
 
@@ -88,8 +92,10 @@ func (s *handlers) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkA
 	if err != nil {
 		return nil, err
 	}
-	request := repair.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun, Expected: in.Body.ExpectedMatched}
-	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]domain.DeadLetterRef, error) {
+	request := repair.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun,
+		Expected: in.Body.ExpectedMatched}
+	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]domain.DeadLetterRef,
+		error) {
 		return s.Reads.DeadLetters.FindDeadLetters(ctx, &filter, repair.MaxBulk+1)
 	})
 	if err != nil {

@@ -16,12 +16,15 @@ func (s *handlers) outboxOperations(t *api.Site) {
 	const path = api.Prefix + "/outbox"
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: operators, ID: "getOutbox", Tag: "Outbox",
-		Summary:     "Show how far the log is published",
-		Description: "For each log partition: the relay's cursor, its lag, the age of the oldest unpublished event, the instance that publishes the partition, and its last error. All in one snapshot."}, s.outbox)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path + "/withheld", Who: auth.Operator, Scopes: operators, ID: "listWithheld", Tag: "Outbox",
-		Summary:     "List withheld records",
-		Description: "Newest first. A record that the broker refused even alone is replaced on its topic by an empty record; the log keeps the event.",
-		Problems:    []int{http.StatusNotFound}}, s.listWithheld)
+		Summary: "Show how far the log is published",
+		Description: "For each log partition: the relay's cursor, its lag, the age of the oldest unpublished event, the instance that " +
+			"publishes the partition, and its last error. All in one snapshot."}, s.outbox)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path + "/withheld", Who: auth.Operator, Scopes: operators, ID: "listWithheld",
+		Tag:     "Outbox",
+		Summary: "List withheld records",
+		Description: "Newest first. A record that the broker refused even alone is replaced on its topic by an empty record; the log " +
+			"keeps the event.",
+		Problems: []int{http.StatusNotFound}}, s.listWithheld)
 }
 
 type outboxAnswer struct{ Body state.Outbox }

@@ -22,15 +22,20 @@ func (s *handlers) projectionOperations(t *api.Site) {
 	const path, one = api.Prefix + "/projections", api.Prefix + "/projections/{name}"
 	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listProjections", Tag: "Projections", Summary: "List projections",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listProjections",
+		Tag: "Projections", Summary: "List projections",
 		Description: "The generations that readers see, their freshness, and the generations that are kept."}, s.listProjections)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/rebuilds", Who: auth.Operator, Scopes: deciders, ID: "startRebuild", Tag: "Projections", Status: http.StatusAccepted,
-		Summary:     "Rebuild a projection",
-		Description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers do not see it until it is promoted.",
-		Problems:    []int{gone}}, s.startRebuild)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/verify", Who: auth.Operator, Scopes: deciders, ID: "verifyProjection", Tag: "Projections", Status: http.StatusAccepted, Also: http.StatusOK,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/rebuilds", Who: auth.Operator, Scopes: deciders, ID: "startRebuild",
+		Tag: "Projections", Status: http.StatusAccepted,
+		Summary: "Rebuild a projection",
+		Description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers do not see it " +
+			"until it is promoted.",
+		Problems: []int{gone}}, s.startRebuild)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/verify", Who: auth.Operator, Scopes: deciders, ID: "verifyProjection",
+		Tag: "Projections", Status: http.StatusAccepted, Also: http.StatusOK,
 		Summary: "Compare a projection with the log",
-		Description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where they differ. " +
+		Description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where " +
+			"they differ. " +
 			"200 with the outcome if Prefer: wait=N was long enough, else 202; the rebuild has the outcome, too.",
 		Problems: []int{gone}}, s.verifyProjection)
 }

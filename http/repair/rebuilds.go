@@ -18,33 +18,47 @@ func (s *handlers) rebuildOperations(t *api.Site) {
 	const path, one = api.Prefix + "/rebuilds", api.Prefix + "/rebuilds/{rebuildId}"
 	gone, busy := http.StatusNotFound, http.StatusConflict
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listRebuilds", Tag: "Projections", Summary: "List rebuilds",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listRebuilds",
+		Tag: "Projections", Summary: "List rebuilds",
 		Description: "Newest first, without the units of their work."}, s.listRebuilds)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getRebuild", Tag: "Projections", Summary: "Read a rebuild",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getRebuild", Tag: "Projections",
+		Summary:     "Read a rebuild",
 		Description: "With its progress in exact positions of the log, and the findings of a verify.", Problems: []int{gone}}, s.getRebuild)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/events", Who: auth.Operator, Scopes: readers, ID: "watchRebuild", Tag: "Projections", Summary: "Watch a rebuild's progress",
-		Description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` when it is folded or has ended.",
-		Problems:    []int{gone}}, describeRebuildEvents, s.watchRebuild)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/diff", Who: auth.Operator, Scopes: readers, ID: "diffRebuild", Tag: "Projections", Summary: "Read the changes of a rebuild",
-		Description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless `all=true`. " +
-			"Figures are exact integers; `null` where there is no row. As CSV, by `Accept: text/csv` or `format=csv`, the whole is one answer.",
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/events", Who: auth.Operator, Scopes: readers, ID: "watchRebuild",
+		Tag: "Projections", Summary: "Watch a rebuild's progress",
+		Description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` " +
+			"when it is folded or has ended.",
+		Problems: []int{gone}}, describeRebuildEvents, s.watchRebuild)
+	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/diff", Who: auth.Operator, Scopes: readers, ID: "diffRebuild",
+		Tag: "Projections", Summary: "Read the changes of a rebuild",
+		Description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless " +
+			"`all=true`. " +
+			"Figures are exact integers; `null` where there is no row. As CSV, by `Accept: text/csv` or `format=csv`, the whole is " +
+			"one answer.",
 		Problems: []int{gone, busy}}, describeDiff, s.diffRebuild)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/diff/events", Who: auth.Operator, Scopes: readers, ID: "diffRebuildEvents", Tag: "Projections", Summary: "Read which events make a key's difference",
-		Description: "Folds the tenant's verdicts by both generations' folds. A difference that no event explains is drift: rows that differ from their own fold of the log.",
-		Problems:    []int{gone, busy}}, s.diffEvents)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/promote", Who: auth.Operator, Scopes: deciders, ID: "promoteRebuild", Tag: "Projections", Status: http.StatusAccepted,
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/diff/events", Who: auth.Operator, Scopes: readers,
+		ID: "diffRebuildEvents", Tag: "Projections", Summary: "Read which events make a key's difference",
+		Description: "Folds the tenant's verdicts by both generations' folds. A difference that no event explains is drift: rows that " +
+			"differ from their own fold of the log.",
+		Problems: []int{gone, busy}}, s.diffEvents)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/promote", Who: auth.Operator, Scopes: deciders, ID: "promoteRebuild",
+		Tag: "Projections", Status: http.StatusAccepted,
 		Summary: "Promote a rebuild",
-		Description: "One flip: no read is blocked, and no read sees a mixture. With `If-Match` and the tag of a difference it is refused with 409 `state_changed`, with the present figures, " +
+		Description: "One flip: no read is blocked, and no read sees a mixture. With `If-Match` and the tag of a difference it is " +
+			"refused with 409 `state_changed`, with the present figures, " +
 			"if neither the positions nor the differing keys, the sums of their deltas and their closed periods are those of the tag.",
 		Problems: []int{gone}}, s.promoteRebuild)
 	for _, step := range []struct {
 		name, id, summary, description string
 		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
 	}{
-		{"rollback", "rollBackRebuild", "Roll back to the previous generation", "Possible until `canRollBackUntil`. With `If-Match` and the ETag of the rebuild, only in that state.", s.rollBackRebuild},
-		{"abandon", "abandonRebuild", "Drop a rebuild", "Ends a rebuild that is not promoted, and drops its rows. Readers see no change.", s.abandonRebuild},
+		{"rollback", "rollBackRebuild", "Roll back to the previous generation",
+			"Possible until `canRollBackUntil`. With `If-Match` and the ETag of the rebuild, only in that state.", s.rollBackRebuild},
+		{"abandon", "abandonRebuild", "Drop a rebuild", "Ends a rebuild that is not promoted, and drops its rows. Readers see no change.",
+			s.abandonRebuild},
 	} {
-		api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/" + step.name, Who: auth.Operator, Scopes: deciders, ID: step.id, Tag: "Projections", Status: http.StatusAccepted,
+		api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/" + step.name, Who: auth.Operator, Scopes: deciders, ID: step.id,
+			Tag: "Projections", Status: http.StatusAccepted,
 			Summary: step.summary, Description: step.description, Problems: []int{gone}}, step.take)
 	}
 }
@@ -115,7 +129,8 @@ func (s *handlers) promoteRebuild(ctx context.Context, in *promoteRequest) (*reb
 	if shown == nil {
 		return s.Decided(ctx, decision, onceOf, s.Rebuilds.Promote)
 	}
-	return s.Decided(ctx, decision, onceOf, func(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Rebuild, error) {
+	return s.Decided(ctx, decision, onceOf, func(ctx context.Context, req commands.Request, id uuid.UUID, reason string) (domain.Rebuild,
+		error) {
 		return s.Rebuilds.PromoteShown(ctx, req, id, reason, shown)
 	})
 }
@@ -137,7 +152,8 @@ func onceOf(ctx context.Context, _ commands.Ref) (commands.Request, error) {
 	return x.Request(once), err
 }
 
-func (s *handlers) Decided(ctx context.Context, in *decisionRequest, of func(context.Context, commands.Ref) (commands.Request, error), decide decision) (*rebuildAccepted, error) {
+func (s *handlers) Decided(ctx context.Context, in *decisionRequest, of func(context.Context, commands.Ref) (commands.Request, error),
+	decide decision) (*rebuildAccepted, error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err

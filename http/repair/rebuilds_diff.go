@@ -44,19 +44,23 @@ func describeDiff(op *huma.Operation, types api.Schemas) {
 		rebuildParam(),
 		{Name: "all", In: "query", Schema: truth(), Description: "Include equal keys."},
 		{Name: "totals", In: "query", Schema: truth(), Description: "With totals and conservation; without it the first page has them."},
-		{Name: "largest", In: "query", Schema: truth(), Description: "With the keys of the greatest differences, of usage_aggregates only; not as CSV."},
-		{Name: "priced", In: "query", Schema: truth(), Description: "With what live and rebuilt figures cost, by the prices of the grants of their usage; of usage_aggregates only."},
+		{Name: "largest", In: "query", Schema: truth(),
+			Description: "With the keys of the greatest differences, of usage_aggregates only; not as CSV."},
+		{Name: "priced", In: "query", Schema: truth(),
+			Description: "With what live and rebuilt figures cost, by the prices of the grants of their usage; of usage_aggregates only."},
 		{Name: "tenantId", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
 		{Name: "feature", In: "query", Schema: text()},
 		{Name: "periodKey", In: "query", Schema: text()},
 		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}},
-		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0), Default: defaultPage}},
+		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0),
+			Default: defaultPage}},
 		{Name: "cursor", In: "query", Schema: text(), Description: "nextCursor of the previous page; opaque."},
 	}
 	op.Responses["200"] = &huma.Response{
 		Description: "What the rebuild changes.",
-		Headers:     map[string]*huma.Param{"ETag": {Schema: text(), Description: "Tag of the whole difference, as the member etag; absent if that is null."}},
-		Content:     map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(diffBody{})}, "text/csv": {Schema: text()}},
+		Headers: map[string]*huma.Param{"ETag": {Schema: text(),
+			Description: "Tag of the whole difference, as the member etag; absent if that is null."}},
+		Content: map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(diffBody{})}, "text/csv": {Schema: text()}},
 	}
 }
 
@@ -93,7 +97,8 @@ func (s *handlers) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Vary", "Accept")
 	if api.WantsCSV(query.Get("format"), r.Header["Accept"]) {
 		if query.Has("limit") || query.Has("cursor") || query.Has("totals") || query.Has("largest") {
-			return problem.New("parameter_invalid", "As CSV the whole difference is one answer: leave out limit, cursor, totals and largest")
+			return problem.New("parameter_invalid",
+				"As CSV the whole difference is one answer: leave out limit, cursor, totals and largest")
 		}
 		return s.diffCSV(w, r, q)
 	}
@@ -102,7 +107,8 @@ func (s *handlers) diffRebuild(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	page := api.ListedFrom(l, d.Page)
-	body, err := json.Marshal(diffBody{d.Rebuild.ID, api.TextOrNull(d.Tag), d.Rebuild.Projection, d.Rebuild.Generation, d.Rebuild.FoldVersion,
+	body, err := json.Marshal(diffBody{d.Rebuild.ID, api.TextOrNull(d.Tag), d.Rebuild.Projection, d.Rebuild.Generation,
+		d.Rebuild.FoldVersion,
 		page.Data, page.NextCursor, d.AsOf, d.Largest, d.Totals, d.Conservation})
 	if err != nil {
 		return err
@@ -254,7 +260,8 @@ type diffEventsAnswer struct {
 }
 
 // driftNote is the note of a difference that no event explains.
-const driftNote = "The rows have drifted from their own fold of the log: see liveDrift and rebuiltDrift. meterplex projections verify shows the extent."
+const driftNote = "The rows have drifted from their own fold of the log: see liveDrift and rebuiltDrift. meterplex projections verify " +
+	"shows the extent."
 
 func (s *handlers) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffEventsAnswer, error) {
 	q, err := in.query()

@@ -20,17 +20,23 @@ func (s *handlers) replayOperations(t *api.Site) {
 	const path, one = api.Prefix + "/replays", api.Prefix + "/replays/{replayId}"
 	gone := http.StatusNotFound
 	admins := []string{commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: admins, ID: "replayRange", Tag: "Replays", Status: http.StatusAccepted, Summary: "Publish a range of the log again",
-		Description: "For readers outside: every record is unchanged, plus the header `mp-replay: 1`. Our own consumers skip them; no figure changes.",
-		Problems:    []int{gone}}, s.replayRange)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/rewind", Who: auth.Operator, Scopes: admins, ID: "rewind", Tag: "Replays", Status: http.StatusAccepted,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: admins, ID: "replayRange", Tag: "Replays",
+		Status: http.StatusAccepted, Summary: "Publish a range of the log again",
+		Description: "For readers outside: every record is unchanged, plus the header `mp-replay: 1`. Our own consumers skip them; no " +
+			"figure changes.",
+		Problems: []int{gone}}, s.replayRange)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/rewind", Who: auth.Operator, Scopes: admins, ID: "rewind",
+		Tag: "Replays", Status: http.StatusAccepted,
 		Summary: "Let the relay, or a consumer, go back",
-		Description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that lost its data. " +
+		Description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that " +
+			"lost its data. " +
 			"With it, that consumer reads again: that of usage.commands its topic, " +
 			"the others the log from their checkpoints, for which nothing moves. Never forward, and no event is counted twice.",
 		Problems: []int{gone}}, s.rewind)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listReplays", Tag: "Replays", Summary: "List replays", Description: "Newest first."}, s.listReplays)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getReplay", Tag: "Replays", Summary: "Read a replay", Description: "The progress of a replay, and its outcome.", Problems: []int{gone}}, s.getReplay)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listReplays", Tag: "Replays",
+		Summary: "List replays", Description: "Newest first."}, s.listReplays)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getReplay", Tag: "Replays",
+		Summary: "Read a replay", Description: "The progress of a replay, and its outcome.", Problems: []int{gone}}, s.getReplay)
 }
 
 // replayBody is a replay in its wire format.
@@ -81,7 +87,8 @@ func waitsFor(r *repair.Replay, now time.Time) string {
 func replayOf(r *repair.Replay, now time.Time) replayBody {
 	b := replayBody{
 		ID: r.ID, Kind: r.Kind, State: r.State, Topic: r.Topic, TenantID: r.TenantID, Consumer: r.Consumer, To: r.Target, Reason: r.Reason,
-		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(), EndedAt: r.EndedAt,
+		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(),
+		EndedAt: r.EndedAt,
 	}
 	if r.EndedAt != nil {
 		b.EndedAt = new(r.EndedAt.UTC())
@@ -196,7 +203,8 @@ func (s *handlers) rewind(ctx context.Context, in *rewindRequest) (*replayAccept
 	for _, text := range in.Body.Positions {
 		p, err := positionMember("/positions", text)
 		if err != nil || p == nil {
-			return nil, &domain.Error{Code: "position_invalid", Message: "a position is partition-number, e.g. 17-4711", Pointer: "/positions"}
+			return nil, &domain.Error{Code: "position_invalid", Message: "a position is partition-number, e.g. 17-4711",
+				Pointer: "/positions"}
 		}
 		request.Positions = append(request.Positions, *p)
 	}

@@ -184,7 +184,10 @@ func text(schema *huma.Schema, s []byte, name string) *fault {
 	switch {
 	case schema.MinLength != nil && n < *schema.MinLength || schema.MaxLength != nil && n > *schema.MaxLength:
 		return wrong(name, "must be "+article(schema))
-	case len(schema.Enum) > 0 && !slices.ContainsFunc(schema.Enum, func(value any) bool { word, ok := value.(string); return ok && word == string(s) }):
+	case len(schema.Enum) > 0 && !slices.ContainsFunc(schema.Enum, func(value any) bool {
+		word, ok := value.(string)
+		return ok && word == string(s)
+	}):
 		return wrong(name, "must be "+oneOf(schema.Enum))
 	case bytes.IndexByte(s, 0) >= 0:
 		return wrong(name, `holds \u0000, which cannot be stored`)

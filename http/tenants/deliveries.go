@@ -39,7 +39,8 @@ type attemptBody struct {
 }
 
 func deliveryOf(d *webhook.Delivery) deliveryBody {
-	b := deliveryBody{ID: d.ID, WebhookID: d.WebhookID, EventID: d.EventID, Type: d.Type, Position: d.Position, State: d.State, Attempts: d.Sent, NextAt: api.UTC(d.NextAt),
+	b := deliveryBody{ID: d.ID, WebhookID: d.WebhookID, EventID: d.EventID, Type: d.Type, Position: d.Position, State: d.State,
+		Attempts: d.Sent, NextAt: api.UTC(d.NextAt),
 		CreatedAt: d.CreatedAt.UTC(), EndedAt: api.UTC(d.EndedAt), Last: make([]attemptBody, len(d.Last))}
 	for i, a := range d.Last {
 		b.Last[i] = attemptBody{N: a.N, At: a.At.UTC(), DurationMS: a.DurationMS, Error: api.TextOrNull(a.Error)}
@@ -69,11 +70,14 @@ func (s *handlers) listDeliveries(ctx context.Context, in *deliveriesRequest) (*
 	if _, err := api.Present(s.WebhookReader.Webhook(ctx, tenant, id))("webhook_not_found"); err != nil {
 		return nil, err
 	}
-	found, err := s.WebhookReader.Deliveries(ctx, webhooks.DeliveryQuery{WebhookID: id, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}})
+	found, err := s.WebhookReader.Deliveries(ctx, webhooks.DeliveryQuery{WebhookID: id, State: in.State,
+		Page: commands.Page{Limit: in.Limit + 1, After: after}})
 	if err != nil {
 		return nil, err
 	}
-	return &api.Listed[deliveryBody]{Body: api.Cut(l, api.BodiesOf(found, deliveryOf), in.Limit, func(b *deliveryBody) string { return b.ID.String() })}, nil
+	return &api.Listed[deliveryBody]{Body: api.Cut(l, api.BodiesOf(found, deliveryOf), in.Limit, func(b *deliveryBody) string {
+		return b.ID.String()
+	})}, nil
 }
 
 type deliveryAccepted struct{ Body deliveryBody }

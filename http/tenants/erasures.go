@@ -18,14 +18,20 @@ func (s *handlers) erasureOperations(t *api.Site) {
 	const path = api.Prefix + "/tenants/{tenantId}/erase"
 	gone := []int{http.StatusNotFound}
 	readers := []string{commands.ScopeAdmin, commands.ScopeAudit}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: []string{commands.ScopeAdmin}, ID: "eraseTenant", Tag: "Tenants", Status: http.StatusAccepted,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: []string{commands.ScopeAdmin},
+		ID: "eraseTenant", Tag: "Tenants", Status: http.StatusAccepted,
 		Summary: "Erase the personal data of an archived tenant",
-		Description: "A saga erases the name, external ids and metadata of the tenant, and the metadata of its usage, in the log and in all tables. Figures, positions and periods stay. " +
-			"It cannot be undone. A tenant that is not ARCHIVED is 409 `tenant_not_archived`; a second request returns the first erasure.", Problems: gone}, s.eraseTenant)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "getErasure", Tag: "Tenants", Summary: "Read the erasure of a tenant",
+		Description: "A saga erases the name, external ids and metadata of the tenant, and the metadata of its usage, in the log and in " +
+			"all tables. Figures, positions and periods stay. " +
+			"It cannot be undone. A tenant that is not ARCHIVED is 409 `tenant_not_archived`; a second request returns the first erasure.",
+		Problems: gone}, s.eraseTenant)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "getErasure", Tag: "Tenants",
+		Summary:     "Read the erasure of a tenant",
 		Description: "Its state and its progress.", Problems: gone}, s.getErasure)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/erasures", Who: auth.Operator, Scopes: readers, ID: "listErasures", Tag: "Tenants", Summary: "List erasures",
-		Description: "All erasures, by the tenant's id. Keep the list outside the database: erasures are repeated after the restore of a backup that is older."}, s.listErasures)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/erasures", Who: auth.Operator, Scopes: readers,
+		ID: "listErasures", Tag: "Tenants", Summary: "List erasures",
+		Description: "All erasures, by the tenant's id. Keep the list outside the database: erasures are repeated after the restore of " +
+			"a backup that is older."}, s.listErasures)
 }
 
 // erasureBody is an erasure in its wire format.

@@ -21,19 +21,29 @@ func (s *handlers) keyOperations(t *api.Site) {
 	const shown = "The secret is in this answer and nowhere else. A repeat under the same Idempotency-Key is answered 200 without it."
 	gone := []int{http.StatusNotFound}
 	admins := []string{commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: tenants, Who: auth.Operator, Scopes: admins, ID: "createKey", Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: tenants, Who: auth.Operator, Scopes: admins, ID: "createKey", Reasoned: true,
+		Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
 		Summary: "Create a key of a tenant", Description: shown, Problems: gone}, s.createTenantKey)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: tenants, Who: auth.Operator, Scopes: admins, ID: "listKeys", Tag: "Keys", Summary: "List a tenant's keys", Description: "The keys of a tenant, without their secrets; revoked ones, too.", Problems: gone}, s.listTenantKeys)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: tenants + "/{keyId}/rotate", Who: auth.Operator, Scopes: admins, ID: "rotateKey", Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: tenants, Who: auth.Operator, Scopes: admins, ID: "listKeys", Tag: "Keys",
+		Summary: "List a tenant's keys", Description: "The keys of a tenant, without their secrets; revoked ones, too.", Problems: gone},
+		s.listTenantKeys)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: tenants + "/{keyId}/rotate", Who: auth.Operator, Scopes: admins,
+		ID: "rotateKey", Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
 		Summary: "Replace a key of a tenant", Description: shown, Problems: gone}, s.rotateTenantKey)
-	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: tenants + "/{keyId}", Who: auth.Operator, Scopes: admins, ID: "revokeKey", Reasoned: true, Tag: "Keys", Summary: "Revoke a key of a tenant",
+	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: tenants + "/{keyId}", Who: auth.Operator, Scopes: admins, ID: "revokeKey",
+		Reasoned: true, Tag: "Keys", Summary: "Revoke a key of a tenant",
 		Description: "Holds everywhere within a second.", Problems: gone}, s.revokeTenantKey)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: operators, Who: auth.Operator, Scopes: admins, ID: "createOperatorKey", Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: operators, Who: auth.Operator, Scopes: admins, ID: "createOperatorKey",
+		Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
 		Summary: "Create an operator key", Description: shown}, s.createOperatorKey)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: operators, Who: auth.Operator, Scopes: admins, ID: "listOperatorKeys", Tag: "Keys", Summary: "List operator keys", Description: "All operator keys, without their secrets; revoked ones, too."}, s.listOperatorKeys)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: operators + "/{keyId}/rotate", Who: auth.Operator, Scopes: admins, ID: "rotateOperatorKey", Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: operators, Who: auth.Operator, Scopes: admins, ID: "listOperatorKeys",
+		Tag: "Keys", Summary: "List operator keys", Description: "All operator keys, without their secrets; revoked ones, too."},
+		s.listOperatorKeys)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: operators + "/{keyId}/rotate", Who: auth.Operator, Scopes: admins,
+		ID: "rotateOperatorKey", Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
 		Summary: "Replace an operator key", Description: shown, Problems: gone}, s.rotateOperatorKey)
-	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: operators + "/{keyId}", Who: auth.Operator, Scopes: admins, ID: "revokeOperatorKey", Reasoned: true, Tag: "Keys", Summary: "Revoke an operator key",
+	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: operators + "/{keyId}", Who: auth.Operator, Scopes: admins,
+		ID: "revokeOperatorKey", Reasoned: true, Tag: "Keys", Summary: "Revoke an operator key",
 		Description: "Holds everywhere within a second.", Problems: gone}, s.revokeOperatorKey)
 }
 
@@ -163,7 +173,8 @@ func (s *handlers) rotateKey(ctx context.Context, tenant uuid.UUID, keyID string
 	if err != nil {
 		return nil, err
 	}
-	return keyAnswerOf(s.Catalogue.RotateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, key, time.Duration(o.OverlapSeconds)*time.Second))
+	return keyAnswerOf(s.Catalogue.RotateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, key,
+		time.Duration(o.OverlapSeconds)*time.Second))
 }
 
 type rotateTenantKeyRequest struct {

@@ -19,15 +19,21 @@ func (s *handlers) offboardingOperations(t *api.Site) {
 	const path = api.Prefix + "/tenants/{tenantId}/offboard"
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: deciders, ID: "offboardTenant", Tag: "Tenants", Status: http.StatusAccepted,
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: deciders, ID: "offboardTenant",
+		Tag: "Tenants", Status: http.StatusAccepted,
 		Summary: "Offboard a tenant",
-		Description: "A saga suspends the tenant, ends its reservations, closes all its periods, waits until what is due is pushed, lists what is kept, " +
-			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled. The tenant's keys are refused within a second.", Problems: gone}, s.offboardTenant)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "getOffboarding", Tag: "Tenants", Summary: "Read the offboarding of a tenant",
+		Description: "A saga suspends the tenant, ends its reservations, closes all its periods, waits until what is due is pushed, " +
+			"lists what is kept, " +
+			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled. The tenant's keys are " +
+			"refused within a second.", Problems: gone}, s.offboardTenant)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "getOffboarding",
+		Tag: "Tenants", Summary: "Read the offboarding of a tenant",
 		Description: "The last one, with its step, and the manifest of what is kept.", Problems: gone}, s.getOffboarding)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/cancel", Who: auth.Operator, Scopes: deciders, ID: "cancelOffboarding", Tag: "Tenants", Status: http.StatusAccepted,
-		Summary:     "Cancel the offboarding of a tenant",
-		Description: "Until the tenant is archived. Periods that the offboarding closed before their end are reopened, then the tenant is ACTIVE.", Problems: gone}, s.cancelOffboarding)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/cancel", Who: auth.Operator, Scopes: deciders,
+		ID: "cancelOffboarding", Tag: "Tenants", Status: http.StatusAccepted,
+		Summary: "Cancel the offboarding of a tenant",
+		Description: "Until the tenant is archived. Periods that the offboarding closed before their end are reopened, then the " +
+			"tenant is ACTIVE.", Problems: gone}, s.cancelOffboarding)
 }
 
 // offboardingBody is an offboarding in its wire format.
@@ -49,8 +55,10 @@ type offboardingBody struct {
 }
 
 func offboardingOf(o *domain.Offboarding) offboardingBody {
-	b := offboardingBody{ID: o.ID, TenantID: o.TenantID, SagaID: o.SagaID, State: o.State, Step: o.Step, Reason: o.Reason, Actor: o.Actor, CancelReason: api.TextOrNull(o.CancelReason),
-		CancelActor: api.TextOrNull(o.CancelActor), RequestedAt: o.RequestedAt.UTC(), EndedAt: api.UTC(o.EndedAt), Closed: []string{}, Manifest: o.Manifest}
+	b := offboardingBody{ID: o.ID, TenantID: o.TenantID, SagaID: o.SagaID, State: o.State, Step: o.Step, Reason: o.Reason, Actor: o.Actor,
+		CancelReason: api.TextOrNull(o.CancelReason),
+		CancelActor:  api.TextOrNull(o.CancelActor), RequestedAt: o.RequestedAt.UTC(), EndedAt: api.UTC(o.EndedAt), Closed: []string{},
+		Manifest: o.Manifest}
 	for _, c := range o.Closed {
 		b.Closed = append(b.Closed, c.PeriodKey)
 	}
@@ -88,7 +96,8 @@ func (s *handlers) cancelOffboarding(ctx context.Context, in *offboardRequest) (
 	return in.request(ctx, s.Offboarding.Cancel)
 }
 
-func (in *offboardRequest) request(ctx context.Context, decide func(context.Context, commands.Request, uuid.UUID, string) (domain.Offboarding, error)) (*offboardingAccepted, error) {
+func (in *offboardRequest) request(ctx context.Context, decide func(context.Context, commands.Request, uuid.UUID,
+	string) (domain.Offboarding, error)) (*offboardingAccepted, error) {
 	once, err := api.Once(ctx)
 	if err != nil {
 		return nil, err

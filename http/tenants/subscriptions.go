@@ -19,15 +19,21 @@ func (s *handlers) subscriptionOperations(t *api.Site) {
 	const one = path + "/{subscriptionId}"
 	gone := []int{http.StatusNotFound}
 	admins := []string{commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: admins, ID: "createSubscription", Reasoned: true, Tag: "Tenants", Status: http.StatusCreated,
-		Summary: "Subscribe a tenant to a plan", Description: "Takes a snapshot of the plan, with the current versions of its prices. A tenant has at most one subscription that is ACTIVE or TRIALING.",
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: admins, ID: "createSubscription",
+		Reasoned: true, Tag: "Tenants", Status: http.StatusCreated,
+		Summary: "Subscribe a tenant to a plan", Description: "Takes a snapshot of the plan, with the current versions of its prices. A " +
+			"tenant has at most one subscription that is ACTIVE or TRIALING.",
 		Problems: gone}, s.createSubscription)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listSubscriptions", Tag: "Tenants", Summary: "List a tenant's subscriptions", Description: "All subscriptions of a tenant, active and ended ones.",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listSubscriptions",
+		Tag: "Tenants", Summary: "List a tenant's subscriptions", Description: "All subscriptions of a tenant, active and ended ones.",
 		Problems: gone}, s.listSubscriptions)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getSubscription", Tag: "Tenants", Summary: "Read a subscription", Description: "A subscription with its snapshot of the entitlements.",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getSubscription", Tag: "Tenants",
+		Summary: "Read a subscription", Description: "A subscription with its snapshot of the entitlements.",
 		Problems: gone}, s.getSubscription)
-	api.Serve(t, api.Operation{Method: http.MethodPatch, Path: one, Who: auth.Operator, Scopes: admins, ID: "changeSubscription", Reasoned: true, Tag: "Tenants", Summary: "Change a subscription",
-		Description: "A plan takes a new snapshot. prices current moves the grants on to the current versions of their prices.", Problems: gone}, s.changeSubscription)
+	api.Serve(t, api.Operation{Method: http.MethodPatch, Path: one, Who: auth.Operator, Scopes: admins, ID: "changeSubscription",
+		Reasoned: true, Tag: "Tenants", Summary: "Change a subscription",
+		Description: "A plan takes a new snapshot. prices current moves the grants on to the current versions of their prices.",
+		Problems:    gone}, s.changeSubscription)
 }
 
 type subscriptionAnswer struct {

@@ -23,13 +23,20 @@ import (
 func (s *handlers) tenantOperations(t *api.Site) {
 	const path, one = api.Prefix + "/tenants", api.Prefix + "/tenants/{tenantId}"
 	admins := []string{commands.ScopeAdmin}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: admins, ID: "createTenant", Reasoned: true, Tag: "Tenants", Status: http.StatusCreated,
-		Summary: "Create a tenant", Description: "A tenant begins without a subscription and without keys: create both before it sends usage."}, s.createTenant)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listTenants", Tag: "Tenants", Summary: "List tenants", Description: "All tenants, by id, which is the order of their creation; with q those whose name or external ids contain a text, or whose id begins with it, and with externalId the one tenant that has it."}, s.listTenants)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getTenant", Tag: "Tenants", Summary: "Read a tenant", Description: "A tenant by its id.",
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: admins, ID: "createTenant", Reasoned: true,
+		Tag: "Tenants", Status: http.StatusCreated,
+		Summary: "Create a tenant", Description: "A tenant begins without a subscription and without keys: create both before it " +
+			"sends usage."}, s.createTenant)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listTenants", Tag: "Tenants",
+		Summary: "List tenants", Description: "All tenants, by id, which is the order of their creation; with q those whose name or " +
+			"external ids contain a text, or whose id begins with it, and with externalId the one tenant that has it."}, s.listTenants)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getTenant", Tag: "Tenants",
+		Summary: "Read a tenant", Description: "A tenant by its id.",
 		Problems: []int{http.StatusNotFound}}, s.getTenant)
-	api.Serve(t, api.Operation{Method: http.MethodPatch, Path: one, Who: auth.Operator, Scopes: admins, ID: "changeTenant", Reasoned: true, Tag: "Tenants", Summary: "Change a tenant",
-		Description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", Problems: []int{http.StatusNotFound}}, s.changeTenant)
+	api.Serve(t, api.Operation{Method: http.MethodPatch, Path: one, Who: auth.Operator, Scopes: admins, ID: "changeTenant", Reasoned: true,
+		Tag: "Tenants", Summary: "Change a tenant",
+		Description: "The keys of a SUSPENDED tenant are answered 403 `tenant_suspended`.", Problems: []int{http.StatusNotFound}},
+		s.changeTenant)
 }
 
 type tenantAnswer struct {
@@ -164,6 +171,7 @@ func (s *handlers) changeTenant(ctx context.Context, in *changeTenantRequest) (*
 	}
 	t, err := s.Catalogue.ChangeTenant(ctx, req, id,
 		catalogue.ChangeTenant{Name: in.Body.Name, Class: in.Body.Class, Status: in.Body.Status, DataResidency: in.Body.DataResidency,
-			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata, LateUsage: in.Body.LateUsage, CloseAfterHours: in.Body.CloseAfterHours.sent})
+			ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata, LateUsage: in.Body.LateUsage,
+			CloseAfterHours: in.Body.CloseAfterHours.sent})
 	return &tenantAnswer{Body: t}, err
 }

@@ -19,18 +19,25 @@ import (
 func (s *handlers) thresholdOperations(t *api.Site) {
 	const path, one = api.Prefix + "/tenants/{tenantId}/thresholds", api.Prefix + "/tenants/{tenantId}/thresholds/{thresholdId}"
 	gone := []int{http.StatusNotFound}
-	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling}, []string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Either, Scopes: managers, ID: "createThreshold", Reasoned: true, Tag: "Thresholds", Status: http.StatusCreated,
+	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling},
+		[]string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Either, Scopes: managers, ID: "createThreshold",
+		Reasoned: true, Tag: "Thresholds", Status: http.StatusCreated,
 		Summary: "Define a threshold",
-		Description: "Once the used amount of a feature rises to the threshold, threshold.crossed is recorded: once for each feature, period and value. A percentage is one of the limit in force, rounded up to a unit. " +
+		Description: "Once the used amount of a feature rises to the threshold, threshold.crossed is recorded: once for each feature, " +
+			"period and value. A percentage is one of the limit in force, rounded up to a unit. " +
 			"An amount that is used already crosses it in the next period, or at another limit.",
 		Problems: gone}, s.createThreshold)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Either, Scopes: readers, ID: "listThresholds", Tag: "Thresholds", Summary: "List the thresholds of a tenant",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Either, Scopes: readers, ID: "listThresholds",
+		Tag: "Thresholds", Summary: "List the thresholds of a tenant",
 		Description: "In the order of their definition.", Problems: gone}, s.listThresholds)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getThreshold", Tag: "Thresholds", Summary: "Read a threshold",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getThreshold", Tag: "Thresholds",
+		Summary:     "Read a threshold",
 		Description: "Without its crossings: those are events.", Problems: gone}, s.getThreshold)
-	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: one, Who: auth.Either, Scopes: managers, ID: "removeThreshold", Reasoned: true, Tag: "Thresholds", Summary: "Remove a threshold",
-		Description: "Usage that is counted from now on does not cross it. To change a threshold, remove it and define another.", Problems: gone}, s.removeThreshold)
+	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: one, Who: auth.Either, Scopes: managers, ID: "removeThreshold",
+		Reasoned: true, Tag: "Thresholds", Summary: "Remove a threshold",
+		Description: "Usage that is counted from now on does not cross it. To change a threshold, remove it and define another.",
+		Problems:    gone}, s.removeThreshold)
 }
 
 // ThresholdPath names a threshold of a tenant.
@@ -55,7 +62,8 @@ type thresholdBody struct {
 }
 
 func thresholdOf(t *domain.Threshold) thresholdBody {
-	b := thresholdBody{ID: t.ID, TenantID: t.TenantID, Feature: api.TextOrNull(t.Feature), Position: t.Position, CreatedAt: t.CreatedAt.UTC()}
+	b := thresholdBody{ID: t.ID, TenantID: t.TenantID, Feature: api.TextOrNull(t.Feature), Position: t.Position,
+		CreatedAt: t.CreatedAt.UTC()}
 	if t.Percent > 0 {
 		b.Percent = &t.Percent
 	} else {
@@ -85,7 +93,8 @@ func (s *handlers) createThreshold(ctx context.Context, in *createThresholdReque
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Thresholds.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant, catalogue.NewThreshold{Feature: (*string)(in.Body.Feature), Percent: in.Body.Percent, Amount: in.Body.Amount})
+	t, err := s.Thresholds.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant,
+		catalogue.NewThreshold{Feature: (*string)(in.Body.Feature), Percent: in.Body.Percent, Amount: in.Body.Amount})
 	if err != nil {
 		return nil, err
 	}

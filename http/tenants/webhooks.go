@@ -21,31 +21,48 @@ func (s *handlers) webhookOperations(t *api.Site) {
 	const path, one = api.Prefix + "/tenants/{tenantId}/webhooks", api.Prefix + "/tenants/{tenantId}/webhooks/{webhookId}"
 	const shown = "The secret is in this answer only. A repeat under the same Idempotency-Key is answered 200 without it."
 	gone := []int{http.StatusNotFound}
-	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling}, []string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Either, Scopes: managers, ID: "createWebhook", Reasoned: true, Tag: "Webhooks", Status: http.StatusCreated, Also: http.StatusOK,
-		Summary: "Create a webhook", Description: "Events of its types that are recorded from now on are sent to its URL, signed as Standard Webhooks describes. " + shown,
+	managers, readers := []string{commands.ScopeWebhooksManage, commands.ScopeBilling},
+		[]string{commands.ScopeWebhooksManage, commands.ScopeBilling, commands.ScopeAudit}
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Either, Scopes: managers, ID: "createWebhook", Reasoned: true,
+		Tag: "Webhooks", Status: http.StatusCreated, Also: http.StatusOK,
+		Summary: "Create a webhook", Description: "Events of its types that are recorded from now on are sent to its URL, signed as " +
+			"Standard Webhooks describes. " + shown,
 		Problems: gone}, s.createWebhook)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Either, Scopes: readers, ID: "listWebhooks", Tag: "Webhooks", Summary: "List the webhooks of a tenant",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Either, Scopes: readers, ID: "listWebhooks", Tag: "Webhooks",
+		Summary:     "List the webhooks of a tenant",
 		Description: "Without their secrets. A webhook that the service disabled has a reason.", Problems: gone}, s.listWebhooks)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getWebhook", Tag: "Webhooks", Summary: "Read a webhook",
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getWebhook", Tag: "Webhooks",
+		Summary:     "Read a webhook",
 		Description: "Without its secrets.", Problems: gone}, s.getWebhook)
-	api.Serve(t, api.Operation{Method: http.MethodPatch, Path: one, Who: auth.Either, Scopes: managers, ID: "changeWebhook", Reasoned: true, Tag: "Webhooks", Summary: "Change a webhook",
-		Description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the events between.", Problems: gone}, s.changeWebhook)
-	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: one, Who: auth.Either, Scopes: managers, ID: "removeWebhook", Reasoned: true, Tag: "Webhooks", Summary: "Remove a webhook",
+	api.Serve(t, api.Operation{Method: http.MethodPatch, Path: one, Who: auth.Either, Scopes: managers, ID: "changeWebhook", Reasoned: true,
+		Tag: "Webhooks", Summary: "Change a webhook",
+		Description: "A disabled webhook gets no events. Once it is enabled, it gets those recorded from then on; a replay sends the " +
+			"events between.", Problems: gone}, s.changeWebhook)
+	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: one, Who: auth.Either, Scopes: managers, ID: "removeWebhook",
+		Reasoned: true, Tag: "Webhooks", Summary: "Remove a webhook",
 		Description: "Its secrets are deleted, and nothing more is sent.", Problems: gone}, s.removeWebhook)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/rotate", Who: auth.Either, Scopes: managers, ID: "rotateWebhook", Reasoned: true, Tag: "Webhooks", Status: http.StatusCreated, Also: http.StatusOK,
-		Summary: "Rotate the secret of a webhook", Description: "Until the overlap ends, each request has a signature of the new secret and of the earlier ones. " + shown,
-		Problems: gone}, s.rotateWebhook)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/test", Who: auth.Either, Scopes: managers, ID: "testWebhook", Tag: "Webhooks", Status: http.StatusAccepted,
-		Summary: "Send a test event to a webhook", Description: "An event webhook.test, whatever its types are. The deliveries show the outcome.", Problems: gone}, s.testWebhook)
-	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/deliveries", Who: auth.Either, Scopes: readers, ID: "listDeliveries", Tag: "Webhooks", Summary: "List the deliveries of a webhook",
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/rotate", Who: auth.Either, Scopes: managers, ID: "rotateWebhook",
+		Reasoned: true, Tag: "Webhooks", Status: http.StatusCreated, Also: http.StatusOK,
+		Summary:     "Rotate the secret of a webhook",
+		Description: "Until the overlap ends, each request has a signature of the new secret and of the earlier ones. " + shown,
+		Problems:    gone}, s.rotateWebhook)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/test", Who: auth.Either, Scopes: managers, ID: "testWebhook",
+		Tag: "Webhooks", Status: http.StatusAccepted,
+		Summary:     "Send a test event to a webhook",
+		Description: "An event webhook.test, whatever its types are. The deliveries show the outcome.", Problems: gone}, s.testWebhook)
+	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/deliveries", Who: auth.Either, Scopes: readers, ID: "listDeliveries",
+		Tag: "Webhooks", Summary: "List the deliveries of a webhook",
 		Description: "Newest first, each with its last 20 attempts.", Problems: gone}, s.listDeliveries)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/replay", Who: auth.Either, Scopes: managers, ID: "replayWebhook", Tag: "Webhooks", Status: http.StatusAccepted,
-		Summary:     "Send the events of a time range again",
-		Description: "All events of its types that were recorded in the range, delivered or not, also while the webhook was disabled. Each has the same webhook-id as before.",
-		Problems:    gone}, s.replayWebhook)
-	api.Serve(t, api.Operation{Method: http.MethodPost, Path: api.Prefix + "/deliveries/{deliveryId}/replay", Who: auth.Either, Scopes: managers, ID: "replayDelivery", Tag: "Webhooks", Status: http.StatusAccepted,
-		Summary: "Send a delivery again", Description: "At once, with the same webhook-id and with all its attempts.", Problems: gone}, s.replayDelivery)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/replay", Who: auth.Either, Scopes: managers, ID: "replayWebhook",
+		Tag: "Webhooks", Status: http.StatusAccepted,
+		Summary: "Send the events of a time range again",
+		Description: "All events of its types that were recorded in the range, delivered or not, also while the webhook was disabled. " +
+			"Each has the same webhook-id as before.",
+		Problems: gone}, s.replayWebhook)
+	api.Serve(t, api.Operation{Method: http.MethodPost, Path: api.Prefix + "/deliveries/{deliveryId}/replay", Who: auth.Either,
+		Scopes: managers, ID: "replayDelivery", Tag: "Webhooks", Status: http.StatusAccepted,
+		Summary: "Send a delivery again", Description: "At once, with the same webhook-id and with all its attempts.", Problems: gone},
+		s.replayDelivery)
 }
 
 // ownTenant returns the tenant of a path. A tenant key gets the same answer for another tenant's id as for an unknown id.
@@ -99,8 +116,10 @@ type webhookBody struct {
 }
 
 func webhookOf(w *webhook.Webhook) webhookBody {
-	return webhookBody{ID: w.ID, TenantID: w.TenantID, URL: w.URL, Events: append([]string{}, w.Events...), Status: w.Status, Reason: api.TextOrNull(w.Reason), Secrets: w.Secrets,
-		CreatedAt: w.CreatedAt.UTC(), FailingSince: api.UTC(w.FailingSince), LastSuccessAt: api.UTC(w.LastSuccessAt), Replaying: w.Replaying()}
+	return webhookBody{ID: w.ID, TenantID: w.TenantID, URL: w.URL, Events: append([]string{}, w.Events...), Status: w.Status,
+		Reason: api.TextOrNull(w.Reason), Secrets: w.Secrets,
+		CreatedAt: w.CreatedAt.UTC(), FailingSince: api.UTC(w.FailingSince), LastSuccessAt: api.UTC(w.LastSuccessAt),
+		Replaying: w.Replaying()}
 }
 
 // webhookAnswer has status 201 with the secret, or 200 without it.
@@ -192,7 +211,8 @@ func (s *handlers) changeWebhook(ctx context.Context, in *changeWebhookRequest) 
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id, webhooks.ChangeWebhook{URL: in.Body.URL, Events: in.Body.Events, Status: in.Body.Status})
+	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id,
+		webhooks.ChangeWebhook{URL: in.Body.URL, Events: in.Body.Events, Status: in.Body.Status})
 	if err != nil {
 		return nil, err
 	}

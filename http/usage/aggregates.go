@@ -91,8 +91,10 @@ func (s *handlers) aggregates(ctx context.Context, in *aggregatesRequest) (*aggr
 
 // figuresAsked returns the requested list: of one tenant, or of all if an operator names no tenant.
 func (s *handlers) figuresAsked(ctx context.Context, in *aggregatesRequest) (figures, error) {
-	if present := in.AsOf == "" && in.AsOfPosition == ""; present && !slices.ContainsFunc(readersOfUsage(), edge.ExchangeOf(ctx).Caller.Has) {
-		return figures{}, problem.New("forbidden", "For the present figures the key needs one of the scopes: "+strings.Join(readersOfUsage(), ", "))
+	if present := in.AsOf == "" && in.AsOfPosition == ""; present &&
+		!slices.ContainsFunc(readersOfUsage(), edge.ExchangeOf(ctx).Caller.Has) {
+		return figures{}, problem.New("forbidden", "For the present figures the key needs one of the scopes: "+
+			strings.Join(readersOfUsage(), ", "))
 	}
 	if edge.ExchangeOf(ctx).Tenant == nil && in.TenantID == "" {
 		return s.figuresOfPeriod(in)
@@ -116,12 +118,14 @@ func (s *handlers) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
 	case in.Period == "":
 		return figures{}, problem.New("parameter_missing", "Name a tenant by tenantId, or a period for the figures of all tenants")
 	case in.MinPosition != "" || in.AsOfPosition != "" || in.AsOf != "":
-		return figures{}, problem.New("parameter_invalid", "minPosition, asOfPosition and asOf need a tenantId: each tenant has positions of its own")
+		return figures{}, problem.New("parameter_invalid",
+			"minPosition, asOfPosition and asOf need a tenantId: each tenant has positions of its own")
 	}
 	return figures{
 		list: api.List{"aggregates of all tenants", in.Feature, in.Period, in.IncludeTest.IncludeTest},
 		read: func(ctx context.Context, limit int, after string) (usage.Aggregates, error) {
-			return s.Reads.Usage.OfPeriod(ctx, query.Viewer{Operator: true}, usage.PeriodQuery{PeriodKey: in.Period, Feature: in.Feature, Test: in.IncludeTest.IncludeTest == "true", Limit: limit, After: after})
+			return s.Reads.Usage.OfPeriod(ctx, query.Viewer{Operator: true}, usage.PeriodQuery{PeriodKey: in.Period, Feature: in.Feature,
+				Test: in.IncludeTest.IncludeTest == "true", Limit: limit, After: after})
 		},
 	}, nil
 }
@@ -129,7 +133,8 @@ func (s *handlers) figuresOfPeriod(in *aggregatesRequest) (figures, error) {
 // csv returns the list for an answer as CSV.
 func (f *figures) csv() api.CSVList[usage.Aggregate] {
 	return api.CSVList[usage.Aggregate]{
-		Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "amount", "eventCount", "periodStart", "periodEnd", "lastEventAt"},
+		Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "amount", "eventCount", "periodStart", "periodEnd",
+			"lastEventAt"},
 		Read: func(ctx context.Context, limit int, after string) ([]usage.Aggregate, string, error) {
 			page, err := f.read(ctx, limit, after)
 			return page.Data, page.Next, err
@@ -145,6 +150,7 @@ func figureCells(a *usage.Aggregate) []string {
 		}
 		return t.Format(time.RFC3339Nano)
 	}
-	return []string{a.TenantID.String(), a.Feature, a.PeriodKey, a.SubscriptionID.String(), a.Amount.String(), strconv.FormatInt(a.EventCount, 10),
+	return []string{a.TenantID.String(), a.Feature, a.PeriodKey, a.SubscriptionID.String(), a.Amount.String(),
+		strconv.FormatInt(a.EventCount, 10),
 		at(a.PeriodStart), at(a.PeriodEnd), at(&a.LastEventAt)}
 }

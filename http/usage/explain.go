@@ -87,14 +87,16 @@ func (s *handlers) explain(ctx context.Context, in *explainRequest) (*explainAns
 	found, err := s.Reads.Usage.Explain(ctx, viewer, q)
 	answer := &explainAnswer{}
 	b := &answer.Body
-	b.Total, b.EventCount, b.Adds, b.AsOf, b.Rejected, b.More = found.Total, found.EventCount, found.Adds, found.AsOf, found.LeftOut, found.LeftOutMore
+	b.Total, b.EventCount, b.Adds, b.AsOf, b.Rejected, b.More = found.Total, found.EventCount, found.Adds, found.AsOf, found.LeftOut,
+		found.LeftOutMore
 	figures := api.ListedFrom(l, found.Page)
 	b.Data, b.NextCursor = figures.Data, figures.NextCursor
 	return answer, err
 }
 
 func (in *explainRequest) query(tenant uuid.UUID) (usage.ExplainQuery, error) {
-	q := usage.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "", Limit: in.Limit}
+	q := usage.ExplainQuery{TenantID: tenant, Feature: in.Feature, PeriodKey: cmp.Or(in.Period, in.PeriodKey), Rejected: in.Include != "",
+		Limit: in.Limit}
 	switch {
 	case q.Feature == "" || q.PeriodKey == "":
 		return q, problem.New("parameter_missing", "A figure is named by feature and period")
@@ -116,7 +118,8 @@ func (in *explainRequest) query(tenant uuid.UUID) (usage.ExplainQuery, error) {
 }
 
 // aggregatesAt answers with figures as known at a moment.
-func (s *handlers) aggregatesAt(ctx context.Context, viewer query.Viewer, q usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates, error) {
+func (s *handlers) aggregatesAt(ctx context.Context, viewer query.Viewer, q usage.AggregateQuery, at *usage.AsOf) (usage.Aggregates,
+	error) {
 	if at == nil {
 		return s.Reads.Usage.Aggregates(ctx, viewer, q)
 	}

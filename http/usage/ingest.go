@@ -138,14 +138,16 @@ func describeIngest(op *huma.Operation, types api.Schemas) {
 		intake.MediaCloudEvent: {Schema: cloudEvent},
 		// Without items: with them, Python clients of openapi-python-client fail on each body of the operation.
 		intake.MediaCloudEventBatch: {Extensions: map[string]any{api.ItemSchema: cloudEvent},
-			Schema: &huma.Schema{Type: huma.TypeArray, MinItems: new(1), MaxItems: new(intake.MaxBatch), Description: "Each item is a CloudEvent: x-item-schema."}},
+			Schema: &huma.Schema{Type: huma.TypeArray, MinItems: new(1), MaxItems: new(intake.MaxBatch),
+				Description: "Each item is a CloudEvent: x-item-schema."}},
 	}}
 	op.Parameters = []*huma.Param{
 		{Name: "Content-Encoding", In: "header", Description: "gzip or zstd; the body may have 4 MiB after decompression.",
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "zstd"}}},
 		{Name: "Meterplex-Replay", In: "header", Description: "The batch comes from a queue that is emptied after an outage.",
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}},
-		{Name: "Prefer", In: "header", Description: "handling=strict: record all events, or none if one would be refused; then the answer is 422 (RFC 7240).",
+		{Name: "Prefer", In: "header", Description: "handling=strict: record all events, or none if one would be refused; then the " +
+			"answer is 422 (RFC 7240).",
 			Schema: &huma.Schema{Type: huma.TypeString}, Example: handlingStrict},
 	}
 	op.Responses["202"] = &huma.Response{
@@ -154,7 +156,8 @@ func describeIngest(op *huma.Operation, types api.Schemas) {
 		Content:     map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(batchVerdict{})}},
 	}
 	refused := op.Responses["422"] // a problem, as describe declares it
-	refused.Description = "A batch with `Prefer: handling=strict`: an event is refused, and no event is recorded; the verdict on the others is `batch_refused`. " +
+	refused.Description = "A batch with `Prefer: handling=strict`: an event is refused, and no event is recorded; the verdict on the " +
+		"others is `batch_refused`. " +
 		"A single CloudEvent that is refused: a problem with the code of its verdict."
 	refused.Content[api.MediaJSON] = &huma.MediaType{Schema: types.Of(batchVerdict{})}
 }

@@ -34,7 +34,8 @@ func (s *handlers) listRefusals(ctx context.Context, in *refusalsRequest) (*api.
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature, Test: in.IncludeTest.IncludeTest == "true", Limit: in.Limit, After: after, Wait: wait})
+	found, err := s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature,
+		Test: in.IncludeTest.IncludeTest == "true", Limit: in.Limit, After: after, Wait: wait})
 	return &api.Listed[refusals.Refusal]{Body: api.ListedFrom(l, found)}, err
 }
 

@@ -98,7 +98,8 @@ func (s *handlers) bucketsAsCSV(viewer query.Viewer, q series.Query) api.CSVList
 			return page.Data, page.Next, err
 		},
 		Cells: func(b *series.Bucket) []string {
-			cells := []string{b.Start.Format(time.RFC3339), b.End.Format(time.RFC3339), b.Amount.String(), strconv.FormatInt(b.EventCount, 10)}
+			cells := []string{b.Start.Format(time.RFC3339), b.End.Format(time.RFC3339), b.Amount.String(),
+				strconv.FormatInt(b.EventCount, 10)}
 			for _, key := range q.GroupBy {
 				cells = append(cells, *cmp.Or(b.Group[key], new("")))
 			}
@@ -122,11 +123,13 @@ func (in *seriesRequest) query() (series.Query, error) {
 	q.From, q.To = *from, *to
 	for i, t := range []time.Time{q.From, q.To} {
 		if start := q.Granularity.Floor(t); !start.Equal(t) {
-			return q, problem.New("parameter_invalid", []string{"from", "to"}[i]+" must be the start of a "+string(q.Granularity)+" in UTC, e.g. "+start.Format(time.RFC3339))
+			return q, problem.New("parameter_invalid", []string{"from", "to"}[i]+" must be the start of a "+string(q.Granularity)+
+				" in UTC, e.g. "+start.Format(time.RFC3339))
 		}
 	}
 	if q.Granularity.Buckets(q.From, q.To) > series.MaxBuckets {
-		return q, problem.New("parameter_invalid", "The range has more than 10,000 buckets; ask for a shorter one, or for a coarser granularity")
+		return q, problem.New("parameter_invalid",
+			"The range has more than 10,000 buckets; ask for a shorter one, or for a coarser granularity")
 	}
 	for _, by := range in.GroupBy {
 		key, ok := strings.CutPrefix(by, "metadata.")

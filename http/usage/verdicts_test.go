@@ -17,8 +17,10 @@ func TestVerdictsAreEncodedAsByReflection(t *testing.T) {
 	place := events.Position{Partition: 17, Number: 4711}
 	nasty := "\x00\x1f\"\\/<é€😀\u2028\xff\xc0\xaf"
 	list := []metering.EventVerdict{
-		{Index: 0, EventID: "evt_1", Status: "accepted", Position: &place}, {Index: 1, EventID: nasty, Status: "duplicate", Position: &place},
-		{Index: 2, EventID: "c", Status: "conflict", Code: "payload_conflict", Reason: nasty, Position: &place}, {Index: 3, Status: "rejected", Code: "x", Reason: "y", Pointer: "/events/3/" + nasty},
+		{Index: 0, EventID: "evt_1", Status: "accepted", Position: &place}, {Index: 1, EventID: nasty, Status: "duplicate",
+			Position: &place},
+		{Index: 2, EventID: "c", Status: "conflict", Code: "payload_conflict", Reason: nasty, Position: &place},
+		{Index: 3, Status: "rejected", Code: "x", Reason: "y", Pointer: "/events/3/" + nasty},
 	}
 	got := appendVerdicts(nil, api.CountsOf(list), list)
 	want := batchVerdict{Accepted: 1, Duplicates: 1, Conflicts: 1, Rejected: 1}

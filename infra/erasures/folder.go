@@ -1,4 +1,5 @@
-// Package erasures keeps erasures of personal data in files outside the database, so that they are repeated after the restore of an older backup. It knows no database.
+// Package erasures keeps erasures of personal data in files outside the database, so that they are repeated after the restore of an older
+// backup. It knows no database.
 package erasures
 
 import (

@@ -62,8 +62,9 @@ func newSecuredBroker(t *testing.T) *securedBroker {
 	b := &securedBroker{T: t, log: &lockedBuffer{}, ca: localtest.NewCA(t, "the authority")}
 	certificate := b.ca.Sign(t, "broker", time.Hour, "127.0.0.1")
 	var err error
-	b.broker, err = localkafka.Start(t.Context(), localkafka.Config{DataDir: localtest.Folder(t), Users: map[string]string{"meter": password},
-		TLS: &localkafka.TLS{Certificate: certificate.Cert, Key: certificate.Key, ClientCA: b.ca.PEM}})
+	b.broker, err = localkafka.Start(t.Context(), localkafka.Config{DataDir: localtest.Folder(t),
+		Users: map[string]string{"meter": password},
+		TLS:   &localkafka.TLS{Certificate: certificate.Cert, Key: certificate.Key, ClientCA: b.ca.PEM}})
 	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := b.broker.Stop(context.Background()); err != nil {
@@ -93,7 +94,8 @@ type acl struct {
 // allow replaces the ACLs of the user.
 func (b *securedBroker) allow(list ...acl) {
 	b.Helper()
-	if _, err := b.admin.DeleteACLs(b.Context(), kadm.NewACLs().AnyResource().Allow("User:meter").AllowHosts("*").Operations().ResourcePatternType(kadm.ACLPatternAny)); err != nil {
+	if _, err := b.admin.DeleteACLs(b.Context(), kadm.NewACLs().AnyResource().Allow("User:meter").AllowHosts("*").Operations().
+		ResourcePatternType(kadm.ACLPatternAny)); err != nil {
 		b.Fatal(err)
 	}
 	want := 0
@@ -118,7 +120,8 @@ func (b *securedBroker) allow(list ...acl) {
 	}
 	must.Until(b, "the broker knows the ACLs", func() bool { // it learns of them from the controller
 		known := 0
-		described, err := b.admin.DescribeACLs(b.Context(), kadm.NewACLs().AnyResource().Allow("User:meter").AllowHosts("*").Operations().ResourcePatternType(kadm.ACLPatternAny))
+		described, err := b.admin.DescribeACLs(b.Context(), kadm.NewACLs().AnyResource().Allow("User:meter").AllowHosts("*").Operations().
+			ResourcePatternType(kadm.ACLPatternAny))
 		for _, d := range described {
 			known += len(d.Described)
 		}
@@ -220,7 +223,8 @@ func TestSecuredBroker(t *testing.T) {
 // An instance works with exactly the ACLs of docs/how-to/kafka-access.md. Without one of them, the first request that needs it is
 // refused with an error that names the ACL.
 func theErrorNamesTheMissingACL(t *testing.T, b *securedBroker) {
-	describe, read, write, configs := acl{false, kadm.OpDescribe}, acl{false, kadm.OpRead}, acl{false, kadm.OpWrite}, acl{false, kadm.OpDescribeConfigs}
+	describe, read, write, configs := acl{false, kadm.OpDescribe}, acl{false, kadm.OpRead}, acl{false, kadm.OpWrite},
+		acl{false, kadm.OpDescribeConfigs}
 	group := acl{true, kadm.OpRead}
 	operator := newPublisher(t, b.operator)
 	defer operator.Close()
@@ -244,10 +248,12 @@ func theErrorNamesTheMissingACL(t *testing.T, b *securedBroker) {
 			must.OK(t, pipetest.Publish(t.Context(), operator, pipetest.Make(topic, 0, 1)))
 		}
 		b.allow(c.needs[:len(c.needs)-1]...)
-		if err := b.use(c.what); err == nil || !strings.Contains(err.Error(), c.named) || !strings.Contains(err.Error(), "docs/how-to/kafka-access.md") {
+		if err := b.use(c.what); err == nil || !strings.Contains(err.Error(), c.named) ||
+			!strings.Contains(err.Error(), "docs/how-to/kafka-access.md") {
 			t.Errorf("%s without %v: %v instead of %q", c.what, c.needs[len(c.needs)-1], err, c.named)
 		}
 		b.allow(c.needs...)
-		must.Until(t, c.what+" with its ACLs", func() bool { return b.use(c.what) == nil }) // a new group's coordinator may not be there yet
+		// a new group's coordinator may not be there yet
+		must.Until(t, c.what+" with its ACLs", func() bool { return b.use(c.what) == nil })
 	}
 }

@@ -169,7 +169,8 @@ func (a *Admin) existing(ctx context.Context, created kadm.CreateTopicResponses)
 			names = append(names, t.Topic)
 		}
 		if t.Err != nil && !errors.Is(t.Err, kerr.TopicAlreadyExists) {
-			refused[t.Topic] = fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic, permission(t.Err, "Create and Describe on the topic "+t.Topic), t.ErrMessage)
+			refused[t.Topic] = fmt.Errorf("create the Kafka topic %s: %w %s", t.Topic,
+				permission(t.Err, "Create and Describe on the topic "+t.Topic), t.ErrMessage)
 		}
 	}
 	if len(refused) == 0 {
@@ -214,7 +215,8 @@ func (a *Admin) check(ctx context.Context) error {
 		missing := ""
 		for _, t := range topics {
 			if t.Partitions != 0 && t.Partitions != events.Partitions {
-				return fmt.Errorf("%w: topic %s has %d partitions, needs %d: log partition p is Kafka partition p of every topic; delete the topic (it is restored from the log) or use another topic prefix",
+				return fmt.Errorf("%w: topic %s has %d partitions, needs %d: log partition p is Kafka partition p of every topic; "+
+					"delete the topic (it is restored from the log) or use another topic prefix",
 					ErrTopicsUnfit, t.Name, t.Partitions, events.Partitions)
 			}
 			if !t.Ready {

@@ -31,7 +31,8 @@ func TestPublishersWaitForAllReplicas(t *testing.T) {
 	low, err := producerConfig(&Config{ClientID: "test", DeliveryTimeout: DefaultDeliveryTimeout})
 	must.OK(t, err)
 	if p := low.Producer; p.RequiredAcks != sarama.WaitForAll || !p.Idempotent || low.Metadata.AllowAutoTopicCreation {
-		t.Errorf("topics of low rate are written with %+v, want the acknowledgements of all in-sync replicas, once, into topics that exist", p)
+		t.Errorf("topics of low rate are written with %+v, want the acknowledgements of all in-sync replicas, once, into topics that exist",
+			p)
 	}
 }
 
@@ -70,7 +71,8 @@ func TestDoubtsReportsUncleanLeaderElection(t *testing.T) {
 	}
 	raw := admin.cfg.TopicPrefix + "usage.raw"
 	yes := "true"
-	if _, err := admin.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "unclean.leader.election.enable", Value: &yes}}, raw); err != nil {
+	if _, err := admin.admin.AlterTopicConfigs(t.Context(),
+		[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: "unclean.leader.election.enable", Value: &yes}}, raw); err != nil {
 		t.Fatal(err)
 	}
 	var doubts []string
@@ -88,7 +90,8 @@ func TestDoubtsAboutReplication(t *testing.T) {
 		inSync   string
 		want     string
 	}{
-		{1, "1", "one replica on 3 brokers"}, {2, "1", ""}, {3, "2", ""}, {3, "1", "a single replica"}, {3, "3", "publishing stops"}, {2, "2", "publishing stops"}, {5, "", "a single replica"},
+		{1, "1", "one replica on 3 brokers"}, {2, "1", ""}, {3, "2", ""}, {3, "1", "a single replica"}, {3, "3", "publishing stops"},
+		{2, "2", "publishing stops"}, {5, "", "a single replica"},
 	} {
 		got := strings.Join(doubtsOf(TopicState{Name: "t", Replicas: c.replicas}, 3, c.inSync, "false"), "; ")
 		if got == "" != (c.want == "") || !strings.Contains(got, c.want) {

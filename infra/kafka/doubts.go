@@ -40,16 +40,19 @@ func (a *Admin) Doubts(ctx context.Context) ([]string, error) {
 func doubtsOf(s TopicState, brokers int, inSync, unclean string) (doubts []string) {
 	least, _ := strconv.Atoi(inSync)
 	if brokers >= replicatedBrokers && s.Replicas == 1 {
-		doubts = append(doubts, fmt.Sprintf("%s: each record has one replica on %d brokers: if that broker is down, publishing stops; if it loses its disk, records are lost", s.Name, brokers))
+		doubts = append(doubts, fmt.Sprintf("%s: each record has one replica on %d brokers: if that broker is down, publishing stops; "+
+			"if it loses its disk, records are lost", s.Name, brokers))
 	}
 	if unclean == "true" {
 		doubts = append(doubts, s.Name+": unclean.leader.election.enable is true: a broker without all records may become leader")
 	}
 	if s.Replicas >= replicas && least < minInSync {
-		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: a record may be acknowledged with a single replica", s.Name, least, s.Replicas))
+		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: a record may be acknowledged with a single replica",
+			s.Name, least, s.Replicas))
 	}
 	if s.Replicas > 1 && least >= s.Replicas {
-		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: publishing stops while one broker is down", s.Name, least, s.Replicas))
+		doubts = append(doubts, fmt.Sprintf("%s: min.insync.replicas is %d of %d: publishing stops while one broker is down", s.Name, least,
+			s.Replicas))
 	}
 	return doubts
 }

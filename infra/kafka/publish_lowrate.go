@@ -150,7 +150,8 @@ func indexesByPartition(records []events.Record) map[int16][]int {
 func failedRecords(errs []error) (failed []FailedRecord) {
 	for i, err := range errs {
 		if err != nil {
-			failed = append(failed, FailedRecord{Index: i, Permanent: errors.Is(err, watermill.ErrTooLarge) || refusedBySarama(err), Err: err})
+			failed = append(failed, FailedRecord{Index: i, Permanent: errors.Is(err, watermill.ErrTooLarge) || refusedBySarama(err),
+				Err: err})
 		}
 	}
 	return failed
@@ -239,7 +240,8 @@ func (p *LowRatePublisher) acquire(ctx context.Context) (*lowRateProducer, error
 		cut()
 		return nil, err
 	}
-	publisher, err := wmkafka.NewPublisher(wmkafka.PublisherConfig{Brokers: p.cfg.Brokers, Marshaler: asItIs{}, OverwriteSaramaConfig: c}, watermill.Logger(p.cfg.Logger))
+	publisher, err := wmkafka.NewPublisher(wmkafka.PublisherConfig{Brokers: p.cfg.Brokers, Marshaler: asItIs{}, OverwriteSaramaConfig: c},
+		watermill.Logger(p.cfg.Logger))
 	if err != nil {
 		cut()
 		return nil, fmt.Errorf("create a watermill-kafka publisher: %w", err)

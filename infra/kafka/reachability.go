@@ -20,7 +20,8 @@ type reachability struct {
 }
 
 func newReachability(logger *slog.Logger, purpose string) *reachability {
-	return &reachability{retries.New(logger, slog.LevelWarn, "Kafka broker unreachable; will retry", "Kafka broker reachable again"), purpose}
+	return &reachability{retries.New(logger, slog.LevelWarn, "Kafka broker unreachable; will retry", "Kafka broker reachable again"),
+		purpose}
 }
 
 // OnBrokerConnect implements franz-go's hook.

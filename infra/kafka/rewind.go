@@ -55,7 +55,8 @@ func (a *Admin) Rewind(ctx context.Context, group, topic string, from int64) ([]
 	if err == nil {
 		err = done.Error()
 	}
-	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.NonEmptyGroup) || errors.Is(err, kerr.IllegalGeneration) || errors.Is(err, kerr.RebalanceInProgress) {
+	if errors.Is(err, kerr.UnknownMemberID) || errors.Is(err, kerr.NonEmptyGroup) || errors.Is(err, kerr.IllegalGeneration) ||
+		errors.Is(err, kerr.RebalanceInProgress) {
 		return nil, fmt.Errorf("move the offsets of %s: %w", group, watermill.ErrGroupBusy)
 	}
 	if err != nil {

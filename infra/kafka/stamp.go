@@ -87,7 +87,8 @@ func (a *Admin) stampByBroker(ctx context.Context, topics []string) {
 // warn logs the consequence once.
 func (a *Admin) warn(cause error) {
 	if !a.stamp.warned {
-		a.cfg.Logger.Warn("the Kafka topics use the publisher's timestamps: an instance whose clock is an hour ahead cannot publish", "error", cause)
+		a.cfg.Logger.Warn("the Kafka topics use the publisher's timestamps: an instance whose clock is an hour ahead cannot publish",
+			"error", cause)
 	}
 	a.stamp.warned = true
 }

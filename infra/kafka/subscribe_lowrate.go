@@ -57,7 +57,8 @@ func (s *lowRate) inner(own connections) (*wmkafka.Subscriber, error) {
 		OverwriteSaramaConfig: client,
 		NackResendSleep:       nackPause,
 		ReconnectRetrySleep:   lowRateRetry,
-	}, naming{watermill.Logger(s.cfg.Logger), "Read on the group " + s.cfg.TopicPrefix + s.cfg.Group + " and its topic", &repeats{seen: map[string]time.Time{}}})
+	}, naming{watermill.Logger(s.cfg.Logger), "Read on the group " + s.cfg.TopicPrefix + s.cfg.Group + " and its topic",
+		&repeats{seen: map[string]time.Time{}}})
 	if err != nil {
 		return nil, fmt.Errorf("create a watermill-kafka subscriber: %w", err)
 	}

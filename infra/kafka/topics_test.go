@@ -29,7 +29,8 @@ func TestTopsAreTheLastRecords(t *testing.T) {
 	log := uuid.Must(uuid.NewV7())
 	record := func(partition int16, n int64) events.Record {
 		e := events.Envelope{
-			LogID: log, Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified, EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: uuid.Must(uuid.NewV7()), Epoch: 7,
+			LogID: log, Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified, EventID: uuid.Must(uuid.NewV7()),
+			Subject: events.UsageRecorded, TenantID: uuid.Must(uuid.NewV7()), Epoch: 7,
 			Position: events.Position{Partition: partition, Number: n}, Previous: n - 1, DedupeKey: "u/a", Payload: []byte(`{}`),
 			OccurredAt: time.Now(), RecordedAt: time.Now(),
 		}
@@ -70,7 +71,8 @@ func TestRetentionIsThatOfTheTopics(t *testing.T) {
 		events.TopicBilling: {"cleanup.policy", "compact"}, events.TopicCatalogue: {"cleanup.policy", "compact,delete"},
 		events.TopicCommands: {"retention.ms", "9223372036854775807"},
 	} {
-		altered, err := direct.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: set[0], Value: &set[1]}}, cfg.TopicPrefix+topic.Name())
+		altered, err := direct.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: set[0], Value: &set[1]}},
+			cfg.TopicPrefix+topic.Name())
 		if err != nil || altered[0].Err != nil {
 			t.Fatal(err, altered)
 		}

@@ -29,7 +29,8 @@ func (a *Admin) Tops(ctx context.Context) ([]events.Place, error) {
 		for p, end := range partitions {
 			start, ok := starts.Lookup(topic, p)
 			if unauthorized(end.Err) || unauthorized(start.Err) {
-				return nil, fmt.Errorf("read the offsets of the Kafka topic %s: %w", topic, permission(errors.Join(end.Err, start.Err), "Describe on the topic "+topic))
+				return nil, fmt.Errorf("read the offsets of the Kafka topic %s: %w", topic,
+					permission(errors.Join(end.Err, start.Err), "Describe on the topic "+topic))
 			}
 			if end.Err != nil || !ok || start.Err != nil || end.Offset <= start.Offset {
 				continue // empty or just created
@@ -57,7 +58,8 @@ func (a *Admin) logTopics() (names []string) {
 	return names
 }
 
-func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset, missing map[topicPartition]bool) ([]events.Place, error) {
+func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset, missing map[topicPartition]bool) ([]events.Place,
+	error) {
 	opts, err := a.cfg.options("the topics' last records")
 	if err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ const password = "canary-s3cret"
 func (b *securedBroker) setPassword(to string) {
 	b.Helper()
 	for _, mechanism := range []kadm.ScramMechanism{kadm.ScramSha256, kadm.ScramSha512} { // a request changes one of a user
-		changed, err := b.admin.AlterUserSCRAMs(b.Context(), nil, []kadm.UpsertSCRAM{{User: "meter", Mechanism: mechanism, Iterations: 4096, Password: to}})
+		changed, err := b.admin.AlterUserSCRAMs(b.Context(), nil,
+			[]kadm.UpsertSCRAM{{User: "meter", Mechanism: mechanism, Iterations: 4096, Password: to}})
 		if err == nil {
 			err = changed.Error()
 		}
@@ -47,7 +48,8 @@ func (b *securedBroker) trusting(ca *localtest.CA, own ...localtest.Certificate)
 
 // everything returns all ACLs of docs/how-to/kafka-access.md.
 func everything() []acl {
-	return []acl{{false, kadm.OpDescribe}, {false, kadm.OpRead}, {false, kadm.OpWrite}, {false, kadm.OpDescribeConfigs}, {true, kadm.OpRead}}
+	return []acl{{false, kadm.OpDescribe}, {false, kadm.OpRead}, {false, kadm.OpWrite}, {false, kadm.OpDescribeConfigs},
+		{true, kadm.OpRead}}
 }
 
 // uses are requests by franz-go and by sarama.
@@ -124,27 +126,42 @@ func theErrorNamesTheSetting(t *testing.T, b *securedBroker) {
 		byAll               bool // by each request of both clients, else by the first one only: each of them takes a second
 		change              func(*kafka.Config)
 	}{
-		{"wrong password", "KAFKA_SASL_USERNAME or KAFKA_SASL_PASSWORD", "authentication failed", true, func(c *kafka.Config) { c.SASL.Password = "canary-wrong" }},
-		{"wrong password, SHA-256", "KAFKA_SASL_PASSWORD", "authentication failed", false, func(c *kafka.Config) { c.SASL.Mechanism, c.SASL.Password = "SCRAM-SHA-256", "canary-wrong" }},
-		{"wrong password, PLAIN", "KAFKA_SASL_PASSWORD", "authentication failed", false, func(c *kafka.Config) { c.SASL.Mechanism, c.SASL.Password = "PLAIN", "canary-wrong" }},
+		{"wrong password", "KAFKA_SASL_USERNAME or KAFKA_SASL_PASSWORD", "authentication failed", true, func(c *kafka.Config) {
+			c.SASL.Password = "canary-wrong"
+		}},
+		{"wrong password, SHA-256", "KAFKA_SASL_PASSWORD", "authentication failed", false, func(c *kafka.Config) {
+			c.SASL.Mechanism, c.SASL.Password = "SCRAM-SHA-256", "canary-wrong"
+		}},
+		{"wrong password, PLAIN", "KAFKA_SASL_PASSWORD", "authentication failed", false, func(c *kafka.Config) {
+			c.SASL.Mechanism, c.SASL.Password = "PLAIN", "canary-wrong"
+		}},
 		{"unknown user", "KAFKA_SASL_USERNAME", "authentication failed", false, func(c *kafka.Config) { c.SASL.Username = "nobody" }},
 		{"no password", "KAFKA_SASL_MECHANISM", "the broker ends each connection", false, func(c *kafka.Config) { c.SASL = kafka.SASL{} }},
-		{"unknown authority", "KAFKA_TLS_CA", "the broker's certificate is not trusted", true, func(c *kafka.Config) { c.TLS = b.trusting(other) }},
-		{"other host name", "KAFKA_TLS_SERVER_NAME", "the broker's certificate is for another host", false, func(c *kafka.Config) { c.TLS.ServerName = "kafka.example" }},
-		{"certificate for another host", "KAFKA_TLS_SERVER_NAME", "the broker's certificate is for another host", true, func(c *kafka.Config) {
-			c.Brokers = []string{impostor(t, b.ca.Sign(t, "broker", time.Hour, "kafka.example", "10.1.2.3"))}
+		{"unknown authority", "KAFKA_TLS_CA", "the broker's certificate is not trusted", true, func(c *kafka.Config) {
+			c.TLS = b.trusting(other)
 		}},
+		{"other host name", "KAFKA_TLS_SERVER_NAME", "the broker's certificate is for another host", false, func(c *kafka.Config) {
+			c.TLS.ServerName = "kafka.example"
+		}},
+		{"certificate for another host", "KAFKA_TLS_SERVER_NAME", "the broker's certificate is for another host", true,
+			func(c *kafka.Config) {
+				c.Brokers = []string{impostor(t, b.ca.Sign(t, "broker", time.Hour, "kafka.example", "10.1.2.3"))}
+			}},
 		{"expired certificate", "expired", "the broker's certificate has expired or is not valid yet", false, func(c *kafka.Config) {
 			c.Brokers = []string{impostor(t, b.ca.Sign(t, "broker", -time.Minute, "127.0.0.1"))}
 		}},
-		{"no certificate", "KAFKA_TLS_CERT", "the client's certificate was refused", true, func(c *kafka.Config) { c.Brokers, c.SASL = b.broker.CertifiedBrokers(), kafka.SASL{} }},
+		{"no certificate", "KAFKA_TLS_CERT", "the client's certificate was refused", true, func(c *kafka.Config) {
+			c.Brokers, c.SASL = b.broker.CertifiedBrokers(), kafka.SASL{}
+		}},
 		{"certificate of another authority", "KAFKA_TLS_CERT", "the client's certificate was refused", false, func(c *kafka.Config) {
 			c.Brokers, c.SASL, c.TLS = b.broker.CertifiedBrokers(), kafka.SASL{}, b.trusting(b.ca, other.Sign(t, "meter", time.Hour))
 		}},
 		{"expired certificate of the client", "KAFKA_TLS_CERT", "the client's certificate was refused", false, func(c *kafka.Config) {
 			c.Brokers, c.SASL, c.TLS = b.broker.CertifiedBrokers(), kafka.SASL{}, b.trusting(b.ca, b.ca.Sign(t, "meter", -time.Minute))
 		}},
-		{"TLS to a port without", "KAFKA_TLS_ENABLED", "the broker ends each connection", false, func(c *kafka.Config) { c.Brokers = b.broker.Brokers() }},
+		{"TLS to a port without", "KAFKA_TLS_ENABLED", "the broker ends each connection", false, func(c *kafka.Config) {
+			c.Brokers = b.broker.Brokers()
+		}},
 		{"no TLS", "KAFKA_TLS_ENABLED", "the broker does not answer as Kafka does", false, func(c *kafka.Config) { c.TLS = nil }},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -59,9 +59,11 @@ func (p *Postgres) findBinaries(ctx context.Context) error {
 		return nil
 	}
 	if folder.Exists(p.data()) {
-		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found (install it) and cannot be downloaded: %w", p.home, major, err)
+		return fmt.Errorf("the data in %s was written by PostgreSQL %d, which was not found (install it) and cannot be downloaded: %w",
+			p.home, major, err)
 	}
-	return fmt.Errorf("no PostgreSQL %s found (install one, Debian: apt install postgresql), and none can be downloaded: %w", wanted(major), err)
+	return fmt.Errorf("no PostgreSQL %s found (install one, Debian: apt install postgresql), and none can be downloaded: %w", wanted(major),
+		err)
 }
 
 // fetchedBinaries returns the downloaded programs of a major version. 0 means the newest.

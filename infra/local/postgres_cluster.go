@@ -128,7 +128,8 @@ const ownRolesSQL = `DO $$ DECLARE r text; BEGIN
 		IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = r) THEN
 			EXECUTE format('CREATE ROLE %I NOLOGIN NOINHERIT', r);
 		END IF;
-		EXECUTE format('GRANT %I TO meterplex', r) || CASE WHEN current_setting('server_version_num')::int >= 160000 THEN ' WITH SET TRUE' ELSE '' END;
+		EXECUTE format('GRANT %I TO meterplex',
+		r) || CASE WHEN current_setting('server_version_num')::int >= 160000 THEN ' WITH SET TRUE' ELSE '' END;
 	END LOOP;
 	ALTER ROLE meterplex NOCREATEROLE;
 END $$`

@@ -31,7 +31,8 @@ func TestPostgresKeepsItsDataAndAddress(t *testing.T) {
 	must.OK(t, p.Stop(t.Context()))
 	childtest.AwaitExit(t, p.PID())
 	p = startPostgres(t, PostgresConfig{DataDir: dir, Roles: []string{"one_$1", "two"}})
-	const rights = `SELECT rolcreaterole || ' ' || pg_has_role('one_$1', 'MEMBER') || ' ' || pg_has_role('two', 'MEMBER') FROM pg_roles WHERE rolname = current_user`
+	const rights = `SELECT rolcreaterole || ' ' || pg_has_role('one_$1', 'MEMBER') || ' ' || pg_has_role('two', 'MEMBER') FROM pg_roles
+		WHERE rolname = current_user`
 	if got := query1[string](t, p.URL(), rights); got != "false true true" {
 		t.Errorf("the owner's CREATEROLE and memberships: %s", got)
 	}
@@ -65,7 +66,8 @@ func checkSetup(t *testing.T, p *Postgres) {
 		`SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()`: "meterplex",
 		`SELECT datcollate || ' ' || pg_encoding_to_char(encoding) FROM pg_database LIMIT 1`: "C UTF8",
 		`SELECT string_agg(name || '=' || setting, ' ' ORDER BY name) FROM pg_settings
-			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'data_checksums')`: "data_checksums=on fsync=on full_page_writes=on synchronous_commit=on",
+			WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'data_checksums')`: "data_checksums=on fsync=on " +
+			"full_page_writes=on synchronous_commit=on",
 		`SELECT setting FROM pg_settings WHERE name = 'listen_addresses'`: "127.0.0.1",
 	} {
 		if got := query1[string](t, p.URL(), sql); got != want {

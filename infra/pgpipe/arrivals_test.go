@@ -85,7 +85,8 @@ func TestKeptPlansOfAnEmptyPipeAreThoseOfALargeOne(t *testing.T) {
 	const topic = "usage.raw"
 	polled := cfg.schema().SelectQuery(topic, "g", cfg.offsets()).Query
 	for name, statement := range map[string]string{
-		"poll": polled, "lag": fmt.Sprintf(lagRows, cfg.messagesTable(topic), cfg.offsetsTable(topic)), "trim": fmt.Sprintf(trimRows, cfg.messagesTable(topic), cfg.offsetsTable(topic)),
+		"poll": polled, "lag": fmt.Sprintf(lagRows, cfg.messagesTable(topic), cfg.offsetsTable(topic)),
+		"trim":     fmt.Sprintf(trimRows, cfg.messagesTable(topic), cfg.offsetsTable(topic)),
 		"restored": cfg.format(topic, lastRestored),
 	} {
 		plan := keptPlan(t, url, statement)

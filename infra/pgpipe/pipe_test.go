@@ -274,7 +274,8 @@ func TestP1_NothingIsLostWhenConnectionsAreCut(t *testing.T) {
 
 // cut terminates the service's connections.
 func cut(t testing.TB, owner *sql.DB) int {
-	rows, err := owner.Query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()")
+	rows, err := owner.Query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = " +
+		"current_user AND pid <> pg_backend_pid()")
 	if err != nil {
 		return 0 // this connection was terminated as well
 	}

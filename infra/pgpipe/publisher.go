@@ -87,12 +87,13 @@ func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 	return nil
 }
 
-// nameUsage gives messages with usage an id if their producer gave them none: a record of a row has no offset that names it. The id is stored,
-// so a message that is delivered again has the same one, and the same content published again has another one.
+// nameUsage gives messages with usage an id if their producer gave them none: a record of a row has no offset that names it. The id is
+// stored, so a message that is delivered again has the same one, and the same content published again has another one.
 func nameUsage(records []events.Record) {
 	for i := range records {
 		if r := &records[i]; metering.ProducerID(r) == "" {
-			r.Headers = append([]events.Header{{Key: metering.HeaderMessageID, Value: []byte(uuid.NewString())}}, r.Headers...) // before an empty one
+			// before an empty one
+			r.Headers = append([]events.Header{{Key: metering.HeaderMessageID, Value: []byte(uuid.NewString())}}, r.Headers...)
 		}
 	}
 }
@@ -120,7 +121,8 @@ func refuse(records []events.Record) error {
 	var failed []watermill.FailedRecord
 	for i := range records {
 		if r := &records[i]; size(r) > MaxRecordBytes {
-			failed = append(failed, watermill.FailedRecord{Index: i, Permanent: true, Err: fmt.Errorf("%d bytes: %w", size(r), watermill.ErrTooLarge)})
+			failed = append(failed, watermill.FailedRecord{Index: i, Permanent: true,
+				Err: fmt.Errorf("%d bytes: %w", size(r), watermill.ErrTooLarge)})
 		}
 	}
 	if len(failed) == 0 {

@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// A dump copies transaction ids as data, to a server that has not issued them yet. Then new rows have smaller ids than the place of a group,
-// and unread rows greater ones than those that readers take for committed. Restored rows are known by their offsets: the dump has the
-// sequence, too, so that all new rows have greater ones.
+// A dump copies transaction ids as data, to a server that has not issued them yet. Then new rows have smaller ids than the place of a
+// group, and unread rows greater ones than those that readers take for committed. Restored rows are known by their offsets: the dump has
+// the sequence, too, so that all new rows have greater ones.
 const (
-	// lastRestored returns the last offset of a row or group whose transaction id the server has not issued, which is of a dump. NULL: none.
+	// lastRestored returns the last offset of a row or group whose transaction id the server has not issued, which is of a dump. NULL:
+	// none.
 	lastRestored = `
 SELECT greatest(
   (SELECT max(m."offset") FROM %[1]s m WHERE m.transaction_id >= pg_snapshot_xmax(pg_current_snapshot())),
@@ -21,15 +22,15 @@ SELECT greatest(
 	lockTables = `
 LOCK TABLE %[2]s IN EXCLUSIVE MODE;
 LOCK TABLE %[1]s IN SHARE ROW EXCLUSIVE MODE`
-	// moveGroups moves each group before the first restored row that it has not passed, or behind the last restored row. Rows of the new server
-	// come again: a group may have passed them although restored rows before them were hidden. It writes all groups, so that the statement of a
-	// reader fails that began before.
+	// moveGroups moves each group before the first restored row that it has not passed, or behind the last restored row. Rows of the new
+	// server come again: a group may have passed them although restored rows before them were hidden. It writes all groups, so that the
+	// statement of a reader fails that began before.
 	moveGroups = `
 UPDATE %[2]s o SET last_processed_transaction_id = '1', offset_acked = coalesce((
   SELECT min(m."offset") - 1 FROM %[1]s m
   WHERE m."offset" <= $1 AND (m.transaction_id, m."offset") > (o.last_processed_transaction_id, coalesce(o.offset_acked, 0))), $1)`
-	// renumberRows gives the restored rows the id 1, which no transaction has: they come before all others, in the order of their offsets. The
-	// service may not update rows.
+	// renumberRows gives the restored rows the id 1, which no transaction has: they come before all others, in the order of their offsets.
+	// The service may not update rows.
 	renumberRows = `
 WITH restored AS (
   DELETE FROM %[1]s WHERE "offset" <= $1 AND transaction_id <> '1' RETURNING "offset", uuid, created_at, payload, metadata)

@@ -22,8 +22,11 @@ import (
 // than this one. A restored row that was renumbered before keeps its id.
 func restoreDump(t testing.TB, owner *sql.DB) {
 	t.Helper()
-	exec(t, owner, `UPDATE pipe_usage_raw SET transaction_id = (transaction_id::text::bigint + 5000000)::text::xid8 WHERE transaction_id > '1'`)
-	exec(t, owner, `UPDATE pipe_offsets_usage_raw SET last_processed_transaction_id = (last_processed_transaction_id::text::bigint + 5000000)::text::xid8 WHERE last_processed_transaction_id > '1'`)
+	exec(t, owner, `UPDATE pipe_usage_raw SET transaction_id = (transaction_id::text::bigint + 5000000)::text::xid8
+		WHERE transaction_id > '1'`)
+	exec(t, owner, `UPDATE pipe_offsets_usage_raw
+		SET last_processed_transaction_id = (last_processed_transaction_id::text::bigint + 5000000)::text::xid8
+		WHERE last_processed_transaction_id > '1'`)
 }
 
 func renumber(t testing.TB, cfg pgpipe.Config) {
@@ -128,8 +131,9 @@ func TestTrimKeepsUnreadRowsOfARestoredDump(t *testing.T) {
 	}
 }
 
-// The old server's transaction ids may also be smaller than the new server's. Rows are given by their transaction ids, where f is an id that
-// the new server has not issued; the value of a row is its place in the list, which is its offset. The last two rows are of the new server.
+// The old server's transaction ids may also be smaller than the new server's. Rows are given by their transaction ids, where f is an id
+// that the new server has not issued; the value of a row is its place in the list, which is its offset. The last two rows are of the new
+// server.
 func TestP1_NoGroupLosesARowOfARestoredDump(t *testing.T) {
 	for name, c := range map[string]struct {
 		rows  []string // transaction ids
@@ -161,7 +165,8 @@ func TestP1_NoGroupLosesARowOfARestoredDump(t *testing.T) {
 				}
 				exec(t, owner, `UPDATE pipe_usage_raw SET transaction_id = $2::text::xid8 WHERE "offset" = $1`, i+1, numbered.Replace(id))
 			}
-			exec(t, owner, fmt.Sprintf(`INSERT INTO pipe_offsets_usage_raw (consumer_group, last_processed_transaction_id, offset_acked) VALUES ('g', %s), ('other', '%d', 4)`,
+			exec(t, owner, fmt.Sprintf(`INSERT INTO pipe_offsets_usage_raw (consumer_group, last_processed_transaction_id, offset_acked)
+				VALUES ('g', %s), ('other', '%d', 4)`,
 				numbered.Replace(c.group), next+5_000_000))
 			renumber(t, cfg)
 			if lag := lagOf(t, cfg, "g"); int(lag) != len(c.want) {
@@ -243,7 +248,8 @@ func pass(messages <-chan *message.Message, values chan<- string) {
 
 func send(t testing.TB, p *pgpipe.Publisher, value string) {
 	t.Helper()
-	if err := pipetest.Publish(context.Background(), p, []events.Record{{Topic: events.TopicUsageRaw, Partition: 3, Value: []byte(value)}}); err != nil {
+	if err := pipetest.Publish(context.Background(), p,
+		[]events.Record{{Topic: events.TopicUsageRaw, Partition: 3, Value: []byte(value)}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -289,7 +295,8 @@ func TestAGroupIsRewoundWhileItReads(t *testing.T) {
 	if got := read(t, messages, 3); got != "abc" {
 		t.Errorf("from the start: %s", got)
 	}
-	if _, err := owner.Exec(`UPDATE "pipe_usage_raw" SET created_at = created_at - interval '1 hour' WHERE "offset" < (SELECT max("offset") FROM "pipe_usage_raw")`); err != nil {
+	if _, err := owner.Exec(`UPDATE "pipe_usage_raw" SET created_at = created_at - interval '1 hour' WHERE "offset" < (SELECT max("offset")
+		FROM "pipe_usage_raw")`); err != nil {
 		t.Fatal(err)
 	}
 	if steps := back(time.Now().Add(time.Hour).UnixMilli()); len(steps) != 0 {

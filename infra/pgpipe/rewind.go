@@ -17,9 +17,11 @@ const clockMargin = time.Minute
 // A group has one place in a topic, for all partitions. Rows are ordered as watermill-sql reads them: by
 // transaction, then by offset.
 const (
-	readOffset  = `SELECT coalesce(offset_acked, 0), last_processed_transaction_id::text FROM %[2]s WHERE consumer_group = $1 FOR UPDATE`
-	lastBefore  = `SELECT "offset", transaction_id::text FROM %[1]s WHERE created_at < $1::timestamptz AT TIME ZONE 'UTC' ORDER BY transaction_id DESC, "offset" DESC LIMIT 1`
-	moveOffset  = `UPDATE %[2]s SET offset_acked = $2, last_processed_transaction_id = $3::xid8 WHERE consumer_group = $1 AND (last_processed_transaction_id, coalesce(offset_acked, 0)) > ($3::xid8, $2)`
+	readOffset = `SELECT coalesce(offset_acked, 0), last_processed_transaction_id::text FROM %[2]s WHERE consumer_group = $1 FOR UPDATE`
+	lastBefore = `SELECT "offset", transaction_id::text FROM %[1]s WHERE created_at < $1::timestamptz AT TIME ZONE 'UTC'
+		ORDER BY transaction_id DESC, "offset" DESC LIMIT 1`
+	moveOffset = `UPDATE %[2]s SET offset_acked = $2, last_processed_transaction_id = $3::xid8 WHERE consumer_group = $1
+		AND (last_processed_transaction_id, coalesce(offset_acked, 0)) > ($3::xid8, $2)`
 	beforeFirst = "0"
 )
 

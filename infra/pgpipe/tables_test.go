@@ -19,7 +19,8 @@ func TestEachTopicHasItsTables(t *testing.T) {
 		owner, _ := database(t)
 		cfg := pgpipe.Config{DB: owner, TopicPrefix: strings.Repeat("p", length)}
 		must.OK(t, pgpipe.Ensure(t.Context(), cfg))
-		if existing := number(t, owner, `SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%'`); int(existing) != 2*len(events.Topics()) {
+		if existing := number(t, owner, `SELECT count(*) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%'`); int(
+			existing) != 2*len(events.Topics()) {
 			t.Errorf("with a prefix of %d letters %d topics have %d tables", length, len(events.Topics()), existing)
 		}
 	}
@@ -45,7 +46,8 @@ func TestUnloggedTablesOfThePipeAreFound(t *testing.T) {
 		t.Errorf("before the tables exist: %v", found)
 	}
 	must.OK(t, pgpipe.Ensure(t.Context(), cfg))
-	rows, err := owner.QueryContext(t.Context(), `SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%' ORDER BY relname`)
+	rows, err := owner.QueryContext(t.Context(),
+		`SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'pipe\_%' ORDER BY relname`)
 	must.OK(t, err)
 	defer rows.Close()
 	var existing []string

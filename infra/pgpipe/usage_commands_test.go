@@ -41,7 +41,8 @@ func TestP2_UsageAsCommandsWithoutKafka(t *testing.T) {
 		w.drain(group, 90)
 	}
 	var accepted, refused, inbox int
-	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&accepted, &refused, &inbox); err != nil {
+	if err := w.pool.QueryRow(t.Context(),
+		`SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), (SELECT count(*) FROM inbox) FROM event_log_rows`).Scan(&accepted, &refused, &inbox); err != nil {
 		t.Fatal(err)
 	}
 	// The second message of each three repeats an eventId: a conflict, not a refusal.
@@ -63,8 +64,9 @@ func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
 	}
 	usage := fmt.Sprintf(`{"eventId":"e","feature":"calls","amount":1,"timestamp":%q}`, time.Now().UTC().Format(time.RFC3339))
 	publishBatch := func() {
-		must.OK(w, watermill.Topics{Publisher: w.publisher}.Publish(t.Context(), []events.Record{{Topic: events.TopicUsageCommands, Key: []byte(tenant.String()), Value: []byte(usage),
-			Headers: []events.Header{{Key: metering.HeaderMessageID}}}}))
+		must.OK(w, watermill.Topics{Publisher: w.publisher}.Publish(t.Context(),
+			[]events.Record{{Topic: events.TopicUsageCommands, Key: []byte(tenant.String()), Value: []byte(usage),
+				Headers: []events.Header{{Key: metering.HeaderMessageID}}}}))
 	}
 	set(domain.TenantSuspended)
 	w.publish(tenant, "", usage)
@@ -77,7 +79,9 @@ func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
 		w.drain(group, map[string]int{"first": 2, "second": 4}[group])
 	}
 	var accepted, refused, names int
-	if err := w.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7), count(DISTINCT payload(l) ->> 'messageId') FILTER (WHERE subject = 7)
+	if err := w.pool.QueryRow(t.Context(),
+		`SELECT count(*) FILTER (WHERE subject = 1), count(*) FILTER (WHERE subject = 7),
+			count(DISTINCT payload(l) ->> 'messageId') FILTER (WHERE subject = 7)
  FROM event_log_rows l`).Scan(&accepted, &refused, &names); err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +109,9 @@ func newCommandsWorld(t *testing.T) *commandsWorld {
 	w.pool, err = postgres.Open(t.Context(), postgres.Config{URL: url})
 	must.OK(w, err)
 	t.Cleanup(w.pool.Close)
-	w.log, err = eventlog.New(t.Context(), w.pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
-		Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
+	w.log, err = eventlog.New(t.Context(), w.pool,
+		eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+			Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
 	must.OK(w, err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})
@@ -121,7 +126,9 @@ func newCommandsWorld(t *testing.T) *commandsWorld {
 }
 
 func (w *commandsWorld) change(do func(*catalogue.Catalogue, commands.Request) error) error {
-	return do(&catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: func() uuid.UUID { return uuid.Must(uuid.NewV7()) }}, commands.Request{})
+	return do(&catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: func() uuid.UUID {
+		return uuid.Must(uuid.NewV7())
+	}}, commands.Request{})
 }
 
 // subscribed creates a tenant with access to "calls".
@@ -161,7 +168,8 @@ func (w *commandsWorld) drain(group string, n int) {
 	messages, err := sub.Subscribe(context.Background(), events.TopicUsageCommands.Name())
 	must.OK(w, err)
 	consumer := &metering.UsageCommands{Tenants: &store.Catalogue{Pool: w.pool}, Ingest: &metering.IngestUsage{
-		Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
+		Log: w.log, Histories: w.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Minute, Behind: time.Hour},
+		NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) },
 	}}
 	for n > 0 {
 		msg := <-messages

@@ -106,7 +106,8 @@ func Open(ctx context.Context, cfg Config) (*pgxpool.Pool, error) {
 // scanUTC makes a connection read times in UTC, which the driver returns in the time zone of the process: events
 // record times that were read from the database.
 func scanUTC(_ context.Context, c *pgx.Conn) error {
-	c.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
+	c.TypeMap().RegisterType(&pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID,
+		Codec: &pgtype.TimestamptzCodec{ScanLocation: time.UTC}})
 	return nil
 }
 
@@ -279,7 +280,8 @@ func workerParams(application string) map[string]string {
 		// A plan from when a table was empty must not be reused after the table has grown. PostgreSQL still reuses
 		// that of a statement without parameters: it must be right at any size.
 		"plan_cache_mode": "force_custom_plan",
-		// PostgreSQL compiles plans that seem expensive. Ours are not: they read a page, or look rows up by an index that genericPlans requires.
+		// PostgreSQL compiles plans that seem expensive. Ours are not: they read a page, or look rows up by an index that genericPlans
+		// requires.
 		"jit": "off",
 		// By PostgreSQL's default, which is for disks that turn, a page of a tenant's events is found by reading a large part of them.
 		"random_page_cost": "1.1",
@@ -297,8 +299,8 @@ func genericPlans() map[string]string {
 	}
 }
 
-// KeepPlansSQL makes the session plan each statement of a transaction once, as KeepPlans does for all of a session's transactions. It is for
-// short transactions that run often: planning their statements again took longer than running them.
+// KeepPlansSQL makes the session plan each statement of a transaction once, as KeepPlans does for all of a session's transactions. It is
+// for short transactions that run often: planning their statements again took longer than running them.
 func KeepPlansSQL() string {
 	settings := genericPlans()
 	list := make([]string, 0, len(settings))

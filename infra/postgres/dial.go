@@ -18,8 +18,9 @@ const (
 // noticeLoss lets connections end whose server has vanished.
 func noticeLoss(cc *pgconn.Config) {
 	d := net.Dialer{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepaliveAfter, Interval: keepaliveEvery, Count: int((lostAfter - keepaliveAfter) / keepaliveEvery)},
-		ControlContext:  boundUnacknowledged,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepaliveAfter, Interval: keepaliveEvery,
+			Count: int((lostAfter - keepaliveAfter) / keepaliveEvery)},
+		ControlContext: boundUnacknowledged,
 	}
 	cc.DialFunc = d.DialContext
 }

@@ -174,7 +174,8 @@ func (f *FrozenSessions) end(ctx context.Context, tx pgx.Tx, w waiting) error {
 	}
 	w.ended = true
 	f.seen[w.frozen] = w
-	f.Logger.Warn("ended the session of an instance that is frozen in mid-transaction and kept others waiting", "pid", w.pid, "waits", w.waits, "statement", w.query)
+	f.Logger.Warn("ended the session of an instance that is frozen in mid-transaction and kept others waiting", "pid", w.pid, "waits",
+		w.waits, "statement", w.query)
 	if f.Ended != nil {
 		f.Ended()
 	}

@@ -32,7 +32,9 @@ func TestP1_ASlowCopyIsNotTerminated(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	pool, _ := openPool(t)
-	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { t.Error("a session was ended") }, After: 2 * time.Second, Every: 100 * time.Millisecond}
+	watch := &FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() {
+		t.Error("a session was ended")
+	}, After: 2 * time.Second, Every: 100 * time.Millisecond}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	go func() { done <- watch.Run(ctx) }()
@@ -66,7 +68,8 @@ func TestFrozenSessionsAreRecognizedByTheirWait(t *testing.T) {
 	for i, want := range []string{"[]", "[1]", "[1]", "[1 2]", "[1 2 3]"} {
 		waits := []time.Duration{11, 11, 20, 20, 61}[i] * time.Second
 		found := []int32{}
-		for _, w := range f.suspects([]waiting{at(1, "idle in transaction", waits, nil), at(2, "active", waits, &n), at(3, "active", waits, nil)}, now.Add(time.Duration(i)*4*time.Second)) {
+		for _, w := range f.suspects([]waiting{at(1, "idle in transaction", waits, nil), at(2, "active", waits, &n),
+			at(3, "active", waits, nil)}, now.Add(time.Duration(i)*4*time.Second)) {
 			found = append(found, w.pid)
 		}
 		if got := fmt.Sprint(found); got != want {

@@ -27,7 +27,8 @@ type Logins struct {
 const loginSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000,
  (SELECT count(*) FROM pg_roles WHERE rolname IN ($1, $2)),
  ARRAY(SELECT r.rolname::text FROM pg_roles r WHERE r.rolname IN ($1, $2)
-  AND NOT pg_has_role(session_user, r.oid, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END) ORDER BY 1)`
+  AND NOT pg_has_role(session_user, r.oid, CASE WHEN current_setting('server_version_num')::int < 160000 THEN 'MEMBER' ELSE 'SET' END)
+  ORDER BY 1)`
 
 // splitSetOption is the first major version in which a membership has a SET option.
 const splitSetOption = 16
@@ -65,7 +66,8 @@ func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
 			return conn.QueryRow(ctx, loginSQL, WorkerRole, TenantRole).Scan(&e.Login, &e.Major, &there, &e.Roles)
 		})
 		if err == nil && there < 2 {
-			return fmt.Errorf("the roles %s and %s are missing: a database that is restored needs them beforehand, see docs/how-to/database-logins.md", WorkerRole, TenantRole)
+			return fmt.Errorf("the roles %s and %s are missing: a database that is restored needs them beforehand, see "+
+				"docs/how-to/database-logins.md", WorkerRole, TenantRole)
 		}
 		if err != nil || len(e.Roles) == 0 {
 			return err
@@ -75,7 +77,8 @@ func GrantRoles(ctx context.Context, logins Logins, logger *slog.Logger) error {
 		case err == nil && tries == grantTries:
 			logger.Info("granted the roles of the service to its login", "login", e.Login, "roles", e.Roles)
 		case err == nil && tries == 1:
-			return fmt.Errorf("the login %q was granted %s, and its server still does not let it set them", e.Login, strings.Join(e.Roles, ", "))
+			return fmt.Errorf("the login %q was granted %s, and its server still does not let it set them", e.Login,
+				strings.Join(e.Roles, ", "))
 		case err != nil && (tries == 1 || state != UniqueViolation && state != internalError):
 			return err
 		}
@@ -108,7 +111,8 @@ type RolesNotGranted struct {
 
 // grantorsSQL asks for the logins that may grant all of some roles.
 const grantorsSQL = `SELECT session_user::text, ARRAY(SELECT pg_get_userbyid(member)::text FROM pg_auth_members
- WHERE admin_option AND roleid IN (SELECT oid FROM pg_roles WHERE rolname = ANY ($1)) GROUP BY member HAVING count(DISTINCT roleid) = cardinality($1::text[]) ORDER BY 1)`
+ WHERE admin_option AND roleid IN (SELECT oid FROM pg_roles WHERE rolname = ANY ($1)) GROUP BY member
+ HAVING count(DISTINCT roleid) = cardinality($1::text[]) ORDER BY 1)`
 
 // grant grants the roles as another login. If that is not allowed, it completes the
 // error and returns it.
@@ -159,11 +163,14 @@ type MigrationNotAllowed struct {
 	cause    error    // nil: it was not tried
 }
 
-const migratorSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000, current_database()::text, coalesce(current_schema()::text, ''),
- coalesce(current_schema() <> 'public', has_schema_privilege(to_regnamespace('public'), 'USAGE'), false), to_regclass('goose_db_version') IS NULL, coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
+const migratorSQL = `SELECT session_user::text, current_setting('server_version_num')::int / 10000, current_database()::text,
+	coalesce(current_schema()::text, ''),
+ coalesce(current_schema() <> 'public', has_schema_privilege(to_regnamespace('public'), 'USAGE'), false),
+ to_regclass('goose_db_version') IS NULL, coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
  ARRAY(SELECT name FROM unnest(ARRAY[$1, $2]) name WHERE name NOT IN (SELECT rolname FROM pg_roles)
   AND NOT (SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = session_user) ORDER BY 1),
- coalesce((SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass('goose_db_version') AND NOT pg_has_role(session_user, relowner, 'USAGE')), '')`
+ coalesce((SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = to_regclass('goose_db_version')
+ AND NOT pg_has_role(session_user, relowner, 'USAGE')), '')`
 
 // rightsToMigrate asks for the rights of the login that migrates.
 func rightsToMigrate(ctx context.Context, db *sql.DB, logins Logins) (*MigrationNotAllowed, error) {
@@ -224,23 +231,27 @@ func (e *MigrationNotAllowed) remedy() string {
 		for _, role := range e.Roles {
 			lines += "\n  CREATE ROLE " + role + " NOLOGIN;"
 		}
-		return fmt.Sprintf("the login %q may not create the roles %s. Run as a superuser:%s\n  %s\nOr ALTER ROLE %s CREATEROLE, which lets it do so by itself",
+		return fmt.Sprintf("the login %q may not create the roles %s. Run as a superuser:%s\n  %s\nOr ALTER ROLE %s CREATEROLE, which "+
+			"lets it do so by itself",
 			e.Login, strings.Join(e.Roles, ", "), lines, grantStatement(e.Roles, e.Works, e.Major), login)
 	case e.Owner != "":
-		return fmt.Sprintf("the tables belong to %q, and the login %q may not migrate them. Set DATABASE_MIGRATE_URL to the address for %[1]q", e.Owner, e.Login)
+		return fmt.Sprintf("the tables belong to %q, and the login %q may not migrate them. Set DATABASE_MIGRATE_URL to the "+
+			"address for %[1]q", e.Owner, e.Login)
 	case e.Fresh && e.Aside:
 		finds := "finds no schema for the tables"
 		if e.Schema != "" {
 			finds = fmt.Sprintf("would create the tables in the schema %q", e.Schema)
 		}
-		return fmt.Sprintf("the login %q %s: its search_path has to begin with public. Run as it, or as a superuser:\n  ALTER ROLE %s IN DATABASE %s SET search_path = public;\nOr set search_path=public in its address, which takes precedence",
+		return fmt.Sprintf("the login %q %s: its search_path has to begin with public. Run as it, or as a superuser:\n  ALTER ROLE %s "+
+			"IN DATABASE %s SET search_path = public;\nOr set search_path=public in its address, which takes precedence",
 			e.Login, finds, login, pgx.Identifier{e.Database}.Sanitize())
 	case !e.Creates:
 		schema := e.Schema
 		if schema == "" {
 			schema = "public"
 		}
-		return fmt.Sprintf("the login %q may not create tables in the schema %s. Run as a superuser, in the database %s:\n  GRANT USAGE, CREATE ON SCHEMA %s TO %s;",
+		return fmt.Sprintf("the login %q may not create tables in the schema %s. Run as a superuser, in the database %s:\n  GRANT "+
+			"USAGE, CREATE ON SCHEMA %s TO %s;",
 			e.Login, schema, e.Database, pgx.Identifier{schema}.Sanitize(), login)
 	}
 	return fmt.Sprintf("the rights that the login %q needs: docs/how-to/database-logins.md", e.Login)

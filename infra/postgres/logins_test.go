@@ -43,27 +43,37 @@ func loginCases() []loginCase {
 		{name: "it creates the roles", every: true, prepare: []string{creates}},
 		{name: "it creates the roles and inherits nothing", prepare: []string{creates + ` NOINHERIT`},
 			to: 15, refused: `"$W" may not create tables in the schema public`}, // the schema belongs to the database's owner by a role
-		{name: "the roles are granted to it", every: true, prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}},
-		{name: "to SET and not to INHERIT", since: 16, prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W WITH INHERIT FALSE`}},
+		{name: "the roles are granted to it", every: true,
+			prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}},
+		{name: "to SET and not to INHERIT", since: 16,
+			prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W WITH INHERIT FALSE`}},
 		{name: "to INHERIT and not to SET", since: 16, every: true, refused: cannotSet,
 			prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W WITH SET FALSE`}},
 		{name: "with ADMIN OPTION", prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W WITH ADMIN OPTION`}},
-		{name: "with ADMIN OPTION and not to SET", since: 16, prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W WITH ADMIN TRUE, SET FALSE`}},
-		{name: "to a group of its", prepare: []string{works, roles, `CREATE ROLE of_$W NOLOGIN`, `GRANT meterplex_worker, meterplex_tenant TO of_$W`, `GRANT of_$W TO $W`}},
+		{name: "with ADMIN OPTION and not to SET", since: 16,
+			prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W WITH ADMIN TRUE, SET FALSE`}},
+		{name: "to a group of its", prepare: []string{works, roles, `CREATE ROLE of_$W NOLOGIN`,
+			`GRANT meterplex_worker, meterplex_tenant TO of_$W`, `GRANT of_$W TO $W`}},
 		{name: "the roles are there and not granted", prepare: []string{works, roles}, refused: cannotSet},
-		{name: "one of the roles is granted", prepare: []string{works, roles, `GRANT meterplex_worker TO $W`}, refused: `the login "$W" may not SET ROLE meterplex_tenant,`},
-		{name: "the roles are missing", every: true, prepare: []string{works}, refused: `"$W" may not create the roles meterplex_tenant, meterplex_worker`},
-		{name: "another database's login created the roles", from: 16, prepare: []string{creates, createsFirst, `SET ROLE $M; ` + roles + `; RESET ROLE`},
+		{name: "one of the roles is granted", prepare: []string{works, roles, `GRANT meterplex_worker TO $W`},
+			refused: `the login "$W" may not SET ROLE meterplex_tenant,`},
+		{name: "the roles are missing", every: true, prepare: []string{works},
+			refused: `"$W" may not create the roles meterplex_tenant, meterplex_worker`},
+		{name: "another database's login created the roles", from: 16,
+			prepare: []string{creates, createsFirst, `SET ROLE $M; ` + roles + `; RESET ROLE`},
 			refused: cannotSet + `.* as $M or a superuser`},
-		{name: "it may not create tables", prepare: []string{creates}, owner: "postgres", refused: `"$W" may not create tables in the schema public`},
+		{name: "it may not create tables", prepare: []string{creates}, owner: "postgres",
+			refused: `"$W" may not create tables in the schema public`},
 		{name: "it may use no schema", prepare: []string{works, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}, owner: "postgres",
 			after:   `REVOKE ALL ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO meterplex_worker, meterplex_tenant`,
 			refused: `"$W" may not create tables in the schema public`},
 		{name: "its first schema is another", prepare: []string{creates}, after: `CREATE SCHEMA AUTHORIZATION $W`,
 			refused: `"$W" would create the tables in the schema "$W"`},
-		{name: "its search path lacks public", prepare: []string{creates, `ALTER ROLE $W SET search_path = other`}, refused: `"$W" finds no schema for the tables`},
+		{name: "its search path lacks public", prepare: []string{creates, `ALTER ROLE $W SET search_path = other`},
+			refused: `"$W" finds no schema for the tables`},
 		{name: "two logins", every: true, migrates: "$M", prepare: []string{works, createsFirst}},
-		{name: "two logins and the roles are granted", migrates: "$M", prepare: []string{works, migrates, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}},
+		{name: "two logins and the roles are granted", migrates: "$M",
+			prepare: []string{works, migrates, roles, `GRANT meterplex_worker, meterplex_tenant TO $W`}},
 		{name: "two logins and a superuser migrates", migrates: "postgres", prepare: []string{works}},
 		{name: "two logins and none may grant", migrates: "$M", prepare: []string{works, migrates, roles},
 			refused: cannotSet + `, and the login "$M" may not grant them`},
@@ -171,7 +181,8 @@ func (l *loginTrial) clean() {
 	l.connect("postgres")
 	l.exec(`DROP DATABASE IF EXISTS ` + l.database + ` WITH (FORCE)`)
 	l.exec(`DO $$ DECLARE names text; BEGIN
- SELECT string_agg(quote_ident(rolname), ', ') INTO names FROM pg_roles WHERE rolname !~ '^pg_' AND rolname NOT IN ('postgres', 'meterplex');
+ SELECT string_agg(quote_ident(rolname), ', ') INTO names FROM pg_roles WHERE rolname !~ '^pg_' AND rolname NOT IN ('postgres',
+ 'meterplex');
  EXECUTE 'DROP ROLE ' || names; END $$`)
 	_ = l.root.Close(context.Background())
 }
@@ -208,7 +219,8 @@ func (l *loginTrial) refused(c loginCase, logins Logins) {
 	}
 	var tables int
 	if rights := (*MigrationNotAllowed)(nil); errors.As(err, &rights) {
-		if scanned := l.root.QueryRow(l.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname !~ '^(pg_|information_schema)'`).Scan(&tables); scanned != nil || tables > 0 {
+		if scanned := l.root.QueryRow(l.Context(), `SELECT count(*) FROM pg_tables WHERE schemaname !~ '^(pg_|information_schema)'`).
+			Scan(&tables); scanned != nil || tables > 0 {
 			l.Errorf("it was refused with %d tables made, %v", tables, scanned)
 		}
 	}
@@ -225,9 +237,11 @@ func (l *loginTrial) refused(c loginCase, logins Logins) {
 // expires lets the functions of the retention run as whichever role owns the tables.
 func (l *loginTrial) expires(pool Pool) {
 	l.Helper()
-	must.Exec(l, pool, `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, 'k', '', 0, '{}', now() - interval '2 days')`, uuid.Nil)
+	must.Exec(l, pool, `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, 'k', '', 0,
+		'{}', now() - interval '2 days')`, uuid.Nil)
 	var answers, others int
-	if err := pool.QueryRow(l.Context(), `SELECT expire_answers('1 day', 10), expire_replays('1 day', 10) + expire_rebuild_units('1 day', 10)`).Scan(&answers, &others); err != nil || answers != 1 || others != 0 {
+	if err := pool.QueryRow(l.Context(), `SELECT expire_answers('1 day', 10), expire_replays('1 day', 10) + expire_rebuild_units('1 day',
+		10)`).Scan(&answers, &others); err != nil || answers != 1 || others != 0 {
 		l.Errorf("%d answers, %d replays and rebuilds expired, %v", answers, others, err)
 	}
 }
@@ -255,7 +269,9 @@ func (l *loginTrial) works() {
 		},
 		func() error { return tx.QueryRow(l.Context(), `SELECT count(*) FROM event_log`).Scan(&rows) },
 		func() error {
-			return tx.QueryRow(l.Context(), `SELECT coalesce(head, 0), generation FROM consumer_standing($1, $2, 'usage_aggregates', NULL, 'meterplex-usage-aggregator', false, 1000)`,
+			return tx.QueryRow(l.Context(),
+				`SELECT coalesce(head, 0), generation FROM consumer_standing($1, $2, 'usage_aggregates', NULL, 'meterplex-usage-aggregator',
+					false, 1000)`,
 				events.PartitionOf(tenant), tenant).Scan(&head, &generation)
 		},
 	} {

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 
 // appendOne starts an event log on a database, and appends an event as ingest does.
 func appendOne(ctx context.Context, pool *pgxpool.Pool, tenant uuid.UUID) (events.Position, error) {
-	l, err := eventlog.New(ctx, pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour})
+	l, err := eventlog.New(ctx, pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+		LongestWait: time.Hour})
 	if err != nil {
 		return events.Position{}, err
 	}

@@ -124,8 +124,10 @@ type Beyond struct {
 }
 
 func (b *Beyond) Error() string {
-	return fmt.Sprintf("this release is too old for the database: it knows migrations up to %d, and migration %d is not for those that do not know it (%s). "+
-		"Start the release that migrated the database, or a later one; if that is impossible, what to restore: docs/how-to/upgrade.md", b.Holds, b.Needs, b.Because)
+	return fmt.Sprintf("this release is too old for the database: it knows migrations up to %d, and migration %d is not for those that "+
+		"do not know it (%s). "+
+		"Start the release that migrated the database, or a later one; if that is impossible, what to restore: docs/how-to/upgrade.md",
+		b.Holds, b.Needs, b.Because)
 }
 
 // requiredSQL asks for the newest migration that a binary has to know.

@@ -49,13 +49,15 @@ func TestMigrationBehindALongReadStopsNoReaders(t *testing.T) {
 	done := make(chan error, 1)
 	applied := 0
 	go func() {
-		n, err := migrateURL(t.Context(), url, laterRelease(`ALTER TABLE withheld_records ADD COLUMN next int;`), slog.Default(), migrationTries)
+		n, err := migrateURL(t.Context(), url, laterRelease(`ALTER TABLE withheld_records ADD COLUMN next int;`), slog.Default(),
+			migrationTries)
 		applied = n
 		done <- err
 	}()
 	longest := time.Duration(0)
 	// On a busy machine a read may come late to several of the migration's tries.
-	for start := time.Now(); time.Since(start) < 4*time.Second || longest < 200*time.Millisecond && time.Since(start) < time.Minute; time.Sleep(20 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < 4*time.Second ||
+		longest < 200*time.Millisecond && time.Since(start) < time.Minute; time.Sleep(20 * time.Millisecond) {
 		began := time.Now()
 		var n int
 		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
@@ -114,7 +116,8 @@ ALTER TABLE log_heads ADD COLUMN next int;`)
 	must.OK(t, pool.QueryRow(t.Context(), `SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'`).Scan(&service))
 	for n, ms := range waits {
 		if long := n == 4; ms == 0 || !long && 3*ms > service || long && (ms <= deadlocks || ms >= service) {
-			t.Errorf("try %d of a migration waits %d ms for each of its tables, and a request %d ms behind it; an autovacuum gives way after %d ms", n+1, ms, service, deadlocks)
+			t.Errorf("try %d of a migration waits %d ms for each of its tables, and a request %d ms behind it; an autovacuum gives way "+
+				"after %d ms", n+1, ms, service, deadlocks)
 		}
 	}
 }
@@ -171,7 +174,9 @@ func deadlocked(t *testing.T) bool {
 	var told strings.Builder
 	done := make(chan error, 1)
 	go func() {
-		_, err := migrateURL(t.Context(), url, laterRelease(`SET LOCAL lock_timeout = 0; ALTER TABLE event_log ADD COLUMN next int; ALTER TABLE log_heads ADD COLUMN next int;`),
+		_, err := migrateURL(t.Context(), url,
+			laterRelease(
+				`SET LOCAL lock_timeout = 0; ALTER TABLE event_log ADD COLUMN next int; ALTER TABLE log_heads ADD COLUMN next int;`),
 			slog.New(slog.NewTextHandler(&told, nil)), 30)
 		done <- err
 	}()
@@ -202,7 +207,8 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	if n, err := migrateURL(t.Context(), url, laterRelease(`CREATE TABLE next ();`), logger, 1); n != 1 || err != nil {
 		t.Fatal(n, err)
 	}
-	if n, err := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger); n != 0 || err != nil || !strings.Contains(told.String(), "database=9001 binary=") {
+	if n, err := MigrateAs(t.Context(), Logins{Migrates: url, Works: url}, logger); n != 0 || err != nil ||
+		!strings.Contains(told.String(), "database=9001 binary=") {
 		t.Errorf("a migration that only adds: %d applied, %v, told %q", n, err, told.String())
 	}
 	ended := make(chan error, 1)
@@ -228,7 +234,8 @@ func TestABinaryReportsUnsupportedMigrations(t *testing.T) {
 	}
 	for _, err := range []error{watched, start} {
 		var beyond *Beyond
-		if !errors.As(err, &beyond) || beyond.Needs != 9001 || beyond.Holds != newestMigration(t) || beyond.Because != "they drop what is next" {
+		if !errors.As(err, &beyond) || beyond.Needs != 9001 || beyond.Holds != newestMigration(t) ||
+			beyond.Because != "they drop what is next" {
 			t.Errorf("in the log that requires it: %v", err)
 		}
 	}
@@ -274,9 +281,11 @@ func TestMigrationsStateTheirCompatibility(t *testing.T) {
 		"-- Older instances go on beside it: no column.\nALTER TABLE tenants NO FORCE ROW LEVEL SECURITY;\n" +
 			"UPDATE tenants SET name = 'x';\nALTER TABLE tenants FORCE ROW LEVEL SECURITY;": "",
 		"-- +goose NO TRANSACTION\n-- Older instances go on beside it: none.\nCREATE INDEX CONCURRENTLY a ON b (c)": "does not drop",
-		"-- +goose NO TRANSACTION\n-- +goose Up\n-- Older instances go on beside it: none.\nALTER TABLE a NO FORCE ROW LEVEL SECURITY;\nINSERT INTO b SELECT FROM a;\n" +
+		"-- +goose NO TRANSACTION\n-- +goose Up\n-- Older instances go on beside it: none.\nALTER TABLE a NO FORCE ROW LEVEL " +
+			"SECURITY;\nINSERT INTO b SELECT FROM a;\n" +
 			"ALTER TABLE a FORCE ROW LEVEL SECURITY;": "takes row level security off a",
-		"-- +goose NO TRANSACTION\n-- +goose Up\n-- Older instances go on beside it: none.\n" + statementBegin + "\nDO $$ BEGIN\n  ALTER TABLE a NO FORCE ROW LEVEL SECURITY;\n" +
+		"-- +goose NO TRANSACTION\n-- +goose Up\n-- Older instances go on beside it: none.\n" + statementBegin +
+			"\nDO $$ BEGIN\n  ALTER TABLE a NO FORCE ROW LEVEL SECURITY;\n" +
 			"  INSERT INTO b SELECT FROM a;\n  ALTER TABLE a FORCE ROW LEVEL SECURITY;\nEND $$;\n" + statementEnd: "",
 	} {
 		if got := migrationFault(sql); !strings.HasPrefix(got, fault) || fault == "" && got != "" {
@@ -298,14 +307,17 @@ func migrationFault(sql string) string {
 		}
 	}
 	// The owner, bound by row level security, may not see the rows: docs/how-to/database-logins.md.
-	changed := regexp.MustCompile(`(?m)^\s*(?:UPDATE|DELETE FROM) (?:ONLY )?(event_log|tenants|api_keys|subscriptions|subscription_history|idempotency_answers|usage_aggregates|entitlement_grants|entitlement_usage|dead_letter_events|projection_pointers|projection_generations)\b`)
+	changed := regexp.MustCompile(
+		`(?m)^\s*(?:UPDATE|DELETE FROM) (?:ONLY )?(event_log|tenants|api_keys|subscriptions|subscription_history|idempotency_answers|usage_aggregates|entitlement_grants|entitlement_usage|dead_letter_events|projection_pointers|projection_generations)\b`)
 	for _, m := range changed.FindAllStringSubmatch(sql, -1) {
-		if !strings.Contains(sql, "ALTER TABLE "+m[1]+" NO FORCE ROW LEVEL SECURITY") || !strings.Contains(sql, "ALTER TABLE "+m[1]+" FORCE ROW LEVEL SECURITY") {
+		if !strings.Contains(sql, "ALTER TABLE "+m[1]+" NO FORCE ROW LEVEL SECURITY") ||
+			!strings.Contains(sql, "ALTER TABLE "+m[1]+" FORCE ROW LEVEL SECURITY") {
 			return "changes rows of " + m[1] + " that its owner may not see: NO FORCE ROW LEVEL SECURITY before, FORCE after"
 		}
 	}
 	if table := leftUnguarded(sql); table != "" {
-		return "takes row level security off " + table + ", which stays so if it ends in the middle: FORCE in the same block, or a policy of the owner"
+		return "takes row level security off " + table +
+			", which stays so if it ends in the middle: FORCE in the same block, or a policy of the owner"
 	}
 	if strings.Contains(sql, "INSERT INTO required_migrations") || strings.Contains(sql, "\n-- Older instances go on beside it: ") ||
 		strings.HasPrefix(sql, "-- Older instances go on beside it: ") {
@@ -336,7 +348,8 @@ func TestAMigrationThatNeverGetsItsLockReportsIt(t *testing.T) {
 	t.Parallel()
 	url, _, _ := before(t, "withheld_records")
 	var told strings.Builder
-	n, err := migrateURL(t.Context(), url, laterRelease(`ALTER TABLE withheld_records ADD COLUMN next int;`), slog.New(slog.NewTextHandler(&told, nil)), 2)
+	n, err := migrateURL(t.Context(), url, laterRelease(`ALTER TABLE withheld_records ADD COLUMN next int;`),
+		slog.New(slog.NewTextHandler(&told, nil)), 2)
 	if SQLState(err) != LockNotAvailable || n != 0 || strings.Count(told.String(), "level=WARN") != 1 {
 		t.Errorf("%d applied, %v, told %q", n, err, told.String())
 	}

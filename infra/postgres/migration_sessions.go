@@ -79,14 +79,15 @@ func migrationDB(url string) (*migrationSessions, error) {
 	if !given("transaction_timeout") {
 		optional = append(optional, `SET transaction_timeout = 0`)
 	}
-	m.DB = stdlib.OpenDB(*cc, stdlib.OptionBeforeConnect(m.beforeConnect), stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-		for _, set := range optional {
-			if _, err := conn.Exec(ctx, set); err != nil && SQLState(err) == "" {
-				return err
+	m.DB = stdlib.OpenDB(*cc, stdlib.OptionBeforeConnect(m.beforeConnect),
+		stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+			for _, set := range optional {
+				if _, err := conn.Exec(ctx, set); err != nil && SQLState(err) == "" {
+					return err
+				}
 			}
-		}
-		return nil
-	}))
+			return nil
+		}))
 	return m, nil
 }
 

@@ -21,7 +21,8 @@ import (
 func TestAMigrationEndsAnAutovacuum(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	server, err := local.StartPostgres(t.Context(), local.PostgresConfig{DataDir: localtest.Folder(t), Settings: map[string]string{"autovacuum_naptime": "1s", "shared_buffers": "32MB"}})
+	server, err := local.StartPostgres(t.Context(), local.PostgresConfig{DataDir: localtest.Folder(t),
+		Settings: map[string]string{"autovacuum_naptime": "1s", "shared_buffers": "32MB"}})
 	must.OK(t, err)
 	defer func() {
 		if err := server.Stop(context.Background()); err != nil {
@@ -31,10 +32,12 @@ func TestAMigrationEndsAnAutovacuum(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), server.URL())
 	must.OK(t, err)
 	defer conn.Close(context.Background())
-	must.Exec(t, conn, `CREATE TABLE vacuumed WITH (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1) AS SELECT n FROM generate_series(1, 300000) n;
+	must.Exec(t, conn, `CREATE TABLE vacuumed WITH (autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1) AS SELECT n
+		FROM generate_series(1, 300000) n;
  DELETE FROM vacuumed WHERE n % 2 = 0`)
 	vacuums := func() (runs bool) {
-		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'vacuumed'::regclass AND mode = 'ShareUpdateExclusiveLock')`).Scan(&runs)
+		err := conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'vacuumed'::regclass
+			AND mode = 'ShareUpdateExclusiveLock')`).Scan(&runs)
 		return err == nil && runs
 	}
 	must.Until(t, "an autovacuum of the table", vacuums)

@@ -25,7 +25,8 @@ func TestAnUnfinishedMigrationIsRefused(t *testing.T) {
 	must.OK(t, err)
 	defer conn.Close(t.Context())
 	var made int
-	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_class WHERE relname IN ('whole', 'half')`).Scan(&made); err != nil || made != 0 {
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_class WHERE relname IN ('whole', 'half')`).Scan(&made); err != nil ||
+		made != 0 {
 		t.Errorf("%d of its tables are made, %v", made, err)
 	}
 }

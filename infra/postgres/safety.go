@@ -33,7 +33,8 @@ func Dangers() []Danger {
 		"the service could alter or delete recorded events", "a tenant could be shown another's data"
 	const hosted = lost + ", unless the server's provider keeps it safe by other means"
 	return []Danger{
-		{Name: "fsync", Why: hosted}, {Name: "full_page_writes", Why: hosted}, {Name: "synchronous_commit", Why: lost}, {Name: "unlogged", Why: lost},
+		{Name: "fsync", Why: hosted}, {Name: "full_page_writes", Why: hosted}, {Name: "synchronous_commit", Why: lost},
+		{Name: "unlogged", Why: lost},
 		{Name: "superuser", Why: altered + ", and row level security does not bind it"}, {Name: "bypassrls", Why: seen},
 		{Name: "owner", Why: altered}, {Name: "grants", Why: altered}, {Name: "row_security", Why: seen},
 		{Name: createRole, Why: "whoever has its password could run programs as the database server", Warns: true},
@@ -50,36 +51,44 @@ func Dangers() []Danger {
 // role with CREATEROLE may then join any role but a superuser. The database's owner is a
 // member of pg_database_owner without a row that says so.
 const dangersSQL = `
-WITH RECURSIVE roles AS (SELECT oid, rolname, rolsuper, rolbypassrls, rolname IN ($1, $2) AS works FROM pg_roles WHERE rolname IN (session_user, $1, $2)),
+WITH RECURSIVE roles AS (SELECT oid, rolname, rolsuper, rolbypassrls, rolname IN ($1, $2) AS works FROM pg_roles
+WHERE rolname IN (session_user, $1, $2)),
 members AS (SELECT member, roleid, admin_option AS admin, coalesce((to_jsonb(m) ->> 'inherit_option')::boolean, false) AS inherits,
   coalesce((to_jsonb(m) ->> 'set_option')::boolean, true) AS sets FROM pg_auth_members m
  UNION ALL SELECT datdba, 'pg_database_owner'::regrole, false, true, true FROM pg_database WHERE datname = current_database()),
 reached (by, oid, becomes) AS (SELECT oid, oid, true FROM roles WHERE works AND NOT rolsuper
  UNION SELECT by, roleid, admin OR sets AND becomes FROM reached JOIN members ON member = oid WHERE admin OR inherits OR sets AND becomes),
-becomes AS (SELECT w.oid AS by, w.rolname AS role, r.oid, r.rolname, r.rolsuper, r.rolbypassrls, r.rolcreaterole, CASE WHEN r.oid <> w.oid THEN ' as ' || r.rolname ELSE '' END AS way
+becomes AS (SELECT w.oid AS by, w.rolname AS role, r.oid, r.rolname, r.rolsuper, r.rolbypassrls, r.rolcreaterole,
+CASE WHEN r.oid <> w.oid THEN ' as ' || r.rolname ELSE '' END AS way
  FROM reached x JOIN roles w ON w.oid = x.by JOIN pg_roles r ON r.oid = x.oid WHERE x.becomes),
 ours AS (SELECT oid, relname, relowner, relkind, relpersistence, relrowsecurity AND relforcerowsecurity AS guarded FROM pg_class
- WHERE relkind IN ('r', 'p') AND relname = ANY ($3) AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('event_log'))),
+ WHERE relkind IN ('r', 'p') AND relname = ANY ($3) AND relnamespace = (SELECT relnamespace FROM pg_class
+ WHERE oid = to_regclass('event_log'))),
 log AS (SELECT * FROM ours WHERE relname IN ('event_log', 'event_log_rows'))
 SELECT name, name || ' is ' || setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting <> 'on'
-UNION ALL SELECT name, name || ' is ' || setting FROM pg_settings WHERE name = 'synchronous_commit' AND setting NOT IN ('on', 'remote_apply')
+UNION ALL SELECT name, name || ' is ' || setting FROM pg_settings WHERE name = 'synchronous_commit' AND setting NOT IN ('on',
+'remote_apply')
 UNION ALL SELECT 'unlogged', 'the table ' || relname || ' is unlogged' FROM ours WHERE relpersistence <> 'p'
 UNION ALL SELECT 'superuser', 'the role ' || rolname || ' is a superuser' FROM roles WHERE rolsuper
 UNION ALL SELECT 'superuser', 'the role ' || role || ' can become the superuser ' || rolname FROM becomes WHERE oid <> by AND rolsuper
 UNION ALL SELECT 'bypassrls', 'the role ' || rolname || ' has BYPASSRLS' FROM roles WHERE rolbypassrls AND NOT rolsuper
-UNION ALL SELECT 'bypassrls', 'the role ' || role || ' can become ' || rolname || ', which has BYPASSRLS' FROM becomes WHERE oid <> by AND rolbypassrls AND NOT rolsuper
+UNION ALL SELECT 'bypassrls', 'the role ' || role || ' can become ' || rolname || ', which has BYPASSRLS' FROM becomes WHERE oid <> by
+AND rolbypassrls AND NOT rolsuper
 UNION ALL SELECT 'owner', 'the role ' || rolname || ' acts as the owner of ' || relname FROM roles, log
  WHERE EXISTS (SELECT FROM reached WHERE reached.by = roles.oid AND reached.oid = relowner)
 UNION ALL SELECT 'owner', 'the role ' || role || ' has CREATEROLE' || way || ', and can join the owner of ' || relname FROM becomes, log
  WHERE rolcreaterole AND current_setting('server_version_num')::int < 160000
 UNION ALL SELECT 'createrole', 'the login ' || rolname || ' has CREATEROLE, and can join pg_execute_server_program' FROM pg_roles
  WHERE rolname = session_user AND rolcreaterole AND NOT rolsuper AND current_setting('server_version_num')::int < 160000
-UNION ALL SELECT 'grants', 'the role ' || role || ' may ' || what || ' ' || relname || min(way) FROM becomes, log, unnest(ARRAY['UPDATE', 'DELETE', 'TRUNCATE']) what
+UNION ALL SELECT 'grants', 'the role ' || role || ' may ' || what || ' ' || relname || min(way) FROM becomes, log, unnest(ARRAY['UPDATE',
+'DELETE', 'TRUNCATE']) what
  WHERE NOT rolsuper AND NOT EXISTS (SELECT FROM reached WHERE reached.by = becomes.by AND reached.oid = relowner)
- AND CASE what WHEN 'UPDATE' THEN has_any_column_privilege(becomes.oid, log.oid, what) ELSE has_table_privilege(becomes.oid, log.oid, what) END
+ AND CASE what WHEN 'UPDATE' THEN has_any_column_privilege(becomes.oid, log.oid, what) ELSE has_table_privilege(becomes.oid, log.oid,
+ what) END
  GROUP BY role, what, relname
 UNION ALL SELECT 'row_security', 'row level security of ' || relname || ' is not forced' FROM ours
- WHERE NOT guarded AND (relname = 'tenants' OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = ours.oid AND attname = 'tenant_id' AND NOT attisdropped))
+ WHERE NOT guarded AND (relname = 'tenants' OR EXISTS (SELECT FROM pg_attribute WHERE attrelid = ours.oid AND attname = 'tenant_id'
+ AND NOT attisdropped))
  AND EXISTS (SELECT FROM roles WHERE rolname = $2 AND NOT rolsuper AND has_any_column_privilege(roles.oid, ours.oid, 'SELECT'))
 ORDER BY 1, 2`
 
@@ -170,5 +179,6 @@ func Refusal(found []Danger, allowed []string) error {
 		return nil
 	}
 	return errors.New("the database is not safe to work with:\n" + strings.Join(lines, "\n") +
-		"\nMend that (docs/reference/unsafe-settings.md; hosted servers are in it); or, where it is meant, start with METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
+		"\nMend that (docs/reference/unsafe-settings.md; hosted servers are in it); or, where it is meant, start with " +
+		"METERPLEX_ALLOW_UNSAFE=" + strings.Join(words, ","))
 }

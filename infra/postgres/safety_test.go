@@ -57,7 +57,8 @@ func TestUnsafeDatabasesAreFound(t *testing.T) {
 		{`GRANT UPDATE (hash) ON event_log_rows TO PUBLIC`, `REVOKE UPDATE (hash) ON event_log_rows FROM PUBLIC`, "grants"},
 		{`ALTER TABLE event_log OWNER TO meterplex_worker`, `ALTER TABLE event_log OWNER TO meterplex`, "owner"},
 		{`ALTER TABLE tenants NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE tenants FORCE ROW LEVEL SECURITY`, "row_security"},
-		{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`, "row_security"},
+		{`ALTER TABLE usage_aggregates NO FORCE ROW LEVEL SECURITY`, `ALTER TABLE usage_aggregates FORCE ROW LEVEL SECURITY`,
+			"row_security"},
 		{`ALTER TABLE event_log DISABLE ROW LEVEL SECURITY`, `ALTER TABLE event_log ENABLE ROW LEVEL SECURITY`, "row_security"},
 	} {
 		must.Exec(t, root, c.make)
@@ -106,7 +107,8 @@ func TestReachableRolesAreFound(t *testing.T) {
 	worker, between, other := "w_"+root.Config().Database, "b_"+root.Config().Database, "o_"+root.Config().Database
 	run := func(statement string) {
 		t.Helper()
-		statement = strings.NewReplacer("$W", pgx.Identifier{worker}.Sanitize(), "$B", pgx.Identifier{between}.Sanitize(), "$O", pgx.Identifier{other}.Sanitize()).Replace(statement)
+		statement = strings.NewReplacer("$W", pgx.Identifier{worker}.Sanitize(), "$B", pgx.Identifier{between}.Sanitize(), "$O",
+			pgx.Identifier{other}.Sanitize()).Replace(statement)
 		if _, err := root.Exec(context.WithoutCancel(t.Context()), statement); err != nil {
 			t.Fatal(statement, err)
 		}
@@ -197,7 +199,8 @@ func TestUnsafeServersAreFound(t *testing.T) {
 
 func TestEveryTableOfTenantsForcesRowLevelSecurity(t *testing.T) {
 	pool, _ := openPool(t)
-	rows, err := pool.Query(t.Context(), `SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
+	rows, err := pool.Query(t.Context(), `SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+		AND a.attname = 'tenant_id'
  WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT (c.relrowsecurity AND c.relforcerowsecurity)
  AND has_table_privilege('meterplex_tenant', c.oid, 'SELECT')`)
 	must.OK(t, err)

@@ -12,22 +12,25 @@ import (
 type WrongRole struct{ Role string }
 
 func (e *WrongRole) Error() string {
-	return fmt.Sprintf("a session of the database runs as the role %q instead of %s: a connection pooler dropped the startup parameter \"role\". "+
-		"Connect to the server directly, or let the pooler pass the parameter on: docs/how-to/database-logins.md, \"Connection poolers\"", e.Role, WorkerRole)
+	return fmt.Sprintf("a session of the database runs as the role %q instead of %s: a connection pooler dropped the startup "+
+		"parameter \"role\". "+
+		"Connect to the server directly, or let the pooler pass the parameter on: docs/how-to/database-logins.md, \"Connection poolers\"",
+		e.Role, WorkerRole)
 }
 
 // PoolerRefused means that a connection pooler, not the server, refused a session, e.g. because of its startup parameters.
 type PoolerRefused struct{ Cause *pgconn.PgError }
 
 func (e *PoolerRefused) Error() string {
-	return fmt.Sprintf("a connection pooler such as PgBouncer refused the session, not the server the login: %s (SQLSTATE %s). %s", e.Cause.Message, e.Cause.Code, PoolerRemedy)
+	return fmt.Sprintf("a connection pooler such as PgBouncer refused the session, not the server the login: %s (SQLSTATE %s). %s",
+		e.Cause.Message, e.Cause.Code, PoolerRemedy)
 }
 
 // PoolerRemedy is the remedy of a PoolerRefused.
 const PoolerRemedy = `Connect to the server directly: docs/how-to/database-logins.md, "Connection poolers"`
 
-// RefusedByPooler returns the refusal of a pooler in an error of a connection, or nil. PgBouncer refuses with the state of a violated protocol, which a server has for
-// clients that are not PostgreSQL's only.
+// RefusedByPooler returns the refusal of a pooler in an error of a connection, or nil. PgBouncer refuses with the state of a violated
+// protocol, which a server has for clients that are not PostgreSQL's only.
 func RefusedByPooler(err error) *PoolerRefused {
 	const violation = "08P01"
 	var failed *pgconn.ConnectError
@@ -65,7 +68,8 @@ func (c Connections) Free() int { return max(0, c.Limit-c.Used) }
 // A login may not see the kind of another's session; sessions without a database are not clients. PostgreSQL
 // 16 and later reserve connections for a role, too. -1: no limit.
 const connectionsSQL = `
-WITH sessions AS (SELECT count(*)::int AS all, (count(*) FILTER (WHERE datname = current_database()))::int AS here, (count(*) FILTER (WHERE usename = session_user))::int AS own
+WITH sessions AS (SELECT count(*)::int AS all, (count(*) FILTER (WHERE datname = current_database()))::int AS here,
+(count(*) FILTER (WHERE usename = session_user))::int AS own
   FROM pg_stat_activity WHERE datname IS NOT NULL)
 SELECT l.most, l.used FROM sessions s, LATERAL (VALUES
   (current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true), '0')::int, s.all),

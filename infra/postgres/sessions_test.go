@@ -75,7 +75,8 @@ func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
 	if err == nil {
 		pool.Close()
 	}
-	if !errors.As(err, &wrong) || wrong.Role != "meterplex" || !strings.Contains(err.Error(), `pooler dropped the startup parameter "role"`) {
+	if !errors.As(err, &wrong) || wrong.Role != "meterplex" ||
+		!strings.Contains(err.Error(), `pooler dropped the startup parameter "role"`) {
 		t.Errorf("a pool: %v", err)
 	}
 	db, err := WorkerDB(Config{URL: pooled})
@@ -86,8 +87,8 @@ func TestP6_ASessionWithoutItsRoleIsRefused(t *testing.T) {
 	}
 }
 
-// TestSessionsCompileNoPlans: PostgreSQL does by default. A session that keeps its plans forbids scans of tables, so that a scan of a small table without an index seems expensive
-// and would be compiled at each run, for a second; a relay's lease may end meanwhile.
+// TestSessionsCompileNoPlans: PostgreSQL does by default. A session that keeps its plans forbids scans of tables, so that a scan of a small
+// table without an index seems expensive and would be compiled at each run, for a second; a relay's lease may end meanwhile.
 func TestSessionsCompileNoPlans(t *testing.T) {
 	database := localtest.Migrated(t, Migrate)
 	root, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, database))
@@ -121,7 +122,8 @@ func TestConnectionsAreCounted(t *testing.T) {
 	must.OK(t, err)
 	defer root.Close(context.Background())
 	var server int
-	if err := root.QueryRow(t.Context(), `SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true), '0')::int`).Scan(&server); err != nil {
+	if err := root.QueryRow(t.Context(),
+		`SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true), '0')::int`).Scan(&server); err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []struct {

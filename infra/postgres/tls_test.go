@@ -24,14 +24,17 @@ func (l *loginTrial) writeFile(name, content string) {
 // the client or the server refuses ends with an error that names the cause, and no password.
 func overTLS(l *loginTrial) {
 	const password = "canary-p"
-	l.create("$W", `CREATE ROLE meterplex_worker NOLOGIN; CREATE ROLE meterplex_tenant NOLOGIN`, `SET password_encryption = 'scram-sha-256'`,
+	l.create("$W", `CREATE ROLE meterplex_worker NOLOGIN; CREATE ROLE meterplex_tenant NOLOGIN`,
+		`SET password_encryption = 'scram-sha-256'`,
 		`CREATE ROLE $W LOGIN PASSWORD '`+password+`'`, `GRANT meterplex_worker, meterplex_tenant TO $W`)
 	ca, other := localtest.NewCA(l, "the authority"), localtest.NewCA(l, "another authority")
 	own := ca.Sign(l, "server", time.Hour, "127.0.0.1")
 	l.writeFile("server.crt", own.Cert)
 	l.writeFile("server.key", own.Key)
-	l.writeFile("pg_hba.conf", "local all all scram-sha-256\nhostnossl all postgres 127.0.0.1/32 scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256\n")
-	for _, statement := range []string{`ALTER SYSTEM SET ssl_min_protocol_version = 'TLSv1.2'`, `ALTER SYSTEM SET ssl = on`, `SELECT pg_reload_conf()`} {
+	l.writeFile("pg_hba.conf", "local all all scram-sha-256\nhostnossl all postgres 127.0.0.1/32 scram-sha-256\nhostssl all all "+
+		"127.0.0.1/32 scram-sha-256\n")
+	for _, statement := range []string{`ALTER SYSTEM SET ssl_min_protocol_version = 'TLSv1.2'`, `ALTER SYSTEM SET ssl = on`,
+		`SELECT pg_reload_conf()`} {
 		l.exec(statement)
 	}
 	address := func(password, mode string, by *localtest.CA, host string) string {
@@ -46,7 +49,8 @@ func overTLS(l *loginTrial) {
 		conn, err := pgx.Connect(l.Context(), good)
 		if err == nil {
 			var encrypted bool
-			if err := conn.QueryRow(l.Context(), `SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`).Scan(&encrypted); err != nil || !encrypted {
+			if err := conn.QueryRow(l.Context(), `SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`).Scan(&encrypted); err != nil ||
+				!encrypted {
 				l.Errorf("encrypted: %v, %v", encrypted, err)
 			}
 			_ = conn.Close(l.Context())

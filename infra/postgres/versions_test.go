@@ -16,7 +16,8 @@ import (
 func grantsTogether(l *loginTrial) {
 	l.create("postgres", `CREATE ROLE $W LOGIN PASSWORD 'p'`, `CREATE ROLE meterplex_worker NOLOGIN`)
 	logins := Logins{Migrates: l.url("postgres"), Works: l.url("$W")}
-	if err := GrantRoles(l.Context(), logins, slog.Default()); err == nil || !strings.Contains(err.Error(), "meterplex_tenant are missing") {
+	if err := GrantRoles(l.Context(), logins, slog.Default()); err == nil ||
+		!strings.Contains(err.Error(), "meterplex_tenant are missing") {
 		l.Errorf("without a role: %v", err)
 	}
 	l.exec(`CREATE ROLE meterplex_tenant NOLOGIN`)
@@ -26,7 +27,8 @@ func grantsTogether(l *loginTrial) {
 	go func() { granted <- GrantRoles(l.Context(), logins, slog.Default()) }()
 	must.Until(l.T, "the grant waits for the other one", func() (waits bool) {
 		l.exec(`SELECT pg_stat_clear_snapshot()`) // a transaction sees the activity of its first look
-		err := l.root.QueryRow(l.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'GRANT %')`).Scan(&waits)
+		err := l.root.QueryRow(l.Context(),
+			`SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'GRANT %')`).Scan(&waits)
 		return err == nil && waits
 	})
 	l.exec(`COMMIT`)
@@ -38,7 +40,8 @@ func grantsTogether(l *loginTrial) {
 // memberships compares the dangers that are found with the statements that the server
 // allows: of a role that is a member of a second one, which is a member of a third.
 func memberships(l *loginTrial) {
-	l.create("postgres", `CREATE ROLE w NOINHERIT`, `CREATE ROLE b NOINHERIT`, `CREATE ROLE o`, `CREATE ROLE $W LOGIN PASSWORD 'p' CREATEROLE`)
+	l.create("postgres", `CREATE ROLE w NOINHERIT`, `CREATE ROLE b NOINHERIT`, `CREATE ROLE o`,
+		`CREATE ROLE $W LOGIN PASSWORD 'p' CREATEROLE`)
 	if _, err := Migrate(l.Context(), l.url("postgres")); err != nil {
 		l.Fatal(err)
 	}
@@ -53,7 +56,8 @@ func memberships(l *loginTrial) {
 			found := l.found()
 			gotBecomes, gotActs := slices.Contains(found, "bypassrls"), slices.Contains(found, "grants")
 			if gotBecomes != wantBecomes || gotActs != wantActs {
-				l.Errorf("w in b %s, b in o %s: becomes o %v, found %v; may delete %v, found %v", first, second, wantBecomes, gotBecomes, wantActs, gotActs)
+				l.Errorf("w in b %s, b in o %s: becomes o %v, found %v; may delete %v, found %v", first, second, wantBecomes, gotBecomes,
+					wantActs, gotActs)
 			}
 			if wantBecomes {
 				becomes++
@@ -65,7 +69,8 @@ func memberships(l *loginTrial) {
 			l.exec(`REVOKE o FROM b`)
 		}
 	}
-	if all := len(l.options()) * len(l.options()); becomes == 0 || acts < becomes || l.major >= splitSetOption && (becomes == acts || acts == all) {
+	if all := len(l.options()) * len(l.options()); becomes == 0 || acts < becomes || l.major >= splitSetOption && (becomes == acts ||
+		acts == all) {
 		l.Errorf("of %d memberships %d let it become o, %d let it delete", all, becomes, acts)
 	}
 	l.exec(`ALTER ROLE w CREATEROLE`)

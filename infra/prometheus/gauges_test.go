@@ -20,7 +20,8 @@ func TestDifferencesAreOfMonthsThatAreCompared(t *testing.T) {
 	m, registry := r.metrics, r.registry
 	must.Exec(t, pool, `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at)
  SELECT 'stripe', c, 'calls', to_char((now() - age::interval) AT TIME ZONE 'UTC', 'YYYY-MM'), 5, delivered, now()
- FROM (VALUES ('now', '0', 5), ('differs', '0', 4), ('too', '35 days', 6), ('old', '70 days', 4), ('older', '400 days', 4)) v (c, age, delivered)`)
+ FROM (VALUES ('now', '0', 5), ('differs', '0', 4), ('too', '35 days', 6), ('old', '70 days', 4), ('older', '400 days', 4)) v (c, age,
+ delivered)`)
 	r.read(t)
 	if got := series(t, registry, "meterplex_billing_difference"); !maps.Equal(got, map[string]float64{"": 2}) {
 		t.Errorf("%v differences instead of 2", got)
@@ -44,7 +45,8 @@ func TestSagasAreCountedByKind(t *testing.T) {
 	}
 	is("meterplex_saga_inflight", map[string]float64{"known ": 0})
 	for _, kind := range []string{"known", "newer", "newer"} {
-		must.Exec(t, pool, `INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at) VALUES ($1, $2, $1, 'k', 's', 'RUNNING', now(), now())`, uuid.New(), kind)
+		must.Exec(t, pool, `INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at) VALUES ($1, $2, $1, 'k', 's',
+			'RUNNING', now(), now())`, uuid.New(), kind)
 	}
 	is("meterplex_saga_inflight", map[string]float64{"known ": 1, "newer ": 2})
 	must.Exec(t, pool, `UPDATE sagas SET state = 'DRIFT' WHERE kind = 'known'`)
@@ -61,8 +63,10 @@ func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
 	m, registry := r.metrics, r.registry
 	id := uuid.New()
 	for _, sql := range []string{
-		`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, cursor, created_at, failing_since, next_at) VALUES ($1, $1, 0, 'https://example.com', '{}', 'ENABLED', 1, now(), now(), now() - interval '1 hour')`,
-		`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, ended_at, created_at) SELECT gen_random_uuid(), $1, $1, gen_random_uuid(), 'webhook.test', state, next_at, ended_at, now()
+		`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, cursor, created_at, failing_since, next_at) VALUES ($1, $1, 0,
+			'https://example.com', '{}', 'ENABLED', 1, now(), now(), now() - interval '1 hour')`,
+		`INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, ended_at, created_at)
+			SELECT gen_random_uuid(), $1, $1, gen_random_uuid(), 'webhook.test', state, next_at, ended_at, now()
  FROM (VALUES ('PENDING', now(), NULL), ('DELIVERED', NULL, now()), ('FAILED', NULL, now())) s (state, next_at, ended_at)`,
 	} {
 		must.Exec(t, pool, sql, id)

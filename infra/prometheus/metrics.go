@@ -83,26 +83,35 @@ func New(registry *prom.Registry, read func() *state.State, sagaKinds []string) 
 	}
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &Metrics{
-		published:   counter("events_published_total", "Records acknowledged by the broker, including repeats.", "topic"),
-		withheld:    counter("events_withheld_total", "Events whose record was permanently refused and replaced.", "topic"),
-		refused:     counter("publish_refused_total", "Permanent refusals of a record; registry: its subject is not registered.", "topic", "by"),
-		holes:       counter("log_holes_total", "Holes of the log that this instance's relay found: positions without an event, counted at each attempt.").WithLabelValues(),
+		published: counter("events_published_total", "Records acknowledged by the broker, including repeats.", "topic"),
+		withheld:  counter("events_withheld_total", "Events whose record was permanently refused and replaced.", "topic"),
+		refused: counter("publish_refused_total", "Permanent refusals of a record; registry: its subject is not registered.", "topic",
+			"by"),
+		holes: counter("log_holes_total",
+			"Holes of the log that this instance's relay found: positions without an event, counted at each attempt.").WithLabelValues(),
 		relayErrors: counter("relay_errors_total", "Failed batches, which are retried.").WithLabelValues(),
 		leases:      gauge("relay_leases", "Log partitions that this instance relays."),
-		expired:     counter("outbox_publications_deleted_total", "Deleted rows of outbox_publications, whose records are older than their topic's retention.").WithLabelValues(),
-		frozen:      counter("frozen_sessions_ended_total", "Ended database sessions of frozen instances, which blocked others.").WithLabelValues(),
-		consumed:    counter("events_consumed_total", "Events by consumer and result: ok, noop or error.", "topic", "consumer", "result"),
-		deadLetter:  counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
-		processing:  histogram("event_processing_duration_seconds", "Duration of a consumer's transaction.", "consumer"),
-		handled:     histogram("router_message_duration_seconds", "Duration of a router's handler for one message, by result: ok or error.", "handler", "result"),
-		endToEnd:    histogram("end_to_end_seconds", "From an event's recording to its fold; of a verdict, from the request that recorded the usage.", "consumer"),
-		skipped:     counter("inbox_dedup_skips_total", "Records that the pipe delivered again.", "consumer"),
-		otherLog:    counter("events_other_log_total", "Records that are skipped because they belong to another database's log.", "consumer"),
-		epochs:      counter("log_epochs_raised_total", "Epochs of log partitions that this instance began, by reason.", "reason"),
-		foreign:     counter("events_foreign_total", "Records without a valid position in the log.", "consumer"),
-		fromLog:     counter("events_read_from_log_total", "Events read from the database because this process did not have them in memory.", "consumer"),
+		expired: counter("outbox_publications_deleted_total",
+			"Deleted rows of outbox_publications, whose records are older than their topic's retention.").WithLabelValues(),
+		frozen: counter("frozen_sessions_ended_total", "Ended database sessions of frozen instances, which blocked others.").
+			WithLabelValues(),
+		consumed:   counter("events_consumed_total", "Events by consumer and result: ok, noop or error.", "topic", "consumer", "result"),
+		deadLetter: counter("events_dlq_total", "Events that became dead letters.", "topic", "stage"),
+		processing: histogram("event_processing_duration_seconds", "Duration of a consumer's transaction.", "consumer"),
+		handled: histogram("router_message_duration_seconds", "Duration of a router's handler for one message, by result: ok or error.",
+			"handler", "result"),
+		endToEnd: histogram("end_to_end_seconds",
+			"From an event's recording to its fold; of a verdict, from the request that recorded the usage.", "consumer"),
+		skipped: counter("inbox_dedup_skips_total", "Records that the pipe delivered again.", "consumer"),
+		otherLog: counter("events_other_log_total", "Records that are skipped because they belong to another database's log.",
+			"consumer"),
+		epochs:  counter("log_epochs_raised_total", "Epochs of log partitions that this instance began, by reason.", "reason"),
+		foreign: counter("events_foreign_total", "Records without a valid position in the log.", "consumer"),
+		fromLog: counter("events_read_from_log_total",
+			"Events read from the database because this process did not have them in memory.", "consumer"),
 	}
-	m.sagasEnded = counter("saga_completed_total", "Sagas that ended on this instance, by outcome: success, compensated or partial.", "kind", "outcome")
+	m.sagasEnded = counter("saga_completed_total", "Sagas that ended on this instance, by outcome: success, compensated or partial.",
+		"kind", "outcome")
 	m.accounts = newQuotaDrift(time.Now)
 	registry.MustRegister(m.certificateGauge(),
 		newStateGauges(read, progressGauges(), projectionGauges(), workGauges(sagaKinds), serverGauges(), ageGauges(time.Now(), time.Now)))

@@ -48,9 +48,9 @@ func newQuotaDrift(now func() time.Time) *quotaDrift {
 	return d
 }
 
-// accountDriftSQL reads the accounts and the rows of the projection after a place, in the order of their keys, less those of the projection for features that
-// are not QUOTA: they have no account. It returns the difference of the amounts, where a missing row is 0, and the checkpoint of the projection, which is -1
-// if its version does not count what accounts count.
+// accountDriftSQL reads the accounts and the rows of the projection after a place, in the order of their keys, less those of the projection
+// for features that are not QUOTA: they have no account. It returns the difference of the amounts, where a missing row is 0, and the
+// checkpoint of the projection, which is -1 if its version does not count what accounts count.
 const accountDriftSQL = `WITH live AS (
   SELECT p.tenant_id, p.generation, g.fold_version FROM projection_pointers p
   JOIN projection_generations g ON g.projection = p.projection AND g.generation = p.generation
@@ -70,12 +70,14 @@ const accountDriftSQL = `WITH live AS (
  JOIN log_heads h ON h.partition = get_byte(sha256(convert_to(k.tenant_id::text, 'UTF8')), 0) % 32
  LEFT JOIN LATERAL (SELECT p.generation, p.fold_version FROM live p
   WHERE p.tenant_id IN (k.tenant_id, '00000000-0000-0000-0000-000000000000') ORDER BY p.tenant_id DESC LIMIT 1) l ON true
- LEFT JOIN consumer_checkpoints c ON c.consumer = '` + events.GroupEntitlements + `' AND c.generation = l.generation AND c.partition = h.partition
+ LEFT JOIN consumer_checkpoints c ON c.consumer = '` + events.GroupEntitlements +
+	`' AND c.generation = l.generation AND c.partition = h.partition
  LEFT JOIN LATERAL (SELECT q.used, q.held FROM quota_accounts q
   WHERE q.tenant_id = k.tenant_id AND q.feature = k.feature AND q.period_key = k.period_key LIMIT 1) a ON true
  LEFT JOIN LATERAL (SELECT n.used, n.held FROM entitlement_usage n
   WHERE n.generation = l.generation AND n.tenant_id = k.tenant_id AND n.feature = k.feature AND n.period_key = k.period_key
-   AND (a.used IS NOT NULL OR EXISTS (SELECT FROM features f WHERE f.lookup_key = k.feature AND f.type = '` + domain.FeatureQuota + `')) LIMIT 1) u ON true
+   AND (a.used IS NOT NULL OR EXISTS (SELECT FROM features f WHERE f.lookup_key = k.feature AND f.type = '` + domain.FeatureQuota +
+	`')) LIMIT 1) u ON true
  ORDER BY k.tenant_id, k.feature, k.period_key`
 
 // mostBehind bounds the events that a comparison adds to the projection.
@@ -133,7 +135,8 @@ func readPage(ctx context.Context, tx pgx.Tx, after accountPlace) (page []compar
 	}
 	var c comparison
 	var none bool
-	_, err = pgx.ForEachRow(rows, []any{&last.tenant, &last.feature, &last.period, &none, &c.behind.Partition, &c.behind.After, &c.behind.UpTo, &c.used, &c.held}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&last.tenant, &last.feature, &last.period, &none, &c.behind.Partition, &c.behind.After,
+		&c.behind.UpTo, &c.used, &c.held}, func() error {
 		if n++; !none {
 			c.key = domain.AccountKey{TenantID: last.tenant, Feature: last.feature, PeriodKey: last.period}
 			page = append(page, c)

@@ -25,8 +25,10 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 	}
 	exec(`INSERT INTO features VALUES ('calls', 'Calls', 'QUOTA', 'each'), ('bytes', 'Bytes', 'METERED', 'each')`)
 	exec(`INSERT INTO quota_accounts SELECT gen_random_uuid(), 'calls', '2026-05', n, 2 FROM generate_series(1, 2500) n`)
-	exec(`INSERT INTO entitlement_usage (generation, tenant_id, feature, period_key, used, held) SELECT 1, tenant_id, feature, period_key, used, held FROM quota_accounts`)
-	exec(`INSERT INTO entitlement_usage (generation, tenant_id, feature, period_key, used) SELECT 1, gen_random_uuid(), 'bytes', '2026-05', n FROM generate_series(1, 1500) n`)
+	exec(`INSERT INTO entitlement_usage (generation, tenant_id, feature, period_key, used, held) SELECT 1, tenant_id, feature, period_key,
+		used, held FROM quota_accounts`)
+	exec(`INSERT INTO entitlement_usage (generation, tenant_id, feature, period_key, used) SELECT 1, gen_random_uuid(), 'bytes', '2026-05',
+		n FROM generate_series(1, 1500) n`)
 	clock := time.Now()
 	drift, registry := newQuotaDrift(func() time.Time { return clock }), prom.NewRegistry()
 	read := new(state.State)
@@ -38,7 +40,8 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 			must.OK(t, err)
 			read = &state.State{Accounts: turn}
 		}
-		for name, want := range map[string]float64{"meterplex_quota_drift": differ, "meterplex_quota_drift_compared": compared, "meterplex_quota_drift_age_seconds": age} {
+		for name, want := range map[string]float64{"meterplex_quota_drift": differ, "meterplex_quota_drift_compared": compared,
+			"meterplex_quota_drift_age_seconds": age} {
 			if n := series(t, registry, name)[""]; n != want {
 				t.Errorf("%s: %s is %v, want %v", what, name, n, want)
 			}
@@ -59,9 +62,12 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 	exec(`UPDATE projection_generations SET fold_version = 'entitlement_reads/v1' WHERE projection = 'entitlement_reads'`)
 	turn(7, 32, 0, "compared again")
 	const hold = `BEGIN; SET LOCAL session_replication_role = replica;
- INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
- SELECT 1, 0, now(), now(), gen_random_uuid(), tenant_id, gen_random_uuid(), 1, 1, get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32, 10, 60, 'h/1',
-  json_build_object('reservationId', '1', 'feature', feature, 'periodKey', period_key, 'featureType', 'QUOTA', 'amount', 5) FROM quota_accounts WHERE used = 100;
+ INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, correlation_id, epoch, origin,
+ partition, topic, subject, dedupe_key, body)
+ SELECT 1, 0, now(), now(), gen_random_uuid(), tenant_id, gen_random_uuid(), 1, 1, get_byte(sha256(convert_to(tenant_id::text, 'UTF8')),
+ 0) % 32, 10, 60, 'h/1',
+  json_build_object('reservationId', '1', 'feature', feature, 'periodKey', period_key, 'featureType', 'QUOTA', 'amount', 5)
+  FROM quota_accounts WHERE used = 100;
  UPDATE log_heads SET position = 1 WHERE partition = (SELECT partition FROM event_log_rows); COMMIT`
 	exec(hold)
 	turn(8, 32, 0, "an event that changed no account")
@@ -72,8 +78,10 @@ func TestDriftOfAccountsIsCounted(t *testing.T) {
 // differing counts the differing accounts in the partitions from one on.
 func differing(t *testing.T, pool *pgxpool.Pool, from int) (n int) {
 	t.Helper()
-	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM quota_accounts a FULL JOIN entitlement_usage u USING (tenant_id, feature, period_key)
- WHERE feature = 'calls' AND (a.used IS DISTINCT FROM u.used OR a.held IS DISTINCT FROM u.held) AND get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 >= $1`, from).Scan(&n)
+	err := pool.QueryRow(t.Context(), `SELECT count(*) FROM quota_accounts a FULL JOIN entitlement_usage u USING (tenant_id, feature,
+		period_key)
+ WHERE feature = 'calls' AND (a.used IS DISTINCT FROM u.used OR a.held IS DISTINCT FROM u.held)
+ AND get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 >= $1`, from).Scan(&n)
 	must.OK(t, err)
 	return n
 }

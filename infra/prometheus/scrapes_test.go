@@ -89,7 +89,8 @@ func TestAScrapeIsAtMostASecondOld(t *testing.T) {
 	for _, c := range []struct {
 		later time.Duration
 		want  int
-	}{{0, 1}, {0, 1}, {time.Second - 1, 1}, {1, 2}, {999 * time.Millisecond, 2}, {time.Hour, 3}, {-time.Minute, 4}, {time.Second - 1, 4}, {1, 5}} {
+	}{{0, 1}, {0, 1}, {time.Second - 1, 1}, {1, 2}, {999 * time.Millisecond, 2}, {time.Hour, 3}, {-time.Minute, 4}, {time.Second - 1, 4},
+		{1, 5}} {
 		now = now.Add(c.later)
 		for range 2 {
 			if got := scrapeOf(s, "", "").Body.String(); !strings.Contains(got, fmt.Sprintf("gatherings_total %d\n", c.want)) {
@@ -109,7 +110,8 @@ func TestScrapesAreInTheFormatThatTheClientAccepts(t *testing.T) {
 			got, want := scrapeOf(NewScrapes(g, time.Now), accept, encoding), scrapeOf(library, accept, encoding)
 			for _, name := range []string{"Content-Type", "Content-Encoding", "Vary"} {
 				if got.Header().Get(name) != want.Header().Get(name) || got.Code != 200 || got.Body.Len() == 0 {
-					t.Errorf("%q, %q: status %d, %s %q, want %q", accept, encoding, got.Code, name, got.Header().Get(name), want.Header().Get(name))
+					t.Errorf("%q, %q: status %d, %s %q, want %q", accept, encoding, got.Code, name, got.Header().Get(name),
+						want.Header().Get(name))
 				}
 			}
 		}

@@ -42,7 +42,8 @@ func TestTheStateOfTheServerIsRead(t *testing.T) {
 	}
 	equal := func(want float64) func(float64) bool { return func(v float64) bool { return v == want } }
 	hidden := []string{"wal_bytes", "standby_lag_bytes", "synchronous_standbys_missing"}
-	for _, name := range append(hidden, "wal_archived_seconds", "operator_key_expires_seconds", "log_epoch_raised_seconds", "certificate_expires_seconds") {
+	for _, name := range append(hidden, "wal_archived_seconds", "operator_key_expires_seconds", "log_epoch_raised_seconds",
+		"certificate_expires_seconds") {
 		is(name, math.IsNaN)
 	}
 	look()
@@ -54,12 +55,14 @@ func TestTheStateOfTheServerIsRead(t *testing.T) {
 	}
 	exec(`GRANT pg_monitor TO meterplex`)
 	defer exec(`REVOKE pg_monitor FROM meterplex`)
-	const insertKey = `INSERT INTO api_keys (id, tenant_id, name, prefix, mode, scopes, secret_hash, created_at, expires_at) VALUES ($1, $2, 'k', 'p', 'op', '{admin}', sha256(convert_to(gen_random_uuid()::text, 'UTF8')), now(), now() + make_interval(days => $3))`
+	const insertKey = `INSERT INTO api_keys (id, tenant_id, name, prefix, mode, scopes, secret_hash, created_at, expires_at) VALUES ($1, $2,
+		'k', 'p', 'op', '{admin}', sha256(convert_to(gen_random_uuid()::text, 'UTF8')), now(), now() + make_interval(days => $3))`
 	exec(insertKey, uuid.New(), uuid.New(), 1) // of a tenant: its own concern
 	exec(insertKey, uuid.New(), uuid.Nil, 10)
 	exec(insertKey, uuid.New(), uuid.Nil, 20)
 	exec(insertKey, uuid.New(), uuid.Nil, -1)
-	exec(`INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason, raised_at) VALUES (1, 1, 1, 1, 1, now(), 'promoted', now() - interval '1 minute'), (2, 1, 1, 1, 1, now(), 'promoted', now() - interval '1 hour')`)
+	exec(`INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason, raised_at) VALUES (1, 1,
+		1, 1, 1, now(), 'promoted', now() - interval '1 minute'), (2, 1, 1, 1, 1, now(), 'promoted', now() - interval '1 hour')`)
 	look()
 	is("database_monitored", equal(1))
 	is("wal_bytes", func(v float64) bool { return v >= 16<<20 })

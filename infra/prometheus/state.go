@@ -97,12 +97,17 @@ func progressGauges() []stateGauge {
 		plain("log_head", "Events in the log.", func(s *state.State) float64 { return float64(s.Outbox.Recorded()) }),
 		plain("outbox_unpublished_count", "Events in the log that were never published; a rewind does not change it.",
 			func(s *state.State) float64 { return float64(s.Outbox.Totals.Unpublished) }),
-		plain("outbox_oldest_unpublished_seconds", "Age of the oldest event in the log that was never published; a rewind does not change it.",
+		plain("outbox_oldest_unpublished_seconds",
+			"Age of the oldest event in the log that was never published; a rewind does not change it.",
 			func(s *state.State) float64 { return s.Outbox.Totals.OldestUnpublishedSeconds }),
-		{name: "consumer_lag", help: "Log positions between a topic's consumer and the last event of the topic, including those of other topics.",
+		{name: "consumer_lag", help: "Log positions between a topic's consumer and the last event of the topic, including those of " +
+			"other topics.",
 			labels: []string{"topic", "partition"}, known: partitionsOfTopics(), values: lagOfPartitions},
-		{name: "projection_lag_events", help: "Log positions between a projection and the last event of its source; consumers without a projection have their own name.",
-			labels: []string{"projection"}, known: followers(list), values: followed(func(c *state.Consumer) float64 { return float64(c.Positions) })},
+		{name: "projection_lag_events", help: "Log positions between a projection and the last event of its source; consumers without a " +
+			"projection have their own name.",
+			labels: []string{"projection"}, known: followers(list), values: followed(func(c *state.Consumer) float64 {
+				return float64(c.Positions)
+			})},
 		{name: "projection_lag_seconds", help: "Age of the oldest event that is not in the projection yet.",
 			labels: []string{"projection"}, known: followers(list), values: followed(func(c *state.Consumer) float64 { return c.Seconds })},
 	}
@@ -185,16 +190,18 @@ func projectionGauges() []stateGauge {
 					add(float64(n), projection)
 				}
 			}},
-		{name: "rebuilds_open", help: "Rebuilds under way or waiting for a decision.", labels: []string{"projection", "state"}, values: func(s *state.State, add addValue) {
-			for i, u := range s.Units {
-				if i == 0 || s.Units[i-1].RebuildID != u.RebuildID {
-					add(1, u.Projection, u.State)
+		{name: "rebuilds_open", help: "Rebuilds under way or waiting for a decision.", labels: []string{"projection", "state"},
+			values: func(s *state.State, add addValue) {
+				for i, u := range s.Units {
+					if i == 0 || s.Units[i-1].RebuildID != u.RebuildID {
+						add(1, u.Projection, u.State)
+					}
 				}
-			}
-		}},
+			}},
 		{name: "rebuild_events_done", help: "Events folded by rebuilds that are not READY yet.", labels: []string{"projection"},
 			values: folded(func(u *state.Unit) int64 { return min(u.Position, u.Live) })},
-		{name: "rebuild_events_total", help: "Events that these rebuilds must fold to reach the live generation.", labels: []string{"projection"},
+		{name: "rebuild_events_total", help: "Events that these rebuilds must fold to reach the live generation.",
+			labels: []string{"projection"},
 			values: folded(func(u *state.Unit) int64 { return u.Live })},
 	}
 }
@@ -224,10 +231,14 @@ func workGauges(sagaKinds []string) []stateGauge {
 					add(float64(l.Count), l.Status, l.Stage)
 				}
 			}},
-		{name: "saga_inflight", help: "Open sagas by kind.", labels: []string{"kind"}, known: kinds, values: sagas(func(g *state.OpenSagas) string { return g.Kind })},
-		{name: "saga_open", help: "Open sagas by state: RUNNING, PARTIAL (the deadline has passed) or DRIFT (a comparison failed).", labels: []string{"state"},
-			known: [][]string{{domain.SagaRunning}, {domain.SagaPartial}, {domain.SagaDrift}}, values: sagas(func(g *state.OpenSagas) string { return g.State })},
-		{name: "billing_pushes_open", help: "Pushes that are not delivered, by state: PENDING, UNKNOWN or FAILED.", labels: []string{"state"},
+		{name: "saga_inflight", help: "Open sagas by kind.", labels: []string{"kind"}, known: kinds,
+			values: sagas(func(g *state.OpenSagas) string { return g.Kind })},
+		{name: "saga_open", help: "Open sagas by state: RUNNING, PARTIAL (the deadline has passed) or DRIFT (a comparison failed).",
+			labels: []string{"state"},
+			known:  [][]string{{domain.SagaRunning}, {domain.SagaPartial}, {domain.SagaDrift}},
+			values: sagas(func(g *state.OpenSagas) string { return g.State })},
+		{name: "billing_pushes_open", help: "Pushes that are not delivered, by state: PENDING, UNKNOWN or FAILED.",
+			labels: []string{"state"},
 			values: func(s *state.State, add addValue) {
 				add(float64(s.Pushes.Pending), push.StatePending)
 				add(float64(s.Pushes.Unknown), push.StateUnknown)
@@ -235,19 +246,25 @@ func workGauges(sagaKinds []string) []stateGauge {
 			}},
 		plain("billing_oldest_open_push_seconds", "Age of the oldest push that is not delivered.",
 			func(s *state.State) float64 { return s.Pushes.OldestSeconds }),
-		plain("billing_difference", "Meters of customers and months of the last 35 days whose last compared total at the billing provider differs from the delivered amounts.",
+		plain("billing_difference", "Meters of customers and months of the last 35 days whose last compared total at the billing "+
+			"provider differs from the delivered amounts.",
 			func(s *state.State) float64 { return float64(s.Pushes.Differences) }),
 		plain("webhook_deliveries_pending", "Deliveries of webhooks that wait for their next attempt; 1000000: at least so many.",
 			func(s *state.State) float64 { return float64(s.Webhooks.Pending) }),
 		plain("webhook_oldest_due_seconds", "The longest time for which a webhook with a due delivery waits for an instance.",
 			func(s *state.State) float64 { return s.Webhooks.OldestDueSeconds }),
-		plain("quota_drift", "Accounts behind limits that differ from the log, as of the last turn through all of them; entitlements reconcile shows and repairs them.",
+		plain("quota_drift", "Accounts behind limits that differ from the log, as of the last turn through all of them; entitlements "+
+			"reconcile shows and repairs them.",
 			func(s *state.State) float64 { return float64(s.Accounts.Differ) }),
-		plain("quota_drift_compared", "Partitions of the log, of 32, whose accounts the last turn compared. In the others entitlement_reads is more than 20,000 events behind, or of a version that does not count what accounts count.",
+		plain("quota_drift_compared", "Partitions of the log, of 32, whose accounts the last turn compared. In the others "+
+			"entitlement_reads is more than 20,000 events behind, or of a version that does not count what accounts count.",
 			func(s *state.State) float64 { return float64(s.Accounts.Compared) }),
-		plain("quota_drift_age_seconds", "Time since the accounts of each partition were compared, of the partition for which it is longest; since the start if they never were.",
+		plain("quota_drift_age_seconds", "Time since the accounts of each partition were compared, of the partition for which it is "+
+			"longest; since the start if they never were.",
 			func(s *state.State) float64 { return s.Accounts.AgeSeconds }),
-		plain("webhooks_failing", "Enabled webhooks whose last request failed.", func(s *state.State) float64 { return float64(s.Webhooks.Failing) }),
+		plain("webhooks_failing", "Enabled webhooks whose last request failed.", func(s *state.State) float64 {
+			return float64(s.Webhooks.Failing)
+		}),
 	}
 }
 
@@ -267,10 +284,12 @@ func serverGauges() []stateGauge {
 		reasons = append(reasons, []string{reason})
 	}
 	return []stateGauge{
-		gauge("database_monitored", "1 if the service's login is a member of pg_monitor, else 0: then wal_bytes, standby_lag_bytes and synchronous_standbys_missing are NaN.",
+		gauge("database_monitored", "1 if the service's login is a member of pg_monitor, else 0: then wal_bytes, standby_lag_bytes and "+
+			"synchronous_standbys_missing are NaN.",
 			func(s *state.Server) *float64 { return new(flag(s.Monitored)) }),
 		gauge("wal_bytes", "Bytes of WAL that the server keeps.", func(s *state.Server) *float64 { return s.WALBytes }),
-		gauge("wal_limit_bytes", "Bytes of WAL that the server should not exceed: max_wal_size, and the largest of wal_keep_size, max_slot_wal_keep_size (4 GiB if unlimited) and max_wal_size.",
+		gauge("wal_limit_bytes", "Bytes of WAL that the server should not exceed: max_wal_size, and the largest of wal_keep_size, "+
+			"max_slot_wal_keep_size (4 GiB if unlimited) and max_wal_size.",
 			func(s *state.Server) *float64 { return &s.WALLimit }),
 		gauge("wal_archived_seconds", "Time since WAL was archived; NaN if archive_mode is off.",
 			func(s *state.Server) *float64 { return s.ArchivedSeconds }),
@@ -280,8 +299,9 @@ func serverGauges() []stateGauge {
 			func(s *state.Server) *float64 { return s.MissingStandbys }),
 		gauge("operator_key_expires_seconds", "Time until the next operator key expires; NaN if none does.",
 			func(s *state.Server) *float64 { return s.KeyExpiresSeconds }),
-		{name: "log_epoch_raised_seconds", help: "Time since an epoch was raised, by reason; NaN if none was.", labels: []string{"reason"}, before: math.NaN(),
-			known: reasons, values: func(s *state.State, add addValue) {
+		{name: "log_epoch_raised_seconds", help: "Time since an epoch was raised, by reason; NaN if none was.", labels: []string{"reason"},
+			before: math.NaN(),
+			known:  reasons, values: func(s *state.State, add addValue) {
 				if s.Server != nil {
 					for reason, seconds := range s.Server.EpochRaisedSeconds {
 						add(seconds, reason)
@@ -307,19 +327,22 @@ func ageGauges(began time.Time, now func() time.Time) []stateGauge {
 		return max(0, now().Sub(at).Seconds())
 	}
 	return []stateGauge{
-		plain("state_age_seconds", "Time since this instance read the state of the database, which the other gauges report; since the start if it never could.",
+		plain("state_age_seconds", "Time since this instance read the state of the database, which the other gauges report; since the "+
+			"start if it never could.",
 			func(s *state.State) float64 { return since(s.ReadAt) }),
-		{name: "identity_holds", help: "1 if every accepted event is aggregated, rejected, in flight or parked, else 0; NaN before the first read.", before: math.NaN(),
+		{name: "identity_holds", help: "1 if every accepted event is aggregated, rejected, in flight or parked, else 0; NaN before the " +
+			"first read.", before: math.NaN(),
 			values: func(s *state.State, add addValue) {
 				if s.Identity != nil {
 					add(flag(s.Identity.Holds))
 				}
 			}},
-		plain("identity_age_seconds", "Time since this instance compared them; since the start if it never could.", func(s *state.State) float64 {
-			if s.Identity == nil {
-				return since(time.Time{})
-			}
-			return since(s.Identity.ComparedAt)
-		}),
+		plain("identity_age_seconds", "Time since this instance compared them; since the start if it never could.",
+			func(s *state.State) float64 {
+				if s.Identity == nil {
+					return since(time.Time{})
+				}
+				return since(s.Identity.ComparedAt)
+			}),
 	}
 }

@@ -13,6 +13,7 @@ func (m *Metrics) Spans(results []string) func(result string, spans int) {
 // newTraces creates the metrics of traces.
 func (m *Metrics) newTraces(registry *prom.Registry) {
 	m.spans = prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_trace_spans_total",
-		Help: "Spans of sampled traces by result: queued, exported (accepted by the collector) or failed. Queued spans that are in neither of the others were dropped, or wait."}, []string{"result"})
+		Help: "Spans of sampled traces by result: queued, exported (accepted by the collector) or failed. Queued spans that are in " +
+			"neither of the others were dropped, or wait."}, []string{"result"})
 	registry.MustRegister(m.spans)
 }

@@ -23,9 +23,14 @@ const (
 // newWebhooks creates the metrics of webhooks.
 func newWebhooks(registry *prom.Registry) *webhookMetrics {
 	m := &webhookMetrics{
-		attempts: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhook_attempts_total", Help: "Requests to webhooks by type of event and outcome: delivered, refused (an answer other than 2xx) or no_answer."}, []string{"type", "outcome"}),
-		duration: prom.NewHistogram(prom.HistogramOpts{Name: "meterplex_webhook_attempt_duration_seconds", Help: "Duration of a request to a webhook.", Buckets: latencies()}),
-		disabled: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhooks_disabled_total", Help: "Webhooks that this instance disabled, by reason: gone (410) or failing (5 days without a success)."}, []string{"reason"}),
+		attempts: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhook_attempts_total",
+			Help: "Requests to webhooks by type of event and outcome: delivered, refused (an answer other than 2xx) or no_answer."},
+			[]string{"type", "outcome"}),
+		duration: prom.NewHistogram(prom.HistogramOpts{Name: "meterplex_webhook_attempt_duration_seconds",
+			Help: "Duration of a request to a webhook.", Buckets: latencies()}),
+		disabled: prom.NewCounterVec(prom.CounterOpts{Name: "meterplex_webhooks_disabled_total",
+			Help: "Webhooks that this instance disabled, by reason: gone (410) or failing (5 days without a success)."},
+			[]string{"reason"}),
 	}
 	for _, kind := range append(webhook.Events(), webhook.Test) {
 		for _, outcome := range []string{webhookDelivered, webhookRefused, webhookNoAnswer} {

@@ -33,7 +33,8 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 			s.settle(ctx, b)
 			return
 		case watermill.Unsettled:
-			s.Logger.WarnContext(ctx, "the relay stopped before a batch was acknowledged; its records may be published again", "partitions", len(spans), "waited", s.CloseGrace)
+			s.Logger.WarnContext(ctx, "the relay stopped before a batch was acknowledged; its records may be published again", "partitions",
+				len(spans), "waited", s.CloseGrace)
 			fallthrough
 		case watermill.Stopped:
 			s.freeAll(spans, 0)
@@ -141,8 +142,8 @@ func (s *Subscriber) readFirst(ctx context.Context, spans []span, byPartition ma
 // readChunk bounds the events that are read but do not fit into MaxBytes.
 const readChunk = 500
 
-// errUnsure reports a batch that waited before it was published, e.g. in a frozen process, until another relay may have published its events. They may have been
-// erased since: what is in memory is no longer what the log has.
+// errUnsure reports a batch that waited before it was published, e.g. in a frozen process, until another relay may have published its
+// events. They may have been erased since: what is in memory is no longer what the log has.
 var errUnsure = errors.New("the leases of the batch were not renewed in time")
 
 // publish is the router's handler. It returns an error only if no record was stored; the same batch is

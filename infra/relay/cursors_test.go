@@ -62,7 +62,8 @@ func TestP2_CursorMovesOnceAndOnlyUnderItsFence(t *testing.T) {
 		t.Fatalf("lost %v, want partition 2", lost)
 	}
 	var cursor2, cursor9, publications int64
-	err := pool.QueryRow(ctx, `SELECT (SELECT position FROM relay_cursors WHERE partition = 2), (SELECT position FROM relay_cursors WHERE partition = 9),
+	err := pool.QueryRow(ctx, `SELECT (SELECT position FROM relay_cursors WHERE partition = 2), (SELECT position FROM relay_cursors
+		WHERE partition = 9),
  (SELECT count(*) FROM outbox_publications)`).Scan(&cursor2, &cursor9, &publications)
 	if err != nil || cursor2 != 8 || cursor9 != 6 || publications != 2 {
 		t.Errorf("cursors %d and %d, %d publications, %v", cursor2, cursor9, publications, err)
@@ -139,7 +140,8 @@ func (p *meanwhile) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	return p.Pool.Query(ctx, sql, args...)
 }
 
-// A head that was requested under an earlier lease starts no reading from memory under the next one: another relay may have withheld events behind it.
+// A head that was requested under an earlier lease starts no reading from memory under the next one: another relay may have withheld events
+// behind it.
 func TestP3_AHeadOfAnEarlierLeaseStartsNoReadingFromMemory(t *testing.T) {
 	s, pool := openSubscriber(t)
 	must.Exec(t, pool, `UPDATE log_heads h SET timeline = s.timeline, started_at = s.started_at FROM server_life() s`)

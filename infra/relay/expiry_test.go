@@ -35,21 +35,26 @@ func newExpiryFixture(t *testing.T) *expiryFixture {
 }
 
 func (f *expiryFixture) expiry(batch int) *Expiry {
-	return &Expiry{Pool: f.pool, Retention: kept, Deleted: func(n int64) { f.deleted.Add(n) }, Logger: slog.New(slog.DiscardHandler), Batch: batch}
+	return &Expiry{Pool: f.pool, Retention: kept, Deleted: func(n int64) {
+		f.deleted.Add(n)
+	}, Logger: slog.New(slog.DiscardHandler), Batch: batch}
 }
 
 // publish inserts publications of one event each from a position on, at an age of the given hours.
 func (f *expiryFixture) publish(partition int16, topic events.Topic, from, to int64, hours float64) {
 	f.Helper()
-	_, err := f.pool.Exec(f.Context(), `INSERT INTO outbox_publications (partition, topic, from_position, to_position, base_offset, published_at)
- SELECT $1, $2, n, n, n, now() - make_interval(secs => $5 * 3600) FROM generate_series($3::bigint, $4) n`, partition, topic, from, to, hours)
+	_, err := f.pool.Exec(f.Context(), `INSERT INTO outbox_publications (partition, topic, from_position, to_position, base_offset,
+		published_at)
+ SELECT $1, $2, n, n, n, now() - make_interval(secs => $5 * 3600) FROM generate_series($3::bigint, $4) n`, partition, topic, from, to,
+		hours)
 	must.OK(f, err)
 }
 
 // left returns the number of publications, and their places as partition/topic/position.
 func (f *expiryFixture) left() (n int64, places string) {
 	f.Helper()
-	err := f.pool.QueryRow(context.Background(), `SELECT count(*), coalesce(string_agg(format('%s/%s/%s', partition, topic, from_position), ' '
+	err := f.pool.QueryRow(context.Background(),
+		`SELECT count(*), coalesce(string_agg(format('%s/%s/%s', partition, topic, from_position), ' '
  ORDER BY partition, topic, from_position), '') FROM outbox_publications`).Scan(&n, &places)
 	must.OK(f, err)
 	return n, places

@@ -123,7 +123,8 @@ func TestP3_UnpublishableEventsAreWithheldInPlace(t *testing.T) {
 	retried := w.usage(all[7], 10)
 	letterID := newID()
 	retried.Subject, retried.Counts = events.UsageRetried, events.Counts{}
-	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2, Usage: json.RawMessage(`{"source":"` + incompressible(30_000) + `"}`)})
+	retried.Payload, _ = json.Marshal(events.Retried{RawPosition: 3, DeadLetterID: letterID, Attempt: 2,
+		Usage: json.RawMessage(`{"source":"` + incompressible(30_000) + `"}`)})
 	w.appendUsage(10, all...)
 	first := w.append(large)[0]
 	w.appendUsage(10, all...)
@@ -136,7 +137,8 @@ func TestP3_UnpublishableEventsAreWithheldInPlace(t *testing.T) {
 		t.Fatalf("the cursors passed %s and %s, which are not published; withheld are %v", first, second, got)
 	}
 	w.until("the letters are published too", func() bool {
-		return w.int(`SELECT count(*) FROM event_log_rows l JOIN relay_cursors c USING (partition) WHERE l.subject = $1 AND l.position <= c.position`, events.PublishFailed) == 2
+		return w.int(`SELECT count(*) FROM event_log_rows l JOIN relay_cursors c USING (partition) WHERE l.subject = $1
+			AND l.position <= c.position`, events.PublishFailed) == 2
 	})
 	stop()
 	w.checkTopic(events.TopicUsageRaw)
@@ -154,10 +156,12 @@ func TestP3_UnpublishableEventsAreWithheldInPlace(t *testing.T) {
 		}
 	}
 	// The keys of the follow-ups of a dead letter decide whether it may be retried: this retry failed.
-	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = $2`, all[7], events.KeyFailedAgain(letterID, 2)); n != 1 {
+	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND dedupe_key = $2`, all[7],
+		events.KeyFailedAgain(letterID, 2)); n != 1 {
 		t.Errorf("%d events record that retry 2 of the letter failed, want 1", n)
 	}
-	if a, b := letters[0], letters[1]; a.SourcePosition != first.Number || a.Attempt != 0 || b.SourcePosition != second.Number || b.Attempt != 2 || b.DeadLetterID != letterID {
+	if a, b := letters[0], letters[1]; a.SourcePosition != first.Number || a.Attempt != 0 || b.SourcePosition != second.Number ||
+		b.Attempt != 2 || b.DeadLetterID != letterID {
 		t.Errorf("letters %+v", letters)
 	}
 }
@@ -265,7 +269,8 @@ func TestSubjectThatIsNotRegisteredIsWithheld(t *testing.T) {
 	w.appendUsage(3, tenant)
 	const unknown = `WITH h AS (
  UPDATE log_heads SET position = position + 1, topic_positions[6] = position + 1 WHERE partition = $1 RETURNING *
-) INSERT INTO event_log_rows SELECT h.position, 0, now(), now(), $3, $2, NULL, NULL, h.epoch, 1, h.partition, 6, 99, 'e/x', NULL, '{}', NULL FROM h`
+) INSERT INTO event_log_rows SELECT h.position, 0, now(), now(), $3, $2, NULL, NULL, h.epoch, 1, h.partition, 6, 99, 'e/x', NULL, '{}', NULL
+FROM h`
 	if _, err := w.pool.Exec(context.Background(), unknown, events.PartitionOf(tenant), tenant, uuid.New()); err != nil {
 		t.Fatal(err)
 	}

@@ -79,7 +79,8 @@ func openPool(t testing.TB, url string) *pgxpool.Pool {
 
 func openLog(t testing.TB, pool *pgxpool.Pool, onAppend func([]int16)) *eventlog.Log {
 	l, err := eventlog.New(t.Context(), pool, eventlog.Config{
-		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, OnAppend: onAppend, Written: localtest.CheckPayloads(t).Written,
+		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, OnAppend: onAppend,
+		Written: localtest.CheckPayloads(t).Written,
 	})
 	must.OK(t, err)
 	t.Cleanup(l.Close)
@@ -93,11 +94,13 @@ func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 // usage returns a recorded event with a payload of about the given size.
 func (w *relayFixture) usage(tenant uuid.UUID, size int) events.Pending {
 	w.serial++
-	body, _ := json.Marshal(events.Usage{EventID: fmt.Sprintf("e%d", w.serial), Feature: "f", Amount: 1, Type: "usage", Source: strings.Repeat("x", size)})
+	body, _ := json.Marshal(events.Usage{EventID: fmt.Sprintf("e%d", w.serial), Feature: "f", Amount: 1, Type: "usage",
+		Source: strings.Repeat("x", size)})
 	return events.Pending{
 		EventID: newID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(fmt.Sprintf("e%d", w.serial)),
-		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: "eu-relay-1", OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Payload: body,
-		Counts: events.Counts{Accepted: 1},
+		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: "eu-relay-1", OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		Payload: body,
+		Counts:  events.Counts{Accepted: 1},
 	}
 }
 
@@ -226,7 +229,9 @@ func (w *relayFixture) awaitDrained() {
 
 func (w *relayFixture) cursors() string {
 	var s string
-	_ = w.pool.QueryRow(context.Background(), `SELECT string_agg(format('%s:%s/%s %s f%s %s', partition, c.position, h.position, owner, fence, last_error), ', ' ORDER BY partition)
+	_ = w.pool.QueryRow(context.Background(),
+		`SELECT string_agg(format('%s:%s/%s %s f%s %s', partition, c.position, h.position, owner, fence, last_error), ', '
+			ORDER BY partition)
  FROM relay_cursors c JOIN log_heads h USING (partition) WHERE h.position <> c.position`).Scan(&s)
 	return s
 }
@@ -259,7 +264,8 @@ func (w *relayFixture) logged() []events.Envelope {
 func (w *relayFixture) published(topic events.Topic) []*kgo.Record {
 	w.t.Helper()
 	name := w.cfg.TopicPrefix + topic.Name()
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumeTopics(name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumeTopics(name),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	must.OK(w.t, err)
 	defer client.Close()
 	ends, err := kadm.NewClient(client).ListEndOffsets(context.Background(), name)
@@ -325,7 +331,8 @@ func (w *relayFixture) checkPublications(topic events.Topic, offsets map[events.
 	w.t.Helper()
 	rows, err := w.pool.Query(context.Background(), `SELECT l.partition, l.position,
  o.base_offset + rank() OVER (PARTITION BY l.partition, o.from_position ORDER BY l.position) - 1
- FROM event_log_rows l LEFT JOIN outbox_publications o ON o.partition = l.partition AND o.topic = l.topic AND l.position BETWEEN o.from_position AND o.to_position
+ FROM event_log_rows l LEFT JOIN outbox_publications o ON o.partition = l.partition AND o.topic = l.topic
+ AND l.position BETWEEN o.from_position AND o.to_position
  WHERE l.topic = $1`, int16(topic))
 	must.OK(w.t, err)
 	defer rows.Close()

@@ -61,7 +61,9 @@ func (h *holdings) renewed(at time.Time, requested, confirmed []span) (lost int)
 		if p == nil || p.fence != s.fence {
 			continue
 		}
-		if slices.ContainsFunc(confirmed, func(k span) bool { return k.partition == s.partition && k.fence == s.fence && k.after >= s.after }) {
+		if slices.ContainsFunc(confirmed, func(k span) bool {
+			return k.partition == s.partition && k.fence == s.fence && k.after >= s.after
+		}) {
 			p.renewed = at
 		} else {
 			h.by[s.partition] = nil

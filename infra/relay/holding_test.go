@@ -207,8 +207,10 @@ func numbered(partition int16, from, to int64, payload int) (list []events.Envel
 
 func TestASpanEndsWhereTheMemoryEnds(t *testing.T) {
 	log := &logOf{}
-	s := newSubscriber((&Relay{Log: log, MaxBytes: 1000, Recent: memoryOf{1: numbered(1, 11, 13, 200), 3: numbered(3, 1, 2, 300), 5: numbered(5, 1, 1, 1)}}).withDefaults())
-	spans := []span{{partition: 1, after: 10, to: 13}, {partition: 2, after: 4, to: 9}, {partition: 3, after: 0, to: 8}, {partition: 4, after: 6, to: 7}}
+	s := newSubscriber((&Relay{Log: log, MaxBytes: 1000, Recent: memoryOf{1: numbered(1, 11, 13, 200), 3: numbered(3, 1, 2, 300),
+		5: numbered(5, 1, 1, 1)}}).withDefaults())
+	spans := []span{{partition: 1, after: 10, to: 13}, {partition: 2, after: 4, to: 9}, {partition: 3, after: 0, to: 8},
+		{partition: 4, after: 6, to: 7}}
 	first, err := s.first(t.Context(), spans)
 	must.OK(t, err)
 	// Partitions 1 and 3 fill the batch: partition 4 waits for the next one.
@@ -220,7 +222,8 @@ func TestASpanEndsWhereTheMemoryEnds(t *testing.T) {
 		to     int64
 	}{{3, 13}, {5, 9}, {2, 2}, {0, 6}} {
 		if sp := spans[i]; len(first[sp.partition]) != want.events || sp.to != want.to {
-			t.Errorf("partition %d has %d events up to %d, want %d up to %d", sp.partition, len(first[sp.partition]), sp.to, want.events, want.to)
+			t.Errorf("partition %d has %d events up to %d, want %d up to %d", sp.partition, len(first[sp.partition]), sp.to, want.events,
+				want.to)
 		}
 	}
 }
@@ -232,7 +235,8 @@ func (n *publications) Publish(string, ...*message.Message) error { *n++; return
 
 func (*publications) Close() error { return nil }
 
-// P2: an instance that is frozen between its read of a batch and its publication has old events in memory, while another publishes, and an erasure may end.
+// P2: an instance that is frozen between its read of a batch and its publication has old events in memory, while another publishes, and an
+// erasure may end.
 func TestP2_ABatchFrozenForLongerThanItsLeaseIsNotPublished(t *testing.T) {
 	e := events.Envelope{Subject: events.UsageRecorded, Position: events.Position{Partition: 1, Number: 1}, Payload: []byte("{}"),
 		Vocabulary: events.CurrentVocabulary(), Residency: events.ResidencyUnspecified}

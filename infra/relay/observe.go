@@ -15,7 +15,8 @@ type Observe struct {
 	Refused   func(topic events.Topic, registry bool)          // a record was permanently refused; registry: its subject is not registered
 	Withheld  func(topic events.Topic)                         // a record was replaced
 	Handled   func(handler string, d time.Duration, err error) // see infra/watermill
-	Leases    func(partitions int)                             // leases that have not expired, reported each second, also if they cannot be renewed
+	// leases that have not expired, reported each second, also if they cannot be renewed
+	Leases func(partitions int)
 }
 
 func (o Observe) withDefaults() Observe {

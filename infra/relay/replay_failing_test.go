@@ -35,7 +35,8 @@ func (l *partlyUnreadable) ReadTopic(ctx context.Context, s events.Stretch, topi
 
 func (w *relayFixture) replayAll() uuid.UUID {
 	w.t.Helper()
-	r, err := w.replays().Range(w.t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
+	r, err := w.replays().Range(w.t.Context(), commands.Request{By: operator},
+		repair.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(w.t, err)
 	return r.ID
 }
@@ -50,7 +51,8 @@ func TestAPartitionThatFailsHoldsUpNoOther(t *testing.T) {
 	defer stop()
 	first := w.replayAll()
 	w.tenant(all[9])
-	other, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[9], FromTime: time.Unix(0, 0), Reason: "x"})
+	other, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[9],
+		FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(t, err)
 	replayer := w.replayer(w.relay("").Publisher)
 	log := &partlyUnreadable{ReplayLog: w.log, partition: 2}
@@ -59,7 +61,8 @@ func TestAPartitionThatFailsHoldsUpNoOther(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- replayer.Run(ctx) }()
 	w.until("one partition of one replay is left", func() bool {
-		return w.int(`SELECT count(*) FROM replay_units WHERE cursor < upto`) == 1 && w.int(`SELECT count(*) FROM replays WHERE id = $1 AND state = 'DONE'`, other.ID) == 1
+		return w.int(`SELECT count(*) FROM replay_units WHERE cursor < upto`) == 1 &&
+			w.int(`SELECT count(*) FROM replays WHERE id = $1 AND state = 'DONE'`, other.ID) == 1
 	})
 	log.restored.Store(true)
 	w.until("the replay ends", func() bool { return w.int(`SELECT count(*) FROM replays WHERE id = $1 AND state = 'DONE'`, first) == 1 })
@@ -101,7 +104,8 @@ func TestAFailedReplayCountsAllItsRecords(t *testing.T) {
 			continue
 		}
 		var end events.ReplayEnd
-		if err := json.Unmarshal(e.Payload, &end); err != nil || end.ReplayID != id || end.Records != 5*2 || got.State != repair.ReplayFailed || got.Failure == "" {
+		if err := json.Unmarshal(e.Payload, &end); err != nil || end.ReplayID != id || end.Records != 5*2 ||
+			got.State != repair.ReplayFailed || got.Failure == "" {
 			t.Errorf("%s, recorded %+v: %v", got.State, end, err)
 		}
 		return

@@ -66,7 +66,8 @@ func (w *relayFixture) runReplay(id uuid.UUID, replayers ...*relay.Replayer) rep
 }
 
 // split separates the relay's records of a topic from the replayed ones, by position and in offset order.
-func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[events.Position]*kgo.Record, again map[events.Position][]*kgo.Record) {
+func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[events.Position]*kgo.Record,
+	again map[events.Position][]*kgo.Record) {
 	t.Helper()
 	first, again = map[events.Position]*kgo.Record{}, map[events.Position][]*kgo.Record{}
 	for _, k := range records {
@@ -120,7 +121,8 @@ func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 	w.awaitDrained()
 	before := w.int(`SELECT sum(position)::bigint FROM log_heads`)
 
-	r, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
+	r, err := w.replays().Range(t.Context(), commands.Request{By: operator},
+		repair.ReplayRange{Topic: "usage.raw", FromTime: time.Unix(0, 0), Reason: "test"})
 	if err != nil || r.Remaining != before {
 		t.Fatalf("%+v %v", r, err)
 	}
@@ -157,7 +159,8 @@ func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 	if twice == 0 {
 		t.Error("the replayer that died left no chunk to be published again")
 	}
-	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE subject IN ($1, $2)`, int16(events.ReplayRequested), int16(events.ReplayDone)); n != 2 {
+	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE subject IN ($1, $2)`, int16(events.ReplayRequested),
+		int16(events.ReplayDone)); n != 2 {
 		t.Errorf("%d replay events", n)
 	}
 }
@@ -170,12 +173,14 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	stop := w.start(w.patientRelay("a"))
 	w.awaitDrained()
 	defer stop()
-	_, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	_, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[0],
+		FromTime: time.Unix(0, 0), Reason: "x"})
 	if err == nil {
 		t.Error("a replay of an unknown tenant was accepted")
 	}
 	w.tenant(all[0])
-	one, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[0], FromTime: time.Unix(0, 0), Reason: "x"})
+	one, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[0],
+		FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(t, err)
 	w.runReplay(one.ID, w.replayer(w.relay("").Publisher))
 	_, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
@@ -189,7 +194,8 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	}
 	p := events.PartitionOf(all[1])
 	from, to := events.Position{Partition: p, Number: 5}, events.Position{Partition: p, Number: 9}
-	two, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", From: &from, To: &to, Reason: "x"})
+	two, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", From: &from, To: &to,
+		Reason: "x"})
 	must.OK(t, err)
 	was := len(again)
 	if done := w.runReplay(two.ID, w.replayer(w.relay("").Publisher)); done.Units[0].Records != 5 {
@@ -221,13 +227,15 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 		if round%2 == 1 {
 			to = time.Now().Add(-50 * time.Millisecond).UTC().Format(time.RFC3339Nano)
 		}
-		if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, repair.Rewind{To: to, Reason: fmt.Sprint("round ", round)}); err != nil {
+		if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator},
+			repair.Rewind{To: to, Reason: fmt.Sprint("round ", round)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.awaitDrained()
 	last := w.int(`SELECT count(*) FROM event_log_rows`)
-	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, repair.Rewind{To: repair.RewindToStart, Reason: "all of it"}); err != nil {
+	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator},
+		repair.Rewind{To: repair.RewindToStart, Reason: "all of it"}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitDrained()
@@ -260,7 +268,8 @@ func TestRelayRewoundBehindExpiredPublications(t *testing.T) {
 	go func() { done <- expiry.Run(ctx) }()
 	const count = `SELECT count(*) FROM outbox_publications WHERE topic = 1`
 	w.until("the publications are deleted", func() bool { return w.int(count) == 0 })
-	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator}, repair.Rewind{To: repair.RewindToStart, Reason: "x"}); err != nil {
+	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator},
+		repair.Rewind{To: repair.RewindToStart, Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitDrained()
@@ -288,7 +297,8 @@ func (w *relayFixture) checkPlacesAgain() (places map[events.Position]int64, rep
 		places[place.Position] = max(places[place.Position], k.Offset)
 	}
 	for p, want := range places {
-		if got := w.int(`SELECT coalesce((SELECT broker_offset FROM broker_place($1, 1::smallint, $2)), -1)`, p.Partition, p.Number); got != want {
+		if got := w.int(`SELECT coalesce((SELECT broker_offset FROM broker_place($1, 1::smallint, $2)), -1)`, p.Partition,
+			p.Number); got != want {
 			w.t.Errorf("%s lies at %d, the receipt says %d", p, want, got)
 		}
 	}

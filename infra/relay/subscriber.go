@@ -132,7 +132,8 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 }
 
 // headsSQL reads all partitions in one query: the head, and whether the lease is free.
-const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline, h.started_at)
+const headsSQL = `SELECT h.partition, h.position, c.owner IS NULL OR c.lease_until < now(), h.epoch, is_server_life(h.timeline,
+	h.started_at)
  FROM log_heads h JOIN relay_cursors c USING (partition)`
 
 // headsTimeout bounds a look at the heads: a server that does not answer is doubted, and may have been replaced.

@@ -59,7 +59,8 @@ func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, caus
 	}
 	failure := "cannot publish a record: withheld, and a dead letter appended"
 	if late {
-		failure = "cannot publish a record: withheld without a dead letter; its consumer has passed the event, so only external readers miss it"
+		failure = "cannot publish a record: withheld without a dead letter; its consumer has passed the event, so only external " +
+			"readers miss it"
 	}
 	s.Logger.ErrorContext(ctx, failure, "position", e.Position.String(), "trace", hex.EncodeToString(e.CorrelationID[:]), "error", cause)
 	s.Observe.Withheld(e.Subject.Topic())
@@ -73,7 +74,8 @@ func (s *Subscriber) readOne(ctx context.Context, partition int16, position int6
 		return events.Envelope{}, err
 	}
 	if len(list) != 1 {
-		return events.Envelope{}, fmt.Errorf("%s of the log is missing: %w", events.Position{Partition: partition, Number: position}, errHole)
+		return events.Envelope{}, fmt.Errorf("%s of the log is missing: %w", events.Position{Partition: partition, Number: position},
+			errHole)
 	}
 	return list[0], nil
 }
@@ -82,7 +84,8 @@ func (s *Subscriber) readOne(ctx context.Context, partition int16, position int6
 // for, and the renewal of all leases of this relay would wait for the cursor. It locks it before any
 // head. The cursor is directly before the event, since all earlier events are published.
 const lockCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (partition)
- WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c`
+ WHERE partition = $1 AND c.fence = $2 AND c.position = $3 AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition
+ FOR UPDATE OF c`
 
 // The topic comes from the row: this binary may not know the event's subject. The row is compared with
 // the event, because a failover may have lost the event since it was read. The reason may quote the record: an archived
@@ -90,7 +93,8 @@ const lockCursorSQL = `SELECT FROM relay_cursors c JOIN log_heads h USING (parti
 const (
 	topicSQL    = `SELECT topic FROM event_log_rows WHERE partition = $1 AND position = $2 AND event_id = $3`
 	withholdSQL = `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late)
- VALUES ($1, $2, $3, $4, $5::uuid, CASE WHEN EXISTS (SELECT FROM tenants t WHERE t.id = $4 AND t.status = 'ARCHIVED') THEN 'erased' ELSE $6 END, $5::uuid IS NULL) ON CONFLICT DO NOTHING`
+ VALUES ($1, $2, $3, $4, $5::uuid, CASE WHEN EXISTS (SELECT FROM tenants t WHERE t.id = $4
+ AND t.status = 'ARCHIVED') THEN 'erased' ELSE $6 END, $5::uuid IS NULL) ON CONFLICT DO NOTHING`
 )
 
 func (s *Subscriber) withholdTx(ctx context.Context, sp span, e *events.Envelope, cause error) (late bool, err error) {
@@ -155,7 +159,8 @@ func consumerPassed(ctx context.Context, tx pgx.Tx, topic events.Topic, at event
 
 // appendDeadLetter appends the dead letter. An event on its way to the aggregates is counted as parked, and in no
 // other term of the identity.
-func (s *Subscriber) appendDeadLetter(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic, letter events.Failed) error {
+func (s *Subscriber) appendDeadLetter(ctx context.Context, tx pgx.Tx, e *events.Envelope, id uuid.UUID, topic events.Topic,
+	letter events.Failed) error {
 	letter.Topic = topic.Name()
 	payload, err := codec.EncodePayload(events.PublishFailed, letter)
 	if err != nil {

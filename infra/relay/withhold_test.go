@@ -20,13 +20,18 @@ import (
 // recordToWithhold appends one event, and returns it with a relay and the span of its partition.
 func recordToWithhold(t *testing.T, pool *pgxpool.Pool) (*Subscriber, span, *events.Envelope) {
 	t.Helper()
-	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
+	log, err := eventlog.New(t.Context(), pool,
+		eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+			Written: localtest.CheckPayloads(t).Written})
 	must.OK(t, err)
 	t.Cleanup(log.Close)
 	tenant := uuid.New()
 	if err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		_, err := log.AppendTx(t.Context(), tx, []events.Pending{{EventID: uuid.New(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/x",
-			Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: []byte(`{"amount":1,"eventId":"x","feature":"f","timestamp":"2026-05-01T00:00:00Z","type":"usage"}`), Counts: events.Counts{Accepted: 1}}})
+		_, err := log.AppendTx(t.Context(), tx,
+			[]events.Pending{{EventID: uuid.New(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/x",
+				Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(),
+				Payload: []byte(`{"amount":1,"eventId":"x","feature":"f","timestamp":"2026-05-01T00:00:00Z","type":"usage"}`),
+				Counts:  events.Counts{Accepted: 1}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -41,20 +46,23 @@ func recordToWithhold(t *testing.T, pool *pgxpool.Pool) (*Subscriber, span, *eve
 	return &Subscriber{Relay: &Relay{Pool: pool, Log: log, Appender: log, NewID: uuid.New, Now: time.Now}}, sp, &list[0]
 }
 
-// A record that is withheld again, because the COMMIT that withheld it had no answer, keeps its one dead letter, and is parked once. An archived
-// tenant's has no text of the broker.
+// A record that is withheld again, because the COMMIT that withheld it had no answer, keeps its one dead letter, and is parked once. An
+// archived tenant's has no text of the broker.
 func TestP3_ARecordIsWithheldOnce(t *testing.T) {
 	_, pool := migrated(t, false)
 	s, sp, event := recordToWithhold(t, pool)
-	must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'T', 'small', 'ARCHIVED', now())`, event.TenantID)
+	must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'T', 'small', 'ARCHIVED', now())`,
+		event.TenantID)
 	for range 2 {
 		if late, err := s.withholdTx(t.Context(), sp, event, errors.New("refused")); err != nil || late {
 			t.Fatalf("late %t, %v", late, err)
 		}
 	}
 	var letters, parked, withheld int64
-	const sql = `SELECT (SELECT count(*) FROM event_log_rows WHERE subject = $1), (SELECT sum(parked) FROM log_heads), (SELECT count(*) FROM withheld_records WHERE reason = 'erased')`
-	if err := pool.QueryRow(t.Context(), sql, int16(events.PublishFailed)).Scan(&letters, &parked, &withheld); err != nil || letters != 1 || parked != 1 || withheld != 1 {
+	const sql = `SELECT (SELECT count(*) FROM event_log_rows WHERE subject = $1), (SELECT sum(parked) FROM log_heads), (SELECT count(*)
+		FROM withheld_records WHERE reason = 'erased')`
+	if err := pool.QueryRow(t.Context(), sql, int16(events.PublishFailed)).Scan(&letters, &parked, &withheld); err != nil || letters != 1 ||
+		parked != 1 || withheld != 1 {
 		t.Errorf("%d dead letters, %d parked, %d withheld records, want one of each: %v", letters, parked, withheld, err)
 	}
 }
@@ -90,7 +98,8 @@ func TestP3_CursorIsFreeWhileTheConsumerIsWaitedFor(t *testing.T) {
 	}
 	must.OK(t, consumer.Rollback(t.Context()))
 	var withheld int
-	if err := <-done; err != nil || pool.QueryRow(t.Context(), `SELECT count(*) FROM withheld_records WHERE NOT late`).Scan(&withheld) != nil || withheld != 1 {
+	if err := <-done; err != nil || pool.QueryRow(t.Context(), `SELECT count(*) FROM withheld_records WHERE NOT late`).
+		Scan(&withheld) != nil || withheld != 1 {
 		t.Errorf("%d records were withheld: %v", withheld, err)
 	}
 }

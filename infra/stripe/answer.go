@@ -28,7 +28,8 @@ const (
 	maxReason = 500
 )
 
-// result returns what an exchange showed about a push. Only an answer of Stripe itself settles a push: proxies answer with the same statuses.
+// result returns what an exchange showed about a push. Only an answer of Stripe itself settles a push: proxies answer with the same
+// statuses.
 func (x *exchange) result(identifier, counted string, err error) push.Result {
 	var refusal *stripego.Error
 	stripes := errors.As(err, &refusal) && refusal.Type != ""
@@ -92,11 +93,12 @@ func refused(e *stripego.Error, status int, identifier string) push.Outcome {
 // codeOf returns Stripe's code of an error, or its type.
 func codeOf(e *stripego.Error) string { return cmp.Or(string(e.Code), string(e.Type)) }
 
-// exists reports whether Stripe refused a push because it counted the push before. Stripe documents the code for the newer version of its API, and sends
-// the words without a code in this one.
+// exists reports whether Stripe refused a push because it counted the push before. Stripe documents the code for the newer version of its
+// API, and sends the words without a code in this one.
 func exists(e *stripego.Error, identifier string) bool {
 	return e.Code == "duplicate_meter_event" ||
-		e.Type == stripego.ErrorTypeInvalidRequest && strings.Contains(e.Msg, "event already exists with identifier") && strings.Contains(e.Msg, identifier)
+		e.Type == stripego.ErrorTypeInvalidRequest && strings.Contains(e.Msg, "event already exists with identifier") &&
+			strings.Contains(e.Msg, identifier)
 }
 
 func errorText(err error) string {

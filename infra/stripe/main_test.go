@@ -49,8 +49,9 @@ func provider(t testing.TB, url string, end func(), logger *slog.Logger) *stripe
 // pushOf returns the push number n of November, of an amount.
 func pushOf(n int, amount int64) push.Push {
 	key := fmt.Sprintf("6f1c2a34-0000-4000-8000-000000000001:api_calls:2026-11:%d", n)
-	return push.Push{ID: uuid.New(), Feature: "api_calls", PeriodKey: "2026-11", Snapshot: n, Amount: big.NewInt(amount), Key: key, Identifier: fmt.Sprintf("mp_%040x", n),
-		Address: push.Address{Customer: "cus_1", Event: "api_calls"}, Timestamp: time.Date(2026, 11, 30, 23, 59, 59, 0, time.UTC)}
+	return push.Push{ID: uuid.New(), Feature: "api_calls", PeriodKey: "2026-11", Snapshot: n, Amount: big.NewInt(amount), Key: key,
+		Identifier: fmt.Sprintf("mp_%040x", n),
+		Address:    push.Address{Customer: "cus_1", Event: "api_calls"}, Timestamp: time.Date(2026, 11, 30, 23, 59, 59, 0, time.UTC)}
 }
 
 // logs returns a logger of all levels, and its text.
@@ -59,7 +60,8 @@ func logs() (*slog.Logger, *bytes.Buffer) {
 	return slog.New(slog.NewTextHandler(text, &slog.HandlerOptions{Level: slog.LevelDebug - 8})), text
 }
 
-// TestTheSecretKeyIsNowhereButInRequests: Stripe's answers, logs, results, errors and the formatted provider do not show the key, also if an answer repeats it.
+// TestTheSecretKeyIsNowhereButInRequests: Stripe's answers, logs, results, errors and the formatted provider do not show the key, also if
+// an answer repeats it.
 func TestTheSecretKeyIsNowhereButInRequests(t *testing.T) {
 	s, _ := account(t)
 	s.Key = "another"
@@ -72,7 +74,8 @@ func TestTheSecretKeyIsNowhereButInRequests(t *testing.T) {
 	for _, fault := range []stripetest.Fault{stripetest.None, stripetest.Lose, stripetest.Fail, stripetest.Unavailable} {
 		s.Next(fault)
 		r := p.Send(context.Background(), pushOf(1, 5), events.TracedEvent{})
-		if fault == stripetest.None && (r.Outcome != push.KeyRefused || !strings.Contains(r.Reason, "METERPLEX_STRIPE_KEY (status 401): Invalid API Key provided: Bearer ********")) {
+		if fault == stripetest.None && (r.Outcome != push.KeyRefused ||
+			!strings.Contains(r.Reason, "METERPLEX_STRIPE_KEY (status 401): Invalid API Key provided: Bearer ********")) {
 			t.Errorf("a wrong key: %+v", r)
 		}
 		seen = append(seen, fmt.Sprintf("%+v", r))
@@ -82,7 +85,8 @@ func TestTheSecretKeyIsNowhereButInRequests(t *testing.T) {
 		t.Errorf("a total with a wrong key: %v", err)
 	}
 	unreachable := provider(t, "http://127.0.0.1:1/"+canary, func() {}, logger)
-	seen = append(seen, fmt.Sprintf("%+v", unreachable.Send(context.Background(), pushOf(1, 5), events.TracedEvent{})), err.Error(), text.String())
+	seen = append(seen, fmt.Sprintf("%+v", unreachable.Send(context.Background(), pushOf(1, 5), events.TracedEvent{})), err.Error(),
+		text.String())
 	for _, one := range seen {
 		if strings.Contains(one, "Canary") {
 			t.Errorf("the key is shown: %s", one)

@@ -20,7 +20,8 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// stripeMock serves stripe-mock, which validates requests by Stripe's OpenAPI document, and returns the statuses of its answers by method and path.
+// stripeMock serves stripe-mock, which validates requests by Stripe's OpenAPI document, and returns the statuses of its answers by method
+// and path.
 func stripeMock(t testing.TB) (*httptest.Server, func() string) {
 	t.Helper()
 	document, err := server.LoadSpec(embedded.OpenAPISpec, "")
@@ -41,7 +42,8 @@ func stripeMock(t testing.TB) (*httptest.Server, func() string) {
 	return s, log.String
 }
 
-// TestRequestsAndTheFakeFollowStripesDocument: stripe-mock accepts each request, refuses others, and answers with the members of the fake's answers.
+// TestRequestsAndTheFakeFollowStripesDocument: stripe-mock accepts each request, refuses others, and answers with the members of the fake's
+// answers.
 func TestRequestsAndTheFakeFollowStripesDocument(t *testing.T) {
 	mock, log := stripeMock(t)
 	p := provider(t, mock.URL, func() {}, slog.New(slog.DiscardHandler))
@@ -49,10 +51,12 @@ func TestRequestsAndTheFakeFollowStripesDocument(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	listed := ask(t, mock.URL, "GET", "/v1/billing/meters", nil, 200).(map[string]any)["data"].([]any)[0].(map[string]any)
-	if total, err := p.Total(context.Background(), "cus_1", listed["event_name"].(string), november, december); err != nil || total.Sign() <= 0 {
+	if total, err := p.Total(context.Background(), "cus_1", listed["event_name"].(string), november, december); err != nil ||
+		total.Sign() <= 0 {
 		t.Errorf("%s, %v", total, err)
 	}
-	want := "POST /v1/billing/meter_events 200\nGET /v1/billing/meters 200\nGET /v1/billing/meters 200\nGET /v1/billing/meters/" + listed["id"].(string) + "/event_summaries 200\n"
+	want := "POST /v1/billing/meter_events 200\nGET /v1/billing/meters 200\nGET /v1/billing/meters 200\nGET /v1/billing/meters/" +
+		listed["id"].(string) + "/event_summaries 200\n"
 	if got := log(); got != want {
 		t.Errorf("stripe-mock answered\n%s, want\n%s", got, want)
 	}
@@ -62,10 +66,12 @@ func TestRequestsAndTheFakeFollowStripesDocument(t *testing.T) {
 		form         url.Values
 		status       int
 	}{
-		{"POST", "/v1/billing/meter_events", url.Values{"event_name": {"api_calls"}, "identifier": {"i"}, "timestamp": {fmt.Sprint(november.Unix())}, "payload[stripe_customer_id]": {"cus_1"}, "payload[value]": {"7"}}, 200},
+		{"POST", "/v1/billing/meter_events", url.Values{"event_name": {"api_calls"}, "identifier": {"i"},
+			"timestamp": {fmt.Sprint(november.Unix())}, "payload[stripe_customer_id]": {"cus_1"}, "payload[value]": {"7"}}, 200},
 		{"POST", "/v1/billing/meter_events", url.Values{"event_name": {"api_calls"}, "timestamp": {"x"}, "payload[value]": {"7"}}, 400},
 		{"GET", "/v1/billing/meters", url.Values{"limit": {"100"}}, 200},
-		{"GET", "/v1/billing/meters/mtr_1/event_summaries", url.Values{"customer": {"cus_1"}, "start_time": {fmt.Sprint(november.Unix())}, "end_time": {fmt.Sprint(december.Unix())}}, 200},
+		{"GET", "/v1/billing/meters/mtr_1/event_summaries", url.Values{"customer": {"cus_1"}, "start_time": {fmt.Sprint(november.Unix())},
+			"end_time": {fmt.Sprint(december.Unix())}}, 200},
 	} {
 		of, real := ask(t, fake.URL, c.method, c.path, c.form, c.status), ask(t, mock.URL, c.method, c.path, c.form, c.status)
 		if missing := members("", of, real); missing != "" && c.status == 200 {

@@ -1,5 +1,5 @@
-// Package stripe sends pushes to Stripe as meter events and reads Stripe's totals. It reports each answer, and must not store, repeat or resolve
-// a push. The secret key is in the requests only: no log, result or error holds it.
+// Package stripe sends pushes to Stripe as meter events and reads Stripe's totals. It reports each answer, and must not store, repeat or
+// resolve a push. The secret key is in the requests only: no log, result or error holds it.
 package stripe
 
 import (
@@ -36,8 +36,8 @@ type Provider struct {
 	transport *transport
 	key       func() string // a function, so that no formatting of a Provider shows the key
 	logger    *slog.Logger
-	// Attempt begins the span of a request that delivers an event, and returns the function that ends it with the status of the answer; 0: no answer. Nil:
-	// without traces.
+	// Attempt begins the span of a request that delivers an event, and returns the function that ends it with the status of the answer; 0:
+	// no answer. Nil: without traces.
 	Attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
 
 	mu     sync.Mutex
@@ -72,8 +72,8 @@ type meterEvent struct {
 	Identifier string `json:"identifier"`
 }
 
-// Send posts a push as a meter event, once. Its identifier is the push's in each attempt, and its idempotency key until Stripe refuses it, so that Stripe counts
-// one of them. Its traceparent is that of the event that closed the period.
+// Send posts a push as a meter event, once. Its identifier is the push's in each attempt, and its idempotency key until Stripe refuses it,
+// so that Stripe counts one of them. Its traceparent is that of the event that closed the period.
 func (p *Provider) Send(ctx context.Context, due push.Push, of events.TracedEvent) push.Result {
 	if reason := unfit(due); reason != "" {
 		return push.Result{Outcome: push.Refused, Code: codeInvalid, Reason: reason}
@@ -96,7 +96,8 @@ func (p *Provider) Send(ctx context.Context, due push.Push, of events.TracedEven
 	result := x.result(due.Identifier, event.Identifier, err)
 	// The tenant reads the reason, but not its customer.
 	result.Code, result.Reason = p.codeCleaned(result.Code), p.clean(result.Reason, maxReason, due.Customer)
-	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", due.Identifier), slog.String("outcome", string(result.Outcome)),
+	p.logger.LogAttrs(ctx, slog.LevelDebug, "stripe: meter event", slog.String("identifier", due.Identifier),
+		slog.String("outcome", string(result.Outcome)),
 		slog.Int("status", x.status), slog.String("code", result.Code), slog.String("request", p.clean(x.requestID, maxCode)))
 	return result
 }

@@ -52,7 +52,8 @@ func TestAnAnswerIsDeliveredOnlyIfStripeCountsThePush(t *testing.T) {
 		s.RetryAfter = "7"
 		s.Next(fault)
 		got := p.Send(context.Background(), pushOf(1, 28600), events.TracedEvent{})
-		if got.Outcome != want.Outcome || got.Code != want.Code || got.RetryAfter != want.RetryAfter || (got.Reason == "") != (got.Outcome == push.Delivered) {
+		if got.Outcome != want.Outcome || got.Code != want.Code || got.RetryAfter != want.RetryAfter ||
+			(got.Reason == "") != (got.Outcome == push.Delivered) {
 			t.Errorf("fault %d: %+v, want %+v", fault, got, want)
 		}
 		if again := p.Send(context.Background(), pushOf(1, 28600), events.TracedEvent{}); again.Outcome != push.Delivered {
@@ -85,7 +86,8 @@ func TestAnEventThatExistsIsDelivered(t *testing.T) {
 	}
 }
 
-// TestAPushNamesTheTraceOfItsClose: the traceparent is that of the records of the event which closed the period, in each attempt and without traces. A comparison has none.
+// TestAPushNamesTheTraceOfItsClose: the traceparent is that of the records of the event which closed the period, in each attempt and
+// without traces. A comparison has none.
 func TestAPushNamesTheTraceOfItsClose(t *testing.T) {
 	s, p := account(t)
 	of := events.TracedEvent{Trace: uuid.MustParse("4bf92f35-77b3-4da6-a3ce-929d0e0e4736"), EventID: uuid.Must(uuid.NewV7())}
@@ -104,7 +106,8 @@ func TestAPushNamesTheTraceOfItsClose(t *testing.T) {
 			t.Errorf("attempt %d has the traceparent %q, want %s", i, got, want)
 		}
 	}
-	if name := "send push " + of.Trace.String(); len(s.Requests()) != 4 || !slices.Equal(spans[:2], []string{name + " 500", name + " 429"}) || len(spans) != 3 {
+	if name := "send push " + of.Trace.String(); len(s.Requests()) != 4 ||
+		!slices.Equal(spans[:2], []string{name + " 500", name + " 429"}) || len(spans) != 3 {
 		t.Errorf("%d requests, attempts %q", len(s.Requests()), spans)
 	}
 }
@@ -124,8 +127,8 @@ func TestAFailureThatStripeSavedStaysUnknown(t *testing.T) {
 	}
 }
 
-// TestARefusalThatStripeSavedEndsWithTheNextKey: Stripe repeats a refusal for its idempotency key, whatever was corrected. Another key lets it look again, and the
-// identifier alone keeps it from counting twice.
+// TestARefusalThatStripeSavedEndsWithTheNextKey: Stripe repeats a refusal for its idempotency key, whatever was corrected. Another key lets
+// it look again, and the identifier alone keeps it from counting twice.
 func TestARefusalThatStripeSavedEndsWithTheNextKey(t *testing.T) {
 	s, p := account(t)
 	one := pushOf(1, 7)
@@ -151,8 +154,8 @@ func TestARefusalThatStripeSavedEndsWithTheNextKey(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreInStripesWords: no meter, no customer, a time too far in the past, and a push that no request can carry. No reason holds the
-// customer, which the tenant does not read.
+// TestRefusalsAreInStripesWords: no meter, no customer, a time too far in the past, and a push that no request can carry. No reason holds
+// the customer, which the tenant does not read.
 func TestRefusalsAreInStripesWords(t *testing.T) {
 	s, p := account(t)
 	for i, c := range []struct {
@@ -170,7 +173,8 @@ func TestRefusalsAreInStripesWords(t *testing.T) {
 	} {
 		one := pushOf(i, 7)
 		c.change(&one)
-		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != push.Refused || r.Code != c.code || !strings.Contains(r.Reason, c.reason) || strings.Contains(r.Reason, "cus_") {
+		if r := p.Send(context.Background(), one, events.TracedEvent{}); r.Outcome != push.Refused || r.Code != c.code ||
+			!strings.Contains(r.Reason, c.reason) || strings.Contains(r.Reason, "cus_") {
 			t.Errorf("%s: %+v", c.reason, r)
 		}
 	}
@@ -215,7 +219,8 @@ func TestAnAnswerOfAnotherServerSettlesNothing(t *testing.T) {
 			w.WriteHeader(c.status)
 			_, _ = w.Write([]byte(c.body))
 		}))
-		r := provider(t, other.URL, other.Close, slog.New(slog.DiscardHandler)).Send(context.Background(), pushOf(1, 1), events.TracedEvent{})
+		r := provider(t, other.URL, other.Close, slog.New(slog.DiscardHandler)).Send(context.Background(), pushOf(1, 1),
+			events.TracedEvent{})
 		if r.Outcome != c.outcome || len(r.Reason) > 600 || strings.ContainsRune(r.Reason, 0) {
 			t.Errorf("%d %.100s: %+v", c.status, c.body, r)
 		}
@@ -231,7 +236,8 @@ func TestWithoutAConnectionThePushIsSentLater(t *testing.T) {
 	l.Close()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	for url, ctx := range map[string]context.Context{closed: context.Background(), strings.Replace(s.URL, "http:", "https:", 1): context.Background(), s.URL: ended} {
+	for url, ctx := range map[string]context.Context{closed: context.Background(),
+		strings.Replace(s.URL, "http:", "https:", 1): context.Background(), s.URL: ended} {
 		r := provider(t, url, func() {}, slog.New(slog.DiscardHandler)).Send(ctx, pushOf(1, 1), events.TracedEvent{})
 		if r.Outcome != push.Later || r.Code != "provider_unreachable" || r.Reason == "" {
 			t.Errorf("%s: %+v", url, r)

@@ -50,11 +50,12 @@ type summary struct {
 	AggregatedValue json.Number `json:"aggregated_value"`
 }
 
-// Total returns the amount that Stripe counted for a customer in [from, to). Both are whole minutes, as Stripe's API requires. Stripe adds up
-// asynchronously: an event of the last minutes may be missing.
+// Total returns the amount that Stripe counted for a customer in [from, to). Both are whole minutes, as Stripe's API requires. Stripe adds
+// up asynchronously: an event of the last minutes may be missing.
 func (p *Provider) Total(ctx context.Context, customer, event string, from, to time.Time) (*big.Int, error) {
 	if from.Unix()%60 != 0 || to.Unix()%60 != 0 || from.Nanosecond() != 0 || to.Nanosecond() != 0 || !from.Before(to) {
-		return nil, fmt.Errorf("totals of Stripe need a window of whole minutes, not %s to %s", from.UTC().Format(time.RFC3339Nano), to.UTC().Format(time.RFC3339Nano))
+		return nil, fmt.Errorf("totals of Stripe need a window of whole minutes, not %s to %s", from.UTC().Format(time.RFC3339Nano),
+			to.UTC().Format(time.RFC3339Nano))
 	}
 	m, err := p.meter(ctx, event)
 	if err != nil {
@@ -108,7 +109,8 @@ func (p *Provider) meter(ctx context.Context, event string) (meter, error) {
 		return meter{}, fmt.Errorf("no meter of Stripe has the event name %s", event)
 	}
 	if m.DefaultAggregation.Formula != "sum" || m.EventTimeWindow != "" {
-		return meter{}, fmt.Errorf("meter %s of the event %s has the formula %q and the time window %q: pushes need the formula sum and no window", m.ID, event, m.DefaultAggregation.Formula, m.EventTimeWindow)
+		return meter{}, fmt.Errorf("meter %s of the event %s has the formula %q and the time window %q: pushes need the formula sum "+
+			"and no window", m.ID, event, m.DefaultAggregation.Formula, m.EventTimeWindow)
 	}
 	return m, nil
 }

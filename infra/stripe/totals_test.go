@@ -65,11 +65,16 @@ func TestATotalAddsUpAllPages(t *testing.T) {
 	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch after := r.URL.Query().Get("starting_after"); {
 		case r.URL.Path == "/v1/billing/meters" && after == "":
-			_, _ = w.Write([]byte(`{"object":"list","has_more":true,"data":[{"id":"m1","event_name":"tokens","status":"active","default_aggregation":{"formula":"sum"}}]}`))
+			_, _ = w.Write(
+				[]byte(
+					`{"object":"list","has_more":true,"data":[{"id":"m1","event_name":"tokens","status":"active","default_aggregation":{"formula":"sum"}}]}`))
 		case r.URL.Path == "/v1/billing/meters" && after == "m1":
-			_, _ = w.Write([]byte(`{"object":"list","has_more":false,"data":[{"id":"m2","event_name":"api_calls","status":"active","default_aggregation":{"formula":"sum"}}]}`))
+			_, _ = w.Write(
+				[]byte(
+					`{"object":"list","has_more":false,"data":[{"id":"m2","event_name":"api_calls","status":"active","default_aggregation":{"formula":"sum"}}]}`))
 		case r.URL.Path == "/v1/billing/meters/m2/event_summaries" && after == "":
-			_, _ = w.Write([]byte(`{"object":"list","has_more":true,"data":[{"id":"s1","aggregated_value":3},{"id":"s2","aggregated_value":4}]}`))
+			_, _ = w.Write(
+				[]byte(`{"object":"list","has_more":true,"data":[{"id":"s1","aggregated_value":3},{"id":"s2","aggregated_value":4}]}`))
 		case r.URL.Path == "/v1/billing/meters/m2/event_summaries" && after == "s2":
 			_, _ = w.Write([]byte(`{"object":"list","has_more":false,"data":[{"id":"s3","aggregated_value":5}]}`))
 		default:
@@ -100,7 +105,8 @@ func TestTotalsThatCannotBeComparedAreErrors(t *testing.T) {
 		{"cus_1", "hourly", november, december, `the time window "hour"`},
 		{"cus_9", "api_calls", november, december, "status 400: No such customer: 'cus_9'"},
 	} {
-		if got, err := p.Total(context.Background(), c.customer, c.event, c.from, c.to); err == nil || !strings.Contains(err.Error(), c.want) {
+		if got, err := p.Total(context.Background(), c.customer, c.event, c.from, c.to); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %s, %v", c.want, got, err)
 		}
 	}
@@ -124,13 +130,15 @@ func TestATotalIsReadAsAnInteger(t *testing.T) {
 	value := ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/billing/meters" {
-			fmt.Fprint(w, `{"object":"list","has_more":false,"data":[{"id":"m","event_name":"api_calls","status":"active","default_aggregation":{"formula":"sum"},"event_time_window":null}]}`)
+			fmt.Fprint(w,
+				`{"object":"list","has_more":false,"data":[{"id":"m","event_name":"api_calls","status":"active","default_aggregation":{"formula":"sum"},"event_time_window":null}]}`)
 			return
 		}
 		fmt.Fprintf(w, `{"object":"list","has_more":false,"data":[{"id":"s","aggregated_value":%s}]}`, value)
 	}))
 	p := provider(t, server.URL, server.Close, slog.New(slog.DiscardHandler))
-	for text, want := range map[string]string{"0": "0", "-3": "-3", "9007199254740993": "9007199254740993", "28600.0": "28600", "3e5": "300000", "1.5E1": "15",
+	for text, want := range map[string]string{"0": "0", "-3": "-3", "9007199254740993": "9007199254740993", "28600.0": "28600",
+		"3e5": "300000", "1.5E1": "15",
 		"2.5": "", "1e-1": "", "1e999999999": "", `"x"`: "", "null": "", "{}": ""} {
 		value = text
 		got, err := p.Total(context.Background(), "cus_1", "api_calls", november, december)

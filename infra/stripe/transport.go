@@ -35,7 +35,8 @@ type exchangeKey struct{}
 func begin(ctx context.Context) (context.Context, *exchange, context.CancelFunc) {
 	x := &exchange{}
 	ctx, cancel := context.WithTimeout(context.WithValue(ctx, exchangeKey{}, x), requestTimeout)
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.connected.Store(true) }}), x, cancel
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { x.connected.Store(true) }}), x,
+		cancel
 }
 
 // transport records the exchange of each request.

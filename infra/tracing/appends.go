@@ -65,13 +65,15 @@ func (t *Tracing) event(ctx context.Context, began, end time.Time, e *events.Pen
 	if of := e.Repeats; of != nil && of.Trace != uuid.Nil {
 		links = append(links, trace.Link{SpanContext: remote(of.Trace, events.SpanID(of.EventID))})
 	}
-	attributes := []attribute.KeyValue{attribute.String("meterplex.event.id", e.EventID.String()), attribute.String("meterplex.position", at.String()),
+	attributes := []attribute.KeyValue{attribute.String("meterplex.event.id", e.EventID.String()),
+		attribute.String("meterplex.position", at.String()),
 		attribute.String("meterplex.tenant.id", codec.TenantText(e.TenantID))}
 	info, _ := e.Subject.Info()
 	name, span := "append "+info.Type, trace.SpanID(events.SpanID(e.EventID))
 	return func() {
 		under := withSpanID(trace.ContextWithRemoteSpanContext(context.Background(), parent), span)
-		_, s := t.tracer.Start(under, name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithTimestamp(began), trace.WithLinks(links...), trace.WithAttributes(attributes...))
+		_, s := t.tracer.Start(under, name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithTimestamp(began),
+			trace.WithLinks(links...), trace.WithAttributes(attributes...))
 		s.End(trace.WithTimestamp(end))
 	}
 }

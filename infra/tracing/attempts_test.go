@@ -17,7 +17,8 @@ import (
 func TestAnAttemptIsBelowItsEvent(t *testing.T) {
 	x := newTraced(t, 1, nil)
 	of := events.TracedEvent{Trace: newTrace(t), EventID: uuid.Must(uuid.NewV7())}
-	for status, want := range map[int]codes.Code{0: codes.Error, 200: codes.Unset, 204: codes.Unset, 302: codes.Error, 410: codes.Error, 500: codes.Error} {
+	for status, want := range map[int]codes.Code{0: codes.Error, 200: codes.Unset, 204: codes.Unset, 302: codes.Error, 410: codes.Error,
+		500: codes.Error} {
 		ctx, end := x.Attempt(t.Context(), "send webhook", of)
 		if !trace.SpanFromContext(ctx).IsRecording() {
 			t.Fatal("the context of the request has no span")
@@ -25,10 +26,12 @@ func TestAnAttemptIsBelowItsEvent(t *testing.T) {
 		end(status)
 		s := x.one()
 		x.to.Reset()
-		if s.Name != "send webhook" || s.SpanKind != trace.SpanKindClient || s.SpanContext.TraceID() != trace.TraceID(of.Trace) || s.Parent.SpanID() != events.SpanID(of.EventID) {
+		if s.Name != "send webhook" || s.SpanKind != trace.SpanKindClient || s.SpanContext.TraceID() != trace.TraceID(of.Trace) ||
+			s.Parent.SpanID() != events.SpanID(of.EventID) {
 			t.Errorf("%s of kind %s in %s below %s", s.Name, s.SpanKind, s.SpanContext.TraceID(), s.Parent.SpanID())
 		}
-		if found := strings.Contains(fmt.Sprint(s.Attributes), "http.response.status_code"); s.Status.Code != want || found != (status != 0) {
+		if found := strings.Contains(fmt.Sprint(s.Attributes), "http.response.status_code"); s.Status.Code != want ||
+			found != (status != 0) {
 			t.Errorf("status %d: %+v, attributes %v", status, s.Status, s.Attributes)
 		}
 	}

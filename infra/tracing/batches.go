@@ -25,7 +25,8 @@ func (t *Tracing) Records(ctx context.Context, handler string, records []events.
 }
 
 // Batch begins the span of a consumer's transaction that applies events, and returns the function that ends it.
-func (t *Tracing) Batch(ctx context.Context, c *projections.Consumer, began time.Time, applied []events.Envelope) (context.Context, func(error)) {
+func (t *Tracing) Batch(ctx context.Context, c *projections.Consumer, began time.Time, applied []events.Envelope) (context.Context,
+	func(error)) {
 	written := &appended{}
 	ctx, end := t.batch(context.WithValue(ctx, appendedKey{}, written), c.Name, began, len(applied), func(i int) (uuid.UUID, [8]byte) {
 		return applied[i].CorrelationID, events.SpanID(applied[i].EventID)
@@ -41,12 +42,14 @@ func (t *Tracing) Batch(ctx context.Context, c *projections.Consumer, began time
 // batch begins the span of a batch. It belongs to the first sampled trace of its members, so that it is sampled by that
 // trace id, too, and has a link to the first member of each of the first 32 sampled traces. A batch without a sampled
 // member has no span.
-func (t *Tracing) batch(ctx context.Context, name string, began time.Time, n int, member func(i int) (uuid.UUID, [8]byte)) (context.Context, func(error)) {
+func (t *Tracing) batch(ctx context.Context, name string, began time.Time, n int, member func(i int) (uuid.UUID, [8]byte)) (context.Context,
+	func(error)) {
 	links := t.links(n, member)
 	if len(links) == 0 {
 		return ctx, func(error) {}
 	}
-	ctx, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, links[0].SpanContext), "process "+name, trace.WithSpanKind(trace.SpanKindConsumer),
+	ctx, span := t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, links[0].SpanContext), "process "+name,
+		trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(began), trace.WithLinks(links...), trace.WithAttributes(attribute.Int("messaging.batch.message_count", n)))
 	return ctx, func(err error) {
 		if err != nil {
@@ -81,5 +84,6 @@ func linked(links []trace.Link, id trace.TraceID) bool {
 
 // remote is the span of an event.
 func remote(id uuid.UUID, span [8]byte) trace.SpanContext {
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(id), SpanID: span, TraceFlags: trace.FlagsSampled, Remote: true})
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID(id), SpanID: span, TraceFlags: trace.FlagsSampled,
+		Remote: true})
 }

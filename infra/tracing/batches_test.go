@@ -34,14 +34,16 @@ func TestABatchIsOneSpanWithAtMost32Links(t *testing.T) {
 	_, end := x.Batch(t.Context(), &consumer, x.began(), list)
 	end(nil)
 	s := x.one()
-	if s.Name != "process c" || s.Parent.TraceID() != trace.TraceID(list[0].CorrelationID) || s.Parent.SpanID() != events.SpanID(list[0].EventID) {
+	if s.Name != "process c" || s.Parent.TraceID() != trace.TraceID(list[0].CorrelationID) ||
+		s.Parent.SpanID() != events.SpanID(list[0].EventID) {
 		t.Errorf("%s below %s", s.Name, s.Parent.SpanID())
 	}
 	if len(s.Links) != 32 {
 		t.Fatalf("%d links", len(s.Links))
 	}
 	for i, l := range s.Links {
-		if of := list[2*i]; l.SpanContext.TraceID() != trace.TraceID(of.CorrelationID) || l.SpanContext.SpanID() != events.SpanID(of.EventID) {
+		if of := list[2*i]; l.SpanContext.TraceID() != trace.TraceID(of.CorrelationID) ||
+			l.SpanContext.SpanID() != events.SpanID(of.EventID) {
 			t.Errorf("link %d leads to %s", i, l.SpanContext.TraceID())
 		}
 	}
@@ -106,7 +108,8 @@ func TestABatchOfRecordsIsFoundByTheirTraceParents(t *testing.T) {
 	_, end := x.Records(t.Context(), "relay", records)
 	end(nil)
 	s := x.one()
-	if s.Name != "process relay" || s.SpanContext.TraceID() != trace.TraceID(of) || s.Parent.SpanID() != events.SpanID(id) || len(s.Links) != 1 {
+	if s.Name != "process relay" || s.SpanContext.TraceID() != trace.TraceID(of) || s.Parent.SpanID() != events.SpanID(id) ||
+		len(s.Links) != 1 {
 		t.Errorf("%s in %s, %d links", s.Name, s.SpanContext.TraceID(), len(s.Links))
 	}
 	x.to.Reset()
@@ -141,8 +144,10 @@ func TestTheSpanOfAnEventFollowsFromItsID(t *testing.T) {
 			t.Fatalf("%d spans of events", len(all))
 		}
 		s := all[i]
-		if s.SpanContext.TraceID() != trace.TraceID(c.e.CorrelationID) || s.SpanContext.SpanID() != events.SpanID(c.e.EventID) || s.Parent.SpanID() != c.parent {
-			t.Errorf("span %d is %s of %s below %s, want below %s", i, s.SpanContext.SpanID(), s.SpanContext.TraceID(), s.Parent.SpanID(), c.parent)
+		if s.SpanContext.TraceID() != trace.TraceID(c.e.CorrelationID) || s.SpanContext.SpanID() != events.SpanID(c.e.EventID) ||
+			s.Parent.SpanID() != c.parent {
+			t.Errorf("span %d is %s of %s below %s, want below %s", i, s.SpanContext.SpanID(), s.SpanContext.TraceID(), s.Parent.SpanID(),
+				c.parent)
 		}
 		if linked := len(s.Links) == 1 && s.Links[0].SpanContext.SpanID() == c.link; linked != c.link.IsValid() || len(s.Links) > 1 {
 			t.Errorf("span %d has the links %+v, want %s", i, s.Links, c.link)

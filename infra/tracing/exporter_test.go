@@ -26,7 +26,8 @@ func TestADeadCollectorDelaysNothing(t *testing.T) {
 	defer collector.Close()
 	defer close(hangs)
 	transport := &http.Transport{DisableKeepAlives: true}
-	to, err := otlptracehttp.New(t.Context(), otlptracehttp.WithEndpointURL(collector.URL), otlptracehttp.WithHTTPClient(&http.Client{Transport: transport}))
+	to, err := otlptracehttp.New(t.Context(), otlptracehttp.WithEndpointURL(collector.URL),
+		otlptracehttp.WithHTTPClient(&http.Client{Transport: transport}))
 	must.OK(t, err)
 	x := newTraced(t, 1, to)
 	const spans = 20_000
@@ -78,7 +79,8 @@ func TestAnOutageOfTheCollectorIsLoggedOnce(t *testing.T) {
 		to.refuses.Store(refuses)
 		export()
 	}
-	if text := x.logs.String(); strings.Count(text, "accepts no spans") != 1 || strings.Count(text, "accepts spans again") != 1 || !strings.Contains(text, "dropped=3") {
+	if text := x.logs.String(); strings.Count(text, "accepts no spans") != 1 || strings.Count(text, "accepts spans again") != 1 ||
+		!strings.Contains(text, "dropped=3") {
 		t.Errorf("logged %s", text)
 	}
 	if x.counted(Queued) != 5 || x.counted(Failed) != 3 || x.counted(Exported) != 2 {
@@ -121,7 +123,8 @@ func TestTheEnvironmentOfTheExporterIsChecked(t *testing.T) {
 			}
 			return ""
 		})
-		if text := fmt.Sprint(err); (err == nil) != (c.want == "") || err != nil && (!strings.Contains(text, c.want) || !strings.Contains(text, c.name) || strings.Contains(text, "canary")) {
+		if text := fmt.Sprint(err); (err == nil) != (c.want == "") || err != nil && (!strings.Contains(text, c.want) ||
+			!strings.Contains(text, c.name) || strings.Contains(text, "canary")) {
 			t.Errorf("%s=%q: %v", c.name, c.value, err)
 		}
 	}

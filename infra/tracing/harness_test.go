@@ -53,7 +53,8 @@ func newTraced(t *testing.T, ratio float64, to sdk.SpanExporter) *traced {
 		to = kept{x.to}
 	}
 	var err error
-	x.Tracing, err = start(t.Context(), Config{Ratio: ratio, Instance: "i", Version: "v", Logger: slog.New(slog.NewTextHandler(x.logs, nil)), Count: x.count}, to)
+	x.Tracing, err = start(t.Context(), Config{Ratio: ratio, Instance: "i", Version: "v",
+		Logger: slog.New(slog.NewTextHandler(x.logs, nil)), Count: x.count}, to)
 	must.OK(t, err)
 	t.Cleanup(x.Stop)
 	return x

@@ -51,7 +51,9 @@ func newRoot(ctx context.Context, s sampler) (trace.TraceID, context.Context) {
 
 func (t *Tracing) spanned(next http.Handler) http.Handler {
 	return otelhttp.NewHandler(next, "", otelhttp.WithTracerProvider(t.provider), otelhttp.WithMeterProvider(metric.NewMeterProvider()),
-		otelhttp.WithPropagators(incoming{}), otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return methodOf(r.Method) }))
+		otelhttp.WithPropagators(incoming{}), otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string {
+			return methodOf(r.Method)
+		}))
 }
 
 // methodOf keeps methods of a client's invention out of names.

@@ -71,8 +71,10 @@ func TestInvalidTraceHeadersBeginANewTrace(t *testing.T) {
 		found, status := x.ask(header)
 		s := x.one()
 		x.to.Reset()
-		if status != http.StatusAccepted || (found == valid) != c.kept || trace.TraceID(found) != s.SpanContext.TraceID() || s.Parent.IsValid() != c.kept {
-			t.Errorf("%s: status %d, the API's trace is %s, the span's %s below %s", name, status, found, s.SpanContext.TraceID(), s.Parent.SpanID())
+		if status != http.StatusAccepted || (found == valid) != c.kept || trace.TraceID(found) != s.SpanContext.TraceID() ||
+			s.Parent.IsValid() != c.kept {
+			t.Errorf("%s: status %d, the API's trace is %s, the span's %s below %s", name, status, found, s.SpanContext.TraceID(),
+				s.Parent.SpanID())
 		}
 		if state := s.SpanContext.TraceState().String(); state != c.wantState {
 			t.Errorf("%s: state %.60q, want %q", name, state, c.wantState)
@@ -103,7 +105,8 @@ func TestTheFlagOfAClientDecidesNothing(t *testing.T) {
 // The span of a request has its route, its method and its status, and no header, query or body.
 func TestTheSpanOfARequestHoldsNoHeader(t *testing.T) {
 	x := newTraced(t, 1, nil)
-	x.ask(http.Header{"Authorization": {"Bearer mp_live_canary"}, "Cookie": {"canary"}, "Idempotency-Key": {"canary"}, "X-Request-Id": {"canary"}})
+	x.ask(http.Header{"Authorization": {"Bearer mp_live_canary"}, "Cookie": {"canary"}, "Idempotency-Key": {"canary"},
+		"X-Request-Id": {"canary"}})
 	s := x.one()
 	if s.Name != "POST /api/v1/usage/events" || s.SpanKind != trace.SpanKindServer {
 		t.Errorf("%s of kind %s", s.Name, s.SpanKind)
@@ -131,7 +134,8 @@ func TestLogsHaveTheTrace(t *testing.T) {
 	log.InfoContext(ctx, "two", "trace", "own")
 	log.InfoContext(context.Background(), "three")
 	lines := strings.Split(text.String(), "\n")
-	if id := s.SpanContext().TraceID().String(); !strings.HasSuffix(lines[0], "a=1 trace="+id) || !strings.HasSuffix(lines[1], "trace=own") || strings.Contains(lines[2], "trace=") {
+	if id := s.SpanContext().TraceID().String(); !strings.HasSuffix(lines[0], "a=1 trace="+id) ||
+		!strings.HasSuffix(lines[1], "trace=own") || strings.Contains(lines[2], "trace=") {
 		t.Errorf("logged\n%s", text.String())
 	}
 }

@@ -14,8 +14,10 @@ import (
 // Statements returns a tracer of the statements that run under a sampled span; the statements of other loops have no
 // span. The name of a span is the beginning of its statement, which is a constant of the program.
 func (t *Tracing) Statements() pgx.QueryTracer {
-	return statements{otelpgx.NewTracer(otelpgx.WithTracerProvider(reticent{TracerProvider: t.provider}), otelpgx.WithMeterProvider(metric.NewMeterProvider()),
-		otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableSQLStatementInAttributes(), otelpgx.WithDisableAcquireTracer(),
+	return statements{otelpgx.NewTracer(otelpgx.WithTracerProvider(reticent{TracerProvider: t.provider}),
+		otelpgx.WithMeterProvider(metric.NewMeterProvider()),
+		otelpgx.WithDisableConnectionDetailsInAttributes(), otelpgx.WithDisableSQLStatementInAttributes(),
+		otelpgx.WithDisableAcquireTracer(),
 		otelpgx.WithTrimSQLInSpanName(), otelpgx.WithSpanNameFunc(statementName), otelpgx.WithDisableQuerySpanNamePrefix())}
 }
 

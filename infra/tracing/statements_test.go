@@ -46,7 +46,8 @@ func TestStatementsHoldNoValues(t *testing.T) {
 	if s := by["SELECT $1::text"]; len(s) != 1 || s[0].Parent.SpanID() != root.SpanContext().SpanID() {
 		t.Errorf("the statement has the spans %v, among %v", s, by)
 	}
-	if s := by["SELECT $1::text::uuid"]; len(s) != 1 || s[0].Status.Code != codes.Error || !strings.Contains(fmt.Sprint(s[0].Attributes), "22P02") {
+	if s := by["SELECT $1::text::uuid"]; len(s) != 1 || s[0].Status.Code != codes.Error ||
+		!strings.Contains(fmt.Sprint(s[0].Attributes), "22P02") {
 		t.Errorf("the failed statement has the spans %+v", s)
 	}
 	if n := len(x.to.GetSpans()); n > 8 {

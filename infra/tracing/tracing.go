@@ -136,7 +136,8 @@ func checkEnvironment(env func(string) string) (endpoint string, err error) {
 		}
 		u, err := url.Parse(v)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
-			return "", fmt.Errorf("%s: must be http://host:port or https://host:port; a collector's key belongs in OTEL_EXPORTER_OTLP_HEADERS", name)
+			return "", fmt.Errorf("%s: must be http://host:port or https://host:port; a collector's key belongs in "+
+				"OTEL_EXPORTER_OTLP_HEADERS", name)
 		}
 		endpoint = u.Scheme + "://" + u.Host
 	}

@@ -146,7 +146,8 @@ func Positions(msg *message.Message) ([]events.Position, error) {
 
 // AddLogConsumer adds a handler that reads the log up to each message's positions; read returns the number of events. After an error the
 // positions are looked up again, without a limit, after a pause that grows from 50 ms to 5 s.
-func AddLogConsumer(router *message.Router, name string, sub *LogSubscriber, read func(ctx context.Context, upTo []events.Position) (int, error)) {
+func AddLogConsumer(router *message.Router, name string, sub *LogSubscriber, read func(ctx context.Context, upTo []events.Position) (int,
+	error)) {
 	router.AddConsumerHandler(name, name, sub, func(msg *message.Message) error {
 		positions, err := Positions(msg)
 		if err != nil {

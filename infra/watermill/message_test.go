@@ -73,7 +73,8 @@ func TestPublishError(t *testing.T) {
 		{Index: 2, Err: watermill.ErrBehind}, {Index: 1, Permanent: true, Err: large}, {Index: 0, Err: away},
 	}, 3)
 	var failed *watermill.PublishError
-	if !errors.As(err, &failed) || !errors.Is(err, large) || !reflect.DeepEqual(failed.Permanent(), []int{1}) || failed.Failed[0].Index != 0 {
+	if !errors.As(err, &failed) || !errors.Is(err, large) || !reflect.DeepEqual(failed.Permanent(), []int{1}) ||
+		failed.Failed[0].Index != 0 {
 		t.Errorf("%v", err)
 	}
 	behind := watermill.NewPublishError([]watermill.FailedRecord{{Index: 0, Err: watermill.ErrBehind}, {Index: 1, Err: away}}, 2)

@@ -66,7 +66,8 @@ func (silentSubscriber) Close() error { return nil }
 // One instance moves the group, the other finds no offset to move. The recorded result is that of the
 // first.
 func TestRewindRecordsTheMovedOffsets(t *testing.T) {
-	synctest.Test(t, recordsTheMovedOffsets) // synthetic time: on a busy machine the result might be recorded after the other instance has stopped waiting
+	// synthetic time: on a busy machine the result might be recorded after the other instance has stopped waiting
+	synctest.Test(t, recordsTheMovedOffsets)
 }
 
 func recordsTheMovedOffsets(t *testing.T) {
@@ -83,7 +84,8 @@ func recordsTheMovedOffsets(t *testing.T) {
 		return []events.ReplayStep{{Partition: 3, From: 9}}, nil
 	}
 	for _, rewinds := range []watermill.Rewinds{lateRecorder{a}, lateRecorder{a}} {
-		s := &watermill.Rewindable{Inner: silentSubscriber{}, Group: "g", Rewinds: rewinds, Move: move, Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
+		s := &watermill.Rewindable{Inner: silentSubscriber{}, Group: "g", Rewinds: rewinds, Move: move,
+			Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
 		if _, err := s.Subscribe(t.Context(), "t"); err != nil {
 			t.Fatal(err)
 		}

@@ -93,7 +93,8 @@ func rest(ctx context.Context, records int, began time.Time) {
 
 // AddConsumer adds a handler that receives the records of each batch. After an error the same batch is
 // sent again, without a limit, after a pause that grows from 50 ms to 5 s.
-func AddConsumer(router *message.Router, name, topic string, sub message.Subscriber, process func(ctx context.Context, records []events.Record) error) {
+func AddConsumer(router *message.Router, name, topic string, sub message.Subscriber,
+	process func(ctx context.Context, records []events.Record) error) {
 	router.AddConsumerHandler(name, topic, sub, func(msg *message.Message) error {
 		records, err := Records(msg)
 		if err != nil {

@@ -19,7 +19,8 @@ type Subscriptions struct {
 }
 
 // Start runs a subscription that sends to the returned channel. After Close it returns ErrClosed.
-func (s *Subscriptions) Start(ctx context.Context, topic string, run func(ctx context.Context, out chan<- *message.Message)) (<-chan *message.Message, error) {
+func (s *Subscriptions) Start(ctx context.Context, topic string, run func(ctx context.Context, out chan<- *message.Message)) (
+	<-chan *message.Message, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

@@ -28,7 +28,8 @@ var _ webhooks.Sender = (*Sender)(nil)
 const (
 	// Timeout bounds a request, from the look-up of the name to the header of the answer.
 	Timeout = 15 * time.Second
-	// maxAnswer bounds the bytes of an answer's body that are read: only its status counts, and a read body lets the connection be used again.
+	// maxAnswer bounds the bytes of an answer's body that are read: only its status counts, and a read body lets the connection be used
+	// again.
 	maxAnswer = 4 << 10
 	// maxAnswerHeader bounds the bytes of an answer's header.
 	maxAnswerHeader = 16 << 10
@@ -42,8 +43,8 @@ type Config struct {
 	Timeout   time.Duration  // 0: Timeout
 	Roots     *x509.CertPool // nil: those of the system
 	Resolver  *net.Resolver  // nil: the default one
-	// Attempt begins the span of a request that delivers an event, and returns the function that ends it with the status of the answer; 0: no answer. Nil:
-	// without traces.
+	// Attempt begins the span of a request that delivers an event, and returns the function that ends it with the status of the answer; 0:
+	// no answer. Nil: without traces.
 	Attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
 }
 
@@ -76,18 +77,20 @@ var errAddress = errors.New("the address is not allowed")
 // second look-up is checked too.
 func newClient(c *Config, r route) *http.Client {
 	addresses := c.Addresses.Of(r.operators)
-	dialer := &net.Dialer{Timeout: cmp.Or(c.Timeout, Timeout), Resolver: c.Resolver, Control: func(_, address string, _ syscall.RawConn) error {
-		to, err := netip.ParseAddrPort(address)
-		if err != nil || !addresses.Permits(to.Addr(), r.plain) {
-			return errAddress
-		}
-		return nil
-	}}
+	dialer := &net.Dialer{Timeout: cmp.Or(c.Timeout, Timeout), Resolver: c.Resolver,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			to, err := netip.ParseAddrPort(address)
+			if err != nil || !addresses.Permits(to.Addr(), r.plain) {
+				return errAddress
+			}
+			return nil
+		}}
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{RootCAs: c.Roots, MinVersion: tls.VersionTLS12},
-			MaxResponseHeaderBytes: maxAnswerHeader, MaxIdleConnsPerHost: 1, MaxIdleConns: 100, IdleConnTimeout: idleTime, DisableCompression: true,
+			MaxResponseHeaderBytes: maxAnswerHeader, MaxIdleConnsPerHost: 1, MaxIdleConns: 100, IdleConnTimeout: idleTime,
+			DisableCompression: true,
 		},
 	}
 }
@@ -144,8 +147,8 @@ func (s *Sender) send(ctx context.Context, m *webhook.Message, traceParent strin
 	return answer.StatusCode, nil
 }
 
-// reasonOf returns the text of a failure that the tenant reads. It names no address and no text of another server: a webhook must not reveal the network that
-// the service runs in.
+// reasonOf returns the text of a failure that the tenant reads. It names no address and no text of another server: a webhook must not
+// reveal the network that the service runs in.
 func reasonOf(err error, timeout time.Duration) string {
 	var (
 		name      *net.DNSError

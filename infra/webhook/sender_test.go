@@ -35,7 +35,8 @@ func newSender(t *testing.T, c Config) *Sender {
 }
 
 func message(url string) webhook.Message {
-	return webhook.Message{URL: url, Operators: true, EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"), Body: []byte(vectorBody), Secrets: []string{vectorSecret}, At: time.Unix(vectorTime, 0)}
+	return webhook.Message{URL: url, Operators: true, EventID: uuid.MustParse("01890000-0000-7000-8000-000000000001"),
+		Body: []byte(vectorBody), Secrets: []string{vectorSecret}, At: time.Unix(vectorTime, 0)}
 }
 
 func TestARequestHasTheHeadersOfStandardWebhooks(t *testing.T) {
@@ -55,7 +56,8 @@ func TestARequestHasTheHeadersOfStandardWebhooks(t *testing.T) {
 	}
 	signature, _ := sign(m.Secrets, m.EventID.String(), m.At, m.Body)
 	req := <-got
-	for name, want := range map[string]string{"webhook-id": m.EventID.String(), "webhook-timestamp": "1614265330", "webhook-signature": signature, "Content-Type": "application/json"} {
+	for name, want := range map[string]string{"webhook-id": m.EventID.String(), "webhook-timestamp": "1614265330",
+		"webhook-signature": signature, "Content-Type": "application/json"} {
 		if v := req.Header.Get(name); v != want {
 			t.Errorf("%s is %q instead of %q", name, v, want)
 		}
@@ -115,7 +117,8 @@ func TestOnly2xxIsSuccessAndRedirectsAreNotFollowed(t *testing.T) {
 	}))
 	defer server.Close()
 	s := newSender(t, Config{Addresses: loopback()})
-	for code, delivered := range map[int]bool{200: true, 204: true, 299: true, 301: false, 302: false, 307: false, 308: false, 400: false, 410: false, 500: false} {
+	for code, delivered := range map[int]bool{200: true, 204: true, 299: true, 301: false, 302: false, 307: false, 308: false, 400: false,
+		410: false, 500: false} {
 		status.Store(int64(code))
 		if r := s.Send(t.Context(), message(server.URL)); r.Status != code || r.Delivered() != delivered || r.Error != "" {
 			t.Errorf("%d: %+v", code, r)
@@ -143,9 +146,11 @@ func TestAPrivateAddressIsNotDialed(t *testing.T) {
 	}()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	s := newSender(t, Config{})
-	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "169.254.169.254", "10.0.0.1", "[fd00::1]"} {
+	for _, host := range []string{"127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "169.254.169.254", "10.0.0.1",
+		"[fd00::1]"} {
 		for _, scheme := range []string{"http://", "https://"} {
-			if r := s.Send(t.Context(), message(scheme+host+":"+port)); r.Status != 0 || !strings.Contains(r.Error, "private or not allowed") {
+			if r := s.Send(t.Context(), message(scheme+host+":"+port)); r.Status != 0 ||
+				!strings.Contains(r.Error, "private or not allowed") {
 				t.Errorf("%s%s: %+v", scheme, host, r)
 			}
 		}
@@ -178,8 +183,8 @@ func TestATenantsURLReachesNoAllowedNetwork(t *testing.T) {
 	}
 }
 
-// TestANameThatChangesIsCheckedAtTheDial has a name server that answers an allowed address, which no host has, and then the loopback. The address of the
-// answer that is dialed must be checked, not that of another look-up.
+// TestANameThatChangesIsCheckedAtTheDial has a name server that answers an allowed address, which no host has, and then the loopback. The
+// address of the answer that is dialed must be checked, not that of another look-up.
 func TestANameThatChangesIsCheckedAtTheDial(t *testing.T) {
 	var reached atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
@@ -205,7 +210,8 @@ func TestANameThatChangesIsCheckedAtTheDial(t *testing.T) {
 	if reached.Load() != 0 {
 		t.Errorf("the loopback was reached %d times", reached.Load())
 	}
-	if first.Status != 0 || !strings.Contains(second.Error, "private or not allowed") || strings.Contains(second.Error, "127.") || names.asked.Load() < 2 {
+	if first.Status != 0 || !strings.Contains(second.Error, "private or not allowed") || strings.Contains(second.Error, "127.") ||
+		names.asked.Load() < 2 {
 		t.Errorf("%+v, %+v, %d questions", first, second, names.asked.Load())
 	}
 }

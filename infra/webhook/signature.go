@@ -1,5 +1,5 @@
-// Package webhook sends requests to the endpoints of webhooks, as Standard Webhooks describes them. It holds no queue and no schedule, and dials only
-// addresses that its rules permit.
+// Package webhook sends requests to the endpoints of webhooks, as Standard Webhooks describes them. It holds no queue and no schedule, and
+// dials only addresses that its rules permit.
 package webhook
 
 import (

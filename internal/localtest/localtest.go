@@ -62,7 +62,8 @@ func NoLeaks(opts ...goleak.Option) Option {
 	opts = append(opts, goleak.IgnoreAnyFunction(multiplier+".func2"), goleak.IgnoreAnyFunction(multiplier+".func3"))
 	// The stages of a connection through toxiproxy send to the next one, which may have ended, and then wait for ever.
 	const toxiproxy = "github.com/Shopify/toxiproxy/v2"
-	opts = append(opts, goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"), goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"))
+	opts = append(opts, goleak.IgnoreAnyFunction(toxiproxy+"/toxics.(*ToxicStub).Run"),
+		goleak.IgnoreAnyFunction(toxiproxy+".(*ToxicLink).read"))
 	return func() (err error) {
 		for end := time.Now().Add(sessionGrace); ; time.Sleep(100 * time.Millisecond) {
 			if err = goleak.Find(opts...); err == nil || time.Now().After(end) {

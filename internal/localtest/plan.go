@@ -35,7 +35,8 @@ func Plan(t testing.TB, conn *pgx.Conn, sql string) string {
 	return strings.Join(lines, "\n")
 }
 
-// LogByKey reports whether a plan looks up rows of the log by their key, partition and position. A join by merging, e.g., would read all of them.
+// LogByKey reports whether a plan looks up rows of the log by their key, partition and position. A join by merging, e.g., would read all of
+// them.
 func LogByKey(plan string) bool {
 	_, log, _ := strings.Cut(plan, "on event_log_rows")
 	_, condition, _ := strings.Cut(log, "Index Cond: ")

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// RoundTrips is a tracer that is called before each round trip of a pool, with the connection and the statements that are sent: one, or those of a
-// batch. It is not called for COPY.
+// RoundTrips is a tracer that is called before each round trip of a pool, with the connection and the statements that are sent: one, or
+// those of a batch. It is not called for COPY.
 type RoundTrips func(conn *pgx.Conn, statements []string)
 
 // TraceQueryStart implements pgx.QueryTracer.

@@ -1,6 +1,6 @@
-// Package projectionstest has the fixtures of the tests of projections: a database with a log, its consumers and reads, rebuilds, dead letters, and
-// histories of a tenant. Tests import it under the name `.`: its functions are the words in which they write histories. It is for tests only, and
-// has no assertion that only one package needs.
+// Package projectionstest has the fixtures of the tests of projections: a database with a log, its consumers and reads, rebuilds, dead
+// letters, and histories of a tenant. Tests import it under the name `.`: its functions are the words in which they write histories. It is
+// for tests only, and has no assertion that only one package needs.
 package projectionstest
 
 import (
@@ -57,7 +57,9 @@ func NewDatabase(t testing.TB) *Database {
 	t.Cleanup(w.Pool.Close)
 	w.Payloads = localtest.CheckPayloads(t)
 	w.recent = newest.NewRecent()
-	w.EventLog, err = eventlog.New(t.Context(), w.Pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.Payloads.Written, Recent: w.recent})
+	w.EventLog, err = eventlog.New(t.Context(), w.Pool,
+		eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.Payloads.Written,
+			Recent: w.recent})
 	w.Must(err)
 	t.Cleanup(w.EventLog.Close)
 	w.Store = store.New(w.Pool, w.EventLog, store.Config{})
@@ -80,7 +82,8 @@ func (w *Database) LockWaiters() (n int) {
 	admin, err := pgx.Connect(context.Background(), localtest.Postgres(w.TB).AdminURL()) // it sees others' lock waits
 	w.Must(err)
 	defer admin.Close(context.Background())
-	w.Must(admin.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'`, name).Scan(&n))
+	w.Must(admin.QueryRow(context.Background(), `SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'`,
+		name).Scan(&n))
 	return n
 }
 
@@ -143,7 +146,8 @@ func (w *Database) remember(positions []events.Position) {
 // Subscribe adds a tenant's subscription from its partition's head on.
 func (w *Database) Subscribe(tenant uuid.UUID, from time.Time, grants ...domain.Grant) domain.Subscription {
 	w.Helper()
-	s := domain.Subscription{ID: NewID(), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive, Entitlements: append([]domain.Grant{}, grants...), CreatedAt: from}
+	s := domain.Subscription{ID: NewID(), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive,
+		Entitlements: append([]domain.Grant{}, grants...), CreatedAt: from}
 	w.SubscriptionHistory(tenant, from, &s)
 	return s
 }
@@ -153,8 +157,9 @@ func (w *Database) SubscriptionHistory(tenant uuid.UUID, from time.Time, s *doma
 	w.Helper()
 	body, err := json.Marshal(s)
 	w.Must(err)
-	at := w.Append(events.Pending{EventID: NewID(), Subject: events.SubscriptionCreated, TenantID: tenant, DedupeKey: events.KeyEvent(NewID()),
-		Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: from, Payload: body})[0]
+	at := w.Append(events.Pending{EventID: NewID(), Subject: events.SubscriptionCreated, TenantID: tenant,
+		DedupeKey: events.KeyEvent(NewID()),
+		Actor:     events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: from, Payload: body})[0]
 	_, err = w.Pool.Exec(context.Background(), `INSERT INTO subscription_history VALUES ($1, $2, $3, $4)`, tenant, at.Number, from, body)
 	w.Must(err)
 }
@@ -186,7 +191,8 @@ func (w *Database) Read(topic events.Topic, partition int16, after int64) (list 
 // Checkpoint returns the position of a consumer.
 func (w *Database) Checkpoint(consumer string, partition int16) (position int64) {
 	w.Helper()
-	w.Must(w.Pool.QueryRow(context.Background(), `SELECT position FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1 AND partition = $2`,
+	w.Must(w.Pool.QueryRow(context.Background(), `SELECT position FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1
+		AND partition = $2`,
 		consumer, partition).Scan(&position))
 	return position
 }
@@ -194,7 +200,8 @@ func (w *Database) Checkpoint(consumer string, partition int16) (position int64)
 // Counts are the terms of the identity in a partition's head.
 func (w *Database) Counts(partition int16) (c events.Counts) {
 	w.Helper()
-	w.Must(w.Pool.QueryRow(context.Background(), `SELECT accepted, validated, rejected, parked FROM log_heads WHERE partition = $1`, partition).
+	w.Must(w.Pool.QueryRow(context.Background(), `SELECT accepted, validated, rejected, parked FROM log_heads WHERE partition = $1`,
+		partition).
 		Scan(&c.Accepted, &c.Validated, &c.Rejected, &c.Parked))
 	return c
 }
@@ -206,7 +213,8 @@ func (w *Database) Runner(c projections.Consumer) (*consume.Runner, *Tally) {
 		c.MaxPerPartition = projections.MaxWithFollowUps
 	}
 	writeTotalsOften(&c)
-	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Observe: w.Payloads.Observer(seen), Newest: w.recent}
+	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler),
+		Observe: w.Payloads.Observer(seen), Newest: w.recent}
 	if c.Topic == 0 && len(c.Subjects) > 0 {
 		r.Recent, w.reading = w.recent.Reader(0, c.Subjects), true
 	}
@@ -261,7 +269,8 @@ type AggregateKey struct {
 // Aggregates returns all figures.
 func (w *Database) Aggregates() map[AggregateKey]Aggregate {
 	w.Helper()
-	rows, err := w.Pool.Query(context.Background(), `SELECT tenant_id, feature, period_key, amount::text, event_count, applied_count, last_event_at FROM usage_aggregates`)
+	rows, err := w.Pool.Query(context.Background(),
+		`SELECT tenant_id, feature, period_key, amount::text, event_count, applied_count, last_event_at FROM usage_aggregates`)
 	w.Must(err)
 	all := map[AggregateKey]Aggregate{}
 	var k AggregateKey

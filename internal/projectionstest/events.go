@@ -34,8 +34,10 @@ func Usage(tenant uuid.UUID, id, feature string, amount int64, at time.Time) eve
 	if err != nil {
 		panic(err)
 	}
-	return events.Pending{EventID: NewID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id), CorrelationID: NewID(),
-		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: body, Counts: events.Counts{Accepted: 1}}
+	return events.Pending{EventID: NewID(), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(id),
+		CorrelationID: NewID(),
+		Actor:         events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: body,
+		Counts: events.Counts{Accepted: 1}}
 }
 
 // Admitted is usage of a feature that was granted when it was recorded, in the month of its time.
@@ -43,7 +45,8 @@ func Admitted(tenant uuid.UUID, id, feature string, amount int64, at time.Time) 
 	p := Usage(tenant, id, feature, amount, at)
 	used, held, period := json.Number("0"), json.Number("0"), domain.PeriodKey(domain.ResetMonthly, at)
 	body, err := json.Marshal(events.Admitted{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage",
-		Admitted: events.Admission{By: events.ByConsume, SubscriptionID: NewID(), FeatureType: domain.FeatureQuota, PeriodKey: period, Used: &used, Held: &held}})
+		Admitted: events.Admission{By: events.ByConsume, SubscriptionID: NewID(), FeatureType: domain.FeatureQuota, PeriodKey: period,
+			Used: &used, Held: &held}})
 	if err != nil {
 		panic(err)
 	}
@@ -70,7 +73,8 @@ func Committed(tenant uuid.UUID, id, feature string, amount int64) events.Pendin
 func Correction(tenant uuid.UUID, id, feature, ref string, amount int64) metering.Submitted {
 	at := May.Add(40 * 24 * time.Hour) // in another period than the usage
 	p := Usage(tenant, id, feature, 0, at)
-	payload := any(events.Correction{EventID: id, Feature: feature, Amount: &amount, Timestamp: at, CorrectionRef: ref, Type: events.TypeCorrection})
+	payload := any(events.Correction{EventID: id, Feature: feature, Amount: &amount, Timestamp: at, CorrectionRef: ref,
+		Type: events.TypeCorrection})
 	p.Subject = events.UsageCorrected
 	if amount < 0 {
 		p.Subject = events.UsageRetracted
@@ -86,12 +90,14 @@ func Correction(tenant uuid.UUID, id, feature, ref string, amount int64) meterin
 
 // Verdict is the acceptance of usage in May.
 func Verdict(tenant uuid.UUID, feature string, amount int64) events.Pending {
-	body, err := json.Marshal(events.Validated{RawPosition: 1, EventID: "e", Feature: feature, Amount: amount, Count: 1, Timestamp: May, FeatureType: "METERED", PeriodKey: "2026-05"})
+	body, err := json.Marshal(events.Validated{RawPosition: 1, EventID: "e", Feature: feature, Amount: amount, Count: 1, Timestamp: May,
+		FeatureType: "METERED", PeriodKey: "2026-05"})
 	if err != nil {
 		panic(err)
 	}
 	return events.Pending{EventID: NewID(), Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyEvent(NewID()),
-		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body, Counts: events.Counts{Validated: 1}}
+		Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body,
+		Counts: events.Counts{Validated: 1}}
 }
 
 // Conflict is the record of an eventId sent again with another payload.
@@ -100,8 +106,9 @@ func Conflict(tenant uuid.UUID, eventID string, first events.Position, other str
 	payload, _ := json.Marshal(map[string]string{"eventId": eventID, "feature": "calls"})
 	body, _ := json.Marshal(events.Conflicted{EventID: eventID, RawPosition: first.Number, FirstHash: hex.EncodeToString(make([]byte, 32)),
 		ConflictHash: hex.EncodeToString(hash[:]), Payload: payload})
-	return events.Pending{EventID: NewID(), Subject: events.UsageConflicted, TenantID: tenant, DedupeKey: events.KeyConflict(eventID, hash[:]),
-		Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body}
+	return events.Pending{EventID: NewID(), Subject: events.UsageConflicted, TenantID: tenant,
+		DedupeKey: events.KeyConflict(eventID, hash[:]),
+		Actor:     events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body}
 }
 
 // Plain makes any event that needs no key but its own.
@@ -111,7 +118,8 @@ func Plain(tenant uuid.UUID, subject events.Subject, counts events.Counts, paylo
 	if err != nil {
 		panic(err)
 	}
-	return events.Pending{EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id), Actor: events.Actor{Type: "service", ID: "test"},
+	return events.Pending{EventID: id, Subject: subject, TenantID: tenant, DedupeKey: events.KeyEvent(id),
+		Actor:     events.Actor{Type: "service", ID: "test"},
 		Residency: events.ResidencyUnspecified, OccurredAt: May, Payload: body, Counts: counts}
 }
 
@@ -144,7 +152,8 @@ func Account(feature, reset string) domain.Grant {
 
 // Quota returns a grant with a limit; less than 0: unlimited.
 func Quota(feature string, limit int64, behavior, reset string) domain.Grant {
-	g := domain.Grant{Entitlement: domain.Entitlement{Feature: feature, LimitBehavior: behavior, ResetPeriod: reset, OnIngest: domain.OnIngestRecord}, Type: domain.FeatureQuota}
+	g := domain.Grant{Entitlement: domain.Entitlement{Feature: feature, LimitBehavior: behavior, ResetPeriod: reset,
+		OnIngest: domain.OnIngestRecord}, Type: domain.FeatureQuota}
 	if limit >= 0 {
 		g.Limit = &limit
 	}

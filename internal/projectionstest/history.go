@@ -45,7 +45,8 @@ func (d *History) AddStep(rt *rapid.T) {
 	d.Helper()
 	n := rapid.IntRange(1, 4).Draw(rt, "n")
 	aggregator := rapid.SampledFrom([]*consume.Runner{d.Broken, d.Broken, d.Aggregating}).Draw(rt, "aggregator")
-	steps := []string{"record", "record", "record", "conflict", "validate", "validate", "aggregate", "aggregate", "withhold", "retry", "retry", "grant"}
+	steps := []string{"record", "record", "record", "conflict", "validate", "validate", "aggregate", "aggregate", "withhold", "retry",
+		"retry", "grant"}
 	switch rapid.SampledFrom(steps).Draw(rt, "step") {
 	case "record":
 		for range n {
@@ -71,7 +72,8 @@ func (d *History) AddStep(rt *rapid.T) {
 		d.Drain(d.Lettering)
 		d.Retry(func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "letter") }, rapid.IntRange(1, 2).Draw(rt, "times"))
 	case "grant":
-		d.Subscribe(d.Tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly), Grant("ever", domain.ResetNever), Grant("unknown", domain.ResetMonthly))
+		d.Subscribe(d.Tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly),
+			Grant("ever", domain.ResetNever), Grant("unknown", domain.ResetMonthly))
 	}
 }
 
@@ -101,7 +103,8 @@ func (d *History) Record(rt *rapid.T) {
 	at := May.Add(time.Duration(rapid.IntRange(0, 70*24).Draw(rt, "hour")) * time.Hour)
 	amount := rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")
 	again := Usage(d.Tenant, EscapedID(rapid.IntRange(1, d.Sent).Draw(rt, "again")), feature, amount, at)
-	d.Append(Usage(d.Tenant, EscapedID(d.Sent), feature, amount, at), Usage(d.Neighbour, NewID().String(), "calls", 1, at), again) // the last is known
+	// the last is known
+	d.Append(Usage(d.Tenant, EscapedID(d.Sent), feature, amount, at), Usage(d.Neighbour, NewID().String(), "calls", 1, at), again)
 }
 
 // WithholdBy withholds an event as the relay does, with the same cause and keys.
@@ -134,7 +137,9 @@ func (d *History) WithholdBy(e events.Envelope) {
 // is refused.
 func (d *History) Retry(pick func(n int) int, times int) {
 	d.Helper()
-	page, err := d.Reads.DeadLetters(context.Background(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &d.Tenant, Status: events.StatusFailed}, Limit: 100})
+	page, err := d.Reads.DeadLetters(context.Background(), Operator,
+		deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &d.Tenant, Status: events.StatusFailed},
+			Limit: 100})
 	d.Must(err)
 	if len(page.Data) == 0 {
 		return

@@ -46,7 +46,8 @@ func NewInlineAt(w *Database, pool *pgxpool.Pool) *Inline {
 	var err error
 	l.Inlined, err = eventlog.New(w.Context(), pool, eventlog.Config{
 		Producer: events.Producer{Service: "test", Instance: "2", Commit: "0"}, LongestWait: time.Hour,
-		Inline:  consume.NewInline(l.validator.Consumer, l.readers[events.TopicUsageRaw], nil, w.Payloads.Observer(l.Seen), slog.New(slog.DiscardHandler)),
+		Inline: consume.NewInline(l.validator.Consumer, l.readers[events.TopicUsageRaw], nil, w.Payloads.Observer(l.Seen),
+			slog.New(slog.DiscardHandler)),
 		Written: w.Payloads.Written, Recent: l.recent,
 	})
 	w.Must(err)

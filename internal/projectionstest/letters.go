@@ -30,17 +30,20 @@ func NewLetters(t testing.TB) *Letters { return LettersOf(NewPipeline(t)) }
 // LettersOf adds the commands on dead letters to a pipeline.
 func LettersOf(s *Pipeline) *Letters {
 	letters := &repair.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
-	executing, _ := s.Runner(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: s.EventLog, Letters: letters}})
+	executing, _ := s.Runner(projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands,
+		Handler: &store.Commands{Log: s.EventLog, Letters: letters}})
 	return &Letters{s, letters, executing}
 }
 
 // Billing is a caller with the scope of billing.
-var Billing = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-00000000000b"), Scopes: []string{commands.ScopeBilling}}
+var Billing = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-00000000000b"),
+	Scopes: []string{commands.ScopeBilling}}
 
 // LetterList lists a tenant's dead letters of a status, as the projection has them.
 func (s *Letters) LetterList(tenant uuid.UUID, status string) []deadletters.DeadLetter {
 	s.Helper()
-	page, err := s.Reads.DeadLetters(context.Background(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: status}, Limit: 1000})
+	page, err := s.Reads.DeadLetters(context.Background(), Operator,
+		deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: status}, Limit: 1000})
 	s.Must(err)
 	return page.Data
 }
@@ -75,9 +78,10 @@ func (s *Letters) RetryNow(tenant, id uuid.UUID) error {
 // Bulk runs a bulk command, filtered by tenant.
 func (s *Letters) Bulk(action string, tenant uuid.UUID, once commands.Idempotency) (repair.BulkResult, error) {
 	ask := repair.BulkRequest{Action: action, Reason: "a test", Filter: events.DeadLetterFilter{TenantID: &tenant}}
-	return s.Commands.Bulk(context.Background(), commands.Request{By: Billing, Idempotency: once}, ask, func(ctx context.Context) ([]domain.DeadLetterRef, error) {
-		return s.Reads.FindDeadLetters(ctx, &ask.Filter, repair.MaxBulk+1)
-	})
+	return s.Commands.Bulk(context.Background(), commands.Request{By: Billing, Idempotency: once}, ask,
+		func(ctx context.Context) ([]domain.DeadLetterRef, error) {
+			return s.Reads.FindDeadLetters(ctx, &ask.Filter, repair.MaxBulk+1)
+		})
 }
 
 // CheckIdentity ends the test if the identity does not hold.

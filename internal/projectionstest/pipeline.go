@@ -78,7 +78,8 @@ func (s *Pipeline) stuck(consumer string, behind int) {
 	s.Helper()
 	var apart string
 	s.Must(s.Pool.QueryRow(context.Background(), `SELECT coalesce(string_agg(format('%s-%s to %s', partition, low, high), ', '), '') FROM (
-		SELECT partition, min(position) low, max(position) high FROM consumer_checkpoints WHERE consumer = $1 AND joined GROUP BY 1) c WHERE low < high`, consumer).Scan(&apart))
+		SELECT partition, min(position) low, max(position) high FROM consumer_checkpoints WHERE consumer = $1 AND joined GROUP BY 1) c
+		WHERE low < high`, consumer).Scan(&apart))
 	s.Errorf("%s does not reach the end in %d partitions; generations stand apart in %q", consumer, behind, apart)
 }
 
@@ -100,7 +101,8 @@ func (s *Pipeline) Letter(id uuid.UUID) deadletters.DeadLetter {
 // Withhold withholds an event as the relay does if it alone cannot be published.
 func (s *Pipeline) Withhold(tenant uuid.UUID, e events.Envelope) {
 	s.Helper()
-	letter := Plain(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number, Topic: e.Subject.Topic().Name(),
+	letter := Plain(tenant, events.PublishFailed, events.Counts{Parked: 1}, events.Failed{SourcePosition: e.Position.Number,
+		Topic: e.Subject.Topic().Name(),
 		Stage: events.StagePublishing, Code: "publish_refused", Payload: e.Payload})
 	s.Must(pgx.BeginFunc(context.Background(), s.Pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(context.Background(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, '')`,
@@ -135,7 +137,8 @@ func (s *Pipeline) Head(tenant uuid.UUID) events.Position {
 func (s *Pipeline) AddSeparateGeneration(c projections.Consumer) *consume.Runner {
 	s.Helper()
 	c.Name, c.MaxPerPartition = "one by one", 1
-	s.Must(Second(s.Pool.Exec(context.Background(), `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ($1, 2, $2) ON CONFLICT DO NOTHING`,
+	s.Must(Second(s.Pool.Exec(context.Background(), `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ($1,
+		2, $2) ON CONFLICT DO NOTHING`,
 		c.Projection, c.Versions[0])))
 	s.Must(Second(s.Pool.Exec(context.Background(), `INSERT INTO consumer_checkpoints (consumer, generation, partition)
 		SELECT 'one by one', 2, p FROM generate_series(0, 31) p ON CONFLICT DO NOTHING`)))
@@ -168,14 +171,16 @@ WITH hours AS (
   SELECT s.tenant_id, s.feature, f.period_key, sum(s.amount) AS amount, sum(s.event_count) AS events
   FROM usage_series s
   LEFT JOIN LATERAL (SELECT DISTINCT a.period_key FROM usage_aggregates a
-    WHERE a.generation = live_generation('usage_aggregates', a.tenant_id, a.period_key) AND a.tenant_id = s.tenant_id AND a.feature = s.feature
+    WHERE a.generation = live_generation('usage_aggregates', a.tenant_id, a.period_key) AND a.tenant_id = s.tenant_id
+    AND a.feature = s.feature
       AND (a.period_start IS NULL OR s.hour >= a.period_start AND s.hour < a.period_end)) f ON true
   WHERE s.generation = live_generation('usage_series', s.tenant_id)
   GROUP BY 1, 2, 3 HAVING sum(s.event_count) <> 0 OR sum(s.amount) <> 0),
 figures AS (
   SELECT a.tenant_id, a.feature, a.period_key, sum(a.amount) AS amount, sum(a.event_count) AS events
   FROM usage_aggregates a WHERE a.generation = live_generation('usage_aggregates', a.tenant_id, a.period_key) GROUP BY 1, 2, 3)
-SELECT coalesce(string_agg(format('%s %s %s: hours %s in %s, figure %s in %s', tenant_id, feature, period_key, h.amount, h.events, f.amount, f.events), E'\n'), ''),
+SELECT coalesce(string_agg(format('%s %s %s: hours %s in %s, figure %s in %s', tenant_id, feature, period_key, h.amount, h.events, f.amount,
+f.events), E'\n'), ''),
        (SELECT count(*) FROM hours)
 FROM hours h FULL JOIN figures f USING (tenant_id, feature, period_key)
 WHERE h.amount IS DISTINCT FROM f.amount OR h.events IS DISTINCT FROM f.events`
@@ -195,8 +200,10 @@ func (w *Database) CheckHours() (figures int) {
 func (s *Pipeline) Retry(tenant, letter uuid.UUID, raw int64, attempt int) {
 	s.Helper()
 	var payload json.RawMessage
-	s.Must(s.Pool.QueryRow(context.Background(), `SELECT l.payload FROM event_log_rows l WHERE partition = $1 AND position = $2`, events.PartitionOf(tenant), raw).Scan(&payload))
-	again := Plain(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: raw, DeadLetterID: letter, Attempt: attempt, Usage: payload})
+	s.Must(s.Pool.QueryRow(context.Background(), `SELECT l.payload FROM event_log_rows l WHERE partition = $1 AND position = $2`,
+		events.PartitionOf(tenant), raw).Scan(&payload))
+	again := Plain(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: raw, DeadLetterID: letter,
+		Attempt: attempt, Usage: payload})
 	again.DedupeKey = events.KeyRetry(letter, attempt)
 	s.Append(again, Plain(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: letter, Attempt: attempt}))
 }

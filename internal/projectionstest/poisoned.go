@@ -13,7 +13,8 @@ import (
 // PoisonedHandler folds, but fails as its features say.
 type PoisonedHandler struct{ projections.Handler }
 
-func (p PoisonedHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (p PoisonedHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result,
+	error) {
 	for i := range batch {
 		v, err := codec.VerdictOf(&batch[i])
 		if err != nil {

@@ -50,7 +50,8 @@ func (r *Reads) SetNow(now func() time.Time) {
 
 // SetReplica lets lists be answered by another database.
 func (r *Reads) SetReplica(pool *pgxpool.Pool) {
-	for _, db := range []*query.DB{&r.usageReads.DB, &r.EntitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.seriesReads.DB, &r.eventReads.DB} {
+	for _, db := range []*query.DB{&r.usageReads.DB, &r.EntitlementReads.DB, &r.deadLetterReads.DB, &r.rebuildReads.DB, &r.seriesReads.DB,
+		&r.eventReads.DB} {
 		db.Replica = pool
 	}
 }

@@ -46,13 +46,15 @@ func RebuildsOf(s *Pipeline) *Rebuilds {
 }
 
 // OperatorKey is a caller that may do everything.
-var OperatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"), Scopes: []string{commands.ScopeBilling}}
+var OperatorKey = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("00000000-0000-7000-8000-000000000001"),
+	Scopes: []string{commands.ScopeBilling}}
 
 // Deploy restarts the consumers, the reads and the commands with the rebuild fixture's folds.
 func (y *Rebuilds) Deploy() {
 	y.Commands.Projections = nil
 	for _, p := range y.Projections() {
-		y.Commands.Projections = append(y.Commands.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+		y.Commands.Projections = append(y.Commands.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name,
+			Newest: p.Newest(), ByPeriod: p.ByPeriod})
 		for _, r := range []*consume.Runner{y.Aggregating, y.Lettering, y.Entitling, y.Summing} {
 			if r.Consumer.Name == p.Consumer.Name {
 				r.Consumer = p.Consumer
@@ -74,7 +76,8 @@ func (y *Rebuilds) Projections() []projections.Projection {
 // Rebuilder is one instance's; chunk bounds the fold of one transaction.
 func (y *Rebuilds) Rebuilder(chunk int64) *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
-		Pool: y.Pool, Log: y.EventLog, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: 5 * time.Millisecond, Chunk: chunk,
+		Pool: y.Pool, Log: y.EventLog, NewID: NewID, Logger: slog.New(slog.DiscardHandler), Instance: "test", Every: 5 * time.Millisecond,
+		Chunk:       chunk,
 		Projections: y.Projections(),
 		Verify:      func(context.Context, domain.Rebuild) error { return errors.New("no verify here") },
 	}
@@ -204,14 +207,18 @@ func (y *Rebuilds) RetryBroken(most int) {
 
 // Dumps of each projection's rows, in the order of their keys, without the generation.
 var Dumps = map[string]string{
-	projections.ProjectionUsage: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key, subscription_id), '') FROM (
-		SELECT partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, period_start, period_end, last_event_at
+	projections.ProjectionUsage: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key, subscription_id), '')
+		FROM (
+		SELECT partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, period_start, period_end,
+		last_event_at
 		FROM usage_aggregates WHERE generation = $1) row`,
 	projections.ProjectionEntitlements: `SELECT coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature) FROM (
-		SELECT tenant_id, feature, subscription_id, type, unit, "limit", limit_behavior, reset_period, on_ingest FROM entitlement_grants WHERE generation = $1) row), '')
+		SELECT tenant_id, feature, subscription_id, type, unit, "limit", limit_behavior, reset_period, on_ingest FROM entitlement_grants
+		WHERE generation = $1) row), '')
 		|| coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, period_key) FROM (
 		SELECT tenant_id, feature, period_key, used FROM entitlement_usage WHERE generation = $1) row), '')`,
-	projections.ProjectionSeries: `SELECT coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, hour, group_values) FROM (
+	projections.ProjectionSeries: `SELECT coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, hour, group_values)
+		FROM (
 		SELECT partition, tenant_id, feature, hour, group_values, amount, event_count FROM usage_series WHERE generation = $1) row), '')
 		|| coalesce((SELECT string_agg(row::text, E'\n' ORDER BY tenant_id, feature, key, value) FROM (
 		SELECT tenant_id, feature, key, value FROM usage_series_values WHERE generation = $1) row), '')`,
@@ -219,7 +226,8 @@ var Dumps = map[string]string{
 		SELECT partition, tenant_id, code, feature, count, first_at, last_at, samples::text FROM usage_refusals WHERE generation = $1) row`,
 	projections.ProjectionDeadLetters: `SELECT coalesce(string_agg(row::text, E'\n' ORDER BY id), '') FROM (
 		SELECT id, partition, tenant_id, stage, status, code, reason, details::text, producer_event_id, feature, source_position, topic,
-		kafka_partition, kafka_offset, payload::text, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE generation = $1) row`,
+		kafka_partition, kafka_offset, payload::text, retry_count, first_failed_at, last_failed_at FROM dead_letter_events
+		WHERE generation = $1) row`,
 }
 
 // SameRows compares two generations byte for byte, in one snapshot, and their positions.
@@ -234,8 +242,10 @@ func (y *Rebuilds) SameRows(r domain.Rebuild, other int) error {
 		if err := tx.QueryRow(context.Background(), Dumps[r.Projection], other).Scan(&b); err != nil {
 			return err
 		}
-		return tx.QueryRow(context.Background(), `SELECT count(*) FROM consumer_checkpoints a JOIN consumer_checkpoints b USING (consumer, partition)
-			WHERE a.consumer = $1 AND a.generation = $2 AND b.generation = $3 AND (a.position <> b.position OR NOT a.joined OR NOT b.joined)`,
+		return tx.QueryRow(context.Background(),
+			`SELECT count(*) FROM consumer_checkpoints a JOIN consumer_checkpoints b USING (consumer, partition)
+			WHERE a.consumer = $1 AND a.generation = $2 AND b.generation = $3 AND (a.position <> b.position OR NOT a.joined
+			OR NOT b.joined)`,
 			r.Consumer, r.Generation, other).Scan(&apart)
 	}))
 	if apart != 0 {
@@ -262,8 +272,10 @@ func (y *Rebuilds) RecordMixedUsage(tenants []uuid.UUID, from, n int) {
 func (y *Rebuilds) Tenants(n int) (all []uuid.UUID) {
 	for range n {
 		tenant := NewID()
-		y.Must(Second(y.Pool.Exec(context.Background(), `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'ACTIVE', now())`, tenant)))
-		y.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("tokens", domain.ResetNever), Grant("broken", domain.ResetAnnually))
+		y.Must(Second(y.Pool.Exec(context.Background(), `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme',
+			'small', 'ACTIVE', now())`, tenant)))
+		y.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("tokens", domain.ResetNever),
+			Grant("broken", domain.ResetAnnually))
 		all = append(all, tenant)
 	}
 	return all

@@ -97,7 +97,8 @@ func (s *Sized) Write(w Written) {
 		tenants = s.others(w.Others)
 	}
 	for _, tenant := range tenants {
-		s.Must(Second(conn.Exec(context.Background(), writeTenant, events.PartitionOf(tenant), tenant, s.Subscription, w.From, w.Events, w.Run,
+		s.Must(Second(conn.Exec(context.Background(), writeTenant, events.PartitionOf(tenant), tenant, s.Subscription, w.From, w.Events,
+			w.Run,
 			w.Rejects, w.Features, origin)))
 	}
 	s.Drain(s.Aggregating, s.Lettering, s.Entitling, s.Summing)
@@ -138,7 +139,8 @@ func (s *Sized) Viewers() map[string]query.Viewer {
 // readRows are the rows and index entries of tables that the server has read so far, whatever
 // function read them.
 const readRows = `
-SELECT coalesce(sum(s.idx_tup_fetch + s.seq_tup_read), 0)::bigint + (SELECT coalesce(sum(i.idx_tup_read), 0)::bigint FROM pg_stat_user_indexes i)
+SELECT coalesce(sum(s.idx_tup_fetch + s.seq_tup_read), 0)::bigint + (SELECT coalesce(sum(i.idx_tup_read), 0)::bigint
+FROM pg_stat_user_indexes i)
 FROM pg_stat_user_tables s`
 
 // touched counts the rows and index entries that a read touches.

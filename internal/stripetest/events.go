@@ -63,7 +63,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(ok.body)
 }
 
-// once is the idempotency layer: it returns the answer that is saved for a key, and true; otherwise that of run. It knows nothing of identifiers.
+// once is the idempotency layer: it returns the answer that is saved for a key, and true; otherwise that of run. It knows nothing of
+// identifiers.
 func (s *Server) once(key, body string, run func() answer) (a answer, replayed bool) {
 	saved, known := s.answers[key]
 	if key == "" || !known || s.now.Sub(saved.at) >= uniqueFor {
@@ -72,7 +73,9 @@ func (s *Server) once(key, body string, run func() answer) (a answer, replayed b
 	if saved.request == body {
 		return saved, true
 	}
-	return s.result(http.StatusBadRequest, refusal("idempotency_error", "", "Keys for idempotent requests can only be used with the same parameters they were first used with.")), false
+	return s.result(http.StatusBadRequest,
+		refusal("idempotency_error", "",
+			"Keys for idempotent requests can only be used with the same parameters they were first used with.")), false
 }
 
 // handle returns the answer to a request, and whether it is a saved one.
@@ -80,7 +83,8 @@ func (s *Server) handle(key, body string) (a answer, replayed bool) {
 	return s.once(key, body, func() answer { return s.execute(key, body) })
 }
 
-// execute counts an event, or refuses it. The answer is saved for the key, whatever it is, once the endpoint looks at more than the form of the request.
+// execute counts an event, or refuses it. The answer is saved for the key, whatever it is, once the endpoint looks at more than the form of
+// the request.
 func (s *Server) execute(key, body string) answer {
 	e, refused := s.parse(body)
 	if refused != nil {
@@ -88,16 +92,20 @@ func (s *Server) execute(key, body string) answer {
 	}
 	e.Key = key
 	if !s.known(e) && !s.Asynchronous {
-		return s.save(key, body, http.StatusBadRequest, refusal("invalid_request_error", "resource_missing", "No active meter found for event name '"+e.Event+"', or no such customer: '"+e.Customer+"'"))
+		return s.save(key, body, http.StatusBadRequest, refusal("invalid_request_error", "resource_missing",
+			"No active meter found for event name '"+e.Event+"', or no such customer: '"+e.Customer+"'"))
 	}
 	if slices.ContainsFunc(s.counted, func(c Event) bool { return c.Identifier == e.Identifier && s.now.Sub(c.At) < uniqueFor }) {
-		return s.save(key, body, http.StatusBadRequest, refusal("invalid_request_error", "", "An event already exists with identifier "+e.Identifier+"."))
+		return s.save(key, body, http.StatusBadRequest,
+			refusal("invalid_request_error", "", "An event already exists with identifier "+e.Identifier+"."))
 	}
 	if s.known(e) {
 		s.counted = append(s.counted, e)
 	}
-	return s.save(key, body, http.StatusOK, map[string]any{"object": "billing.meter_event", "created": s.now.Unix(), "event_name": e.Event, "identifier": e.Identifier,
-		"livemode": false, "payload": map[string]string{"stripe_customer_id": e.Customer, "value": e.Value.String()}, "timestamp": e.Timestamp.Unix()})
+	return s.save(key, body, http.StatusOK, map[string]any{"object": "billing.meter_event", "created": s.now.Unix(), "event_name": e.Event,
+		"identifier": e.Identifier,
+		"livemode":   false, "payload": map[string]string{"stripe_customer_id": e.Customer, "value": e.Value.String()},
+		"timestamp": e.Timestamp.Unix()})
 }
 
 // parse decodes a request, or refuses it.
@@ -105,7 +113,8 @@ func (s *Server) parse(body string) (e Event, refused map[string]any) {
 	f := form(body)
 	at, err := strconv.ParseInt(f.Get("timestamp"), 10, 64)
 	value, isInteger := new(big.Int).SetString(f.Get("payload[value]"), 10)
-	e = Event{Event: f.Get("event_name"), Customer: f.Get("payload[stripe_customer_id]"), Identifier: f.Get("identifier"), Value: value, Timestamp: time.Unix(at, 0).UTC(), At: s.now}
+	e = Event{Event: f.Get("event_name"), Customer: f.Get("payload[stripe_customer_id]"), Identifier: f.Get("identifier"), Value: value,
+		Timestamp: time.Unix(at, 0).UTC(), At: s.now}
 	invalid := func(named, message string) map[string]any { return refusal("invalid_request_error", named, message) }
 	switch {
 	case e.Event == "" || len(e.Event) > 100:

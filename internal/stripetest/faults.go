@@ -69,7 +69,8 @@ type hold struct {
 	arrived, release chan struct{}
 }
 
-// Hold stops the next request for a meter event after it was counted, and before its answer. arrived is closed when it waits; release lets it go on.
+// Hold stops the next request for a meter event after it was counted, and before its answer. arrived is closed when it waits; release lets
+// it go on.
 func (s *Server) Hold() (arrived <-chan struct{}, release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,9 +97,11 @@ func (s *Server) fail(w http.ResponseWriter, f Fault, ok answer) {
 	case Lose, LoseAfter:
 		cut(w, nil)
 	case Cut:
-		cut(w, []byte("HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: 200\r\n\r\n{\"error\":{\"type\":"))
+		cut(w, []byte("HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: "+
+			"200\r\n\r\n{\"error\":{\"type\":"))
 	case CutAfter:
-		cut(w, append([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"), ok.body[:len(ok.body)/2]...))
+		cut(w, append([]byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"),
+			ok.body[:len(ok.body)/2]...))
 	case Fail, FailAfter:
 		write(w, http.StatusInternalServerError, serverError)
 	case Unavailable, UnavailableAfter:
@@ -112,13 +115,15 @@ func (s *Server) fail(w http.ResponseWriter, f Fault, ok answer) {
 	case Conflict:
 		write(w, http.StatusConflict, refusal("invalid_request_error", "", "This object is accessed by another request."))
 	case KeyInUseAfter:
-		write(w, http.StatusConflict, refusal("idempotency_error", "idempotency_key_in_use", "There is currently another in-progress request using this idempotency key."))
+		write(w, http.StatusConflict, refusal("idempotency_error", "idempotency_key_in_use",
+			"There is currently another in-progress request using this idempotency key."))
 	case Refuse:
 		write(w, http.StatusBadRequest, refused)
 	case Unauthorized:
 		write(w, http.StatusUnauthorized, refusal("invalid_request_error", "api_key_expired", "Expired API Key provided: sk_test_***"))
 	case Forbidden:
-		write(w, http.StatusForbidden, refusal("invalid_request_error", "more_permissions_required_for_application", "The provided key does not have the required permissions."))
+		write(w, http.StatusForbidden, refusal("invalid_request_error", "more_permissions_required_for_application",
+			"The provided key does not have the required permissions."))
 	}
 }
 

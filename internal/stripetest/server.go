@@ -1,5 +1,5 @@
-// Package stripetest is a Stripe for tests. It counts meter events, enforces unique identifiers and idempotency keys for 24 hours on a clock of its
-// own, and fails on demand. It must not share code with infra/stripe.
+// Package stripetest is a Stripe for tests. It counts meter events, enforces unique identifiers and idempotency keys for 24 hours on a
+// clock of its own, and fails on demand. It must not share code with infra/stripe.
 package stripetest
 
 import (
@@ -203,7 +203,8 @@ func (s *Server) listMeters(w http.ResponseWriter, r *http.Request) {
 		if m.Window != "" {
 			window = m.Window
 		}
-		data = append(data, map[string]any{"id": m.ID, "object": "billing.meter", "event_name": m.Event, "event_time_window": window, "status": status, "livemode": false,
+		data = append(data, map[string]any{"id": m.ID, "object": "billing.meter", "event_name": m.Event, "event_time_window": window,
+			"status": status, "livemode": false,
 			"default_aggregation": map[string]any{"formula": m.Formula}, "value_settings": map[string]any{"event_payload_key": "value"},
 			"customer_mapping": map[string]any{"type": "by_id", "event_payload_key": "stripe_customer_id"}})
 	}
@@ -220,20 +221,24 @@ func (s *Server) summaries(w http.ResponseWriter, r *http.Request) {
 	to, errTo := strconv.ParseInt(q.Get("end_time"), 10, 64)
 	switch {
 	case i < 0:
-		write(w, http.StatusNotFound, refusal("invalid_request_error", "resource_missing", "No such billing meter: '"+r.PathValue("id")+"'"))
+		write(w, http.StatusNotFound, refusal("invalid_request_error", "resource_missing", "No such billing meter: '"+r.PathValue("id")+
+			"'"))
 	case errFrom != nil || errTo != nil || from%60 != 0 || to%60 != 0 || from >= to:
-		write(w, http.StatusBadRequest, refusal("invalid_request_error", "", "start_time and end_time must be aligned with minute boundaries"))
+		write(w, http.StatusBadRequest, refusal("invalid_request_error", "",
+			"start_time and end_time must be aligned with minute boundaries"))
 	case !s.customers[q.Get("customer")]:
 		write(w, http.StatusBadRequest, refusal("invalid_request_error", "resource_missing", "No such customer: '"+q.Get("customer")+"'"))
 	default:
 		data := []any{}
 		of := func(e Event) bool {
 			at := e.Timestamp.Unix()
-			return e.Event == s.meters[i].Event && e.Customer == q.Get("customer") && at >= from && at < to && !e.At.After(s.now.Add(-s.Lag))
+			return e.Event == s.meters[i].Event && e.Customer == q.Get("customer") && at >= from && at < to &&
+				!e.At.After(s.now.Add(-s.Lag))
 		}
 		if slices.ContainsFunc(s.counted, of) {
-			data = append(data, map[string]any{"id": "mtrusg_1", "object": "billing.meter_event_summary", "aggregated_value": json.Number(s.sum(of).String()),
-				"start_time": from, "end_time": to, "livemode": false, "meter": s.meters[i].ID})
+			data = append(data, map[string]any{"id": "mtrusg_1", "object": "billing.meter_event_summary",
+				"aggregated_value": json.Number(s.sum(of).String()),
+				"start_time":       from, "end_time": to, "livemode": false, "meter": s.meters[i].ID})
 		}
 		write(w, http.StatusOK, map[string]any{"object": "list", "url": r.URL.Path, "has_more": false, "data": data})
 	}

@@ -32,13 +32,16 @@ func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
 			})
 			at := s.Receipt(s.Tenant, id).Recorded.Position
 			s.AtMost(2*2000+500, "a lineage by a key of the "+key, func() {
-				l, err := s.Reads.Lineage(t.Context(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &at}, TenantID: &s.Tenant, Span: 1000})
+				l, err := s.Reads.Lineage(t.Context(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &at}, TenantID: &s.Tenant,
+					Span: 1000})
 				if err != nil || len(l.Nodes) != 2 {
 					t.Errorf("%s: %+v %v", id, l, err)
 				}
 			})
 			s.AtMost(500, "a stream by a key of the "+key, func() {
-				page, err := s.Reads.Events(t.Context(), viewer, audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &s.Tenant, Stream: audit.Stream{Kind: "usage", ID: id}}, Limit: 100})
+				page, err := s.Reads.Events(t.Context(), viewer,
+					audit.LogQuery{EventFilter: audit.EventFilter{TenantID: &s.Tenant, Stream: audit.Stream{Kind: "usage", ID: id}},
+						Limit: 100})
 				if err != nil || len(page.Data) != 2 || page.Next != nil || page.Data[1].Subject == events.UsageRecorded {
 					t.Errorf("%s: %+v %v", id, page, err)
 				}
@@ -52,16 +55,20 @@ func TestP12_ReadsOfOneEventDoNotGrowWithTheTenant(t *testing.T) {
 func TestP12_PagesOfUsageDoNotGrowWithTheTenant(t *testing.T) {
 	tier.AtSize(t)
 	s := NewSized(t)
-	s.Write(Written{From: 100_000, Events: 1000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true}) // statistics of a small tenant
+	// statistics of a small tenant
+	s.Write(Written{From: 100_000, Events: 1000, Run: 1000, Rejects: 20, Features: []string{"calls"}, Vacuum: true})
 	s.Write(Written{Events: 30_000, Run: 1000, Rejects: 500, Features: []string{"calls", "calls", "bytes"}})
 	s.Write(Written{From: 30_000, Events: 30_000, Run: 30_000, Rejects: 500, Features: []string{"calls", "calls", "bytes"}}) // an import
 	s.Reads.ListFor = time.Minute
 	for key, viewer := range s.Viewers() {
 		for name, q := range map[string]audit.EventQuery{
-			"first": {}, "deep": {After: "30000"}, "after the import": {After: "92000"}, "in its verdicts": {After: "122000"}, "feature": {Feature: "bytes"},
-			"aggregated": {Status: projections.UsageAggregated}, "rejected": {Status: projections.UsageRejected}, "rejected, deep": {Status: projections.UsageRejected, After: "30000"},
-			"dead letters": {Status: projections.UsageDeadLettered}, "pending": {Status: projections.UsagePending}, "validated": {Status: projections.UsageValidated},
-			"times": {From: new(May), To: new(May.AddDate(0, 1, 0))},
+			"first": {}, "deep": {After: "30000"}, "after the import": {After: "92000"}, "in its verdicts": {After: "122000"},
+			"feature":    {Feature: "bytes"},
+			"aggregated": {Status: projections.UsageAggregated}, "rejected": {Status: projections.UsageRejected},
+			"rejected, deep": {Status: projections.UsageRejected, After: "30000"},
+			"dead letters":   {Status: projections.UsageDeadLettered}, "pending": {Status: projections.UsagePending},
+			"validated": {Status: projections.UsageValidated},
+			"times":     {From: new(May), To: new(May.AddDate(0, 1, 0))},
 		} {
 			q.TenantID, q.Limit = s.Tenant, 50
 			want := 50
@@ -98,7 +105,8 @@ func TestP12_ReadsByKeysDoNotReadAnUnknownPartition(t *testing.T) {
 	at.Number -= 10
 	owner, err := pgx.Connect(t.Context(), s.URL)
 	s.Must(err)
-	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET causation_id = event_id WHERE partition = $1 AND position > $2`, at.Partition, at.Number)))
+	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET causation_id = event_id WHERE partition = $1 AND position > $2`,
+		at.Partition, at.Number)))
 	s.Must(owner.Close(t.Context()))
 	s.Write(Written{From: 3000, Events: 1000, Run: 1000, Rejects: 1, Features: []string{"calls"}})
 	for key, viewer := range s.Viewers() {
@@ -140,7 +148,8 @@ func readsByKeys(s *Sized, viewer query.Viewer) map[string]func() error {
 	for _, id := range []string{"e-1000", "e-1019"} {
 		at := s.Receipt(s.Tenant, id).Recorded.Position
 		reads["the lineage of "+id] = func() error {
-			_, err := s.Reads.Lineage(s.Context(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &at}, TenantID: &s.Tenant, Span: 100})
+			_, err := s.Reads.Lineage(s.Context(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &at}, TenantID: &s.Tenant,
+				Span: 100})
 			return err
 		}
 	}

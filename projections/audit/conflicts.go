@@ -36,7 +36,8 @@ LIMIT $4`
 
 // Conflicts lists a tenant's conflicts from the log, in the order of eventId and
 // hash. A conflict is listed as soon as it was answered.
-func (r *Reads) Conflicts(ctx context.Context, v query.Viewer, tenant uuid.UUID, limit int, after string, w query.Wait) (query.Page[Conflict], error) {
+func (r *Reads) Conflicts(ctx context.Context, v query.Viewer, tenant uuid.UUID, limit int, after string,
+	w query.Wait) (query.Page[Conflict], error) {
 	if !query.Storable(after) {
 		return query.Page[Conflict]{}, query.ErrCursorInvalid
 	}

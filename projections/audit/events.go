@@ -18,8 +18,10 @@ const scannedPositions = 100_000
 
 // Errors of queries about the log.
 var (
-	ErrSubjectUnknown error = &domain.Error{Code: "subject_unknown", Message: "subject is neither a subject, e.g. meterplex.usage.event.recorded.v1, nor a prefix of subjects, e.g. meterplex.usage"}
-	ErrStreamInvalid  error = &domain.Error{Code: "stream_invalid", Message: "stream is kind/id, where kind is usage, dead-letter, tenant, api-key, subscription, feature, plan or rebuild"}
+	ErrSubjectUnknown error = &domain.Error{Code: "subject_unknown",
+		Message: "subject is neither a subject, e.g. meterplex.usage.event.recorded.v1, nor a prefix of subjects, e.g. meterplex.usage"}
+	ErrStreamInvalid error = &domain.Error{Code: "stream_invalid",
+		Message: "stream is kind/id, where kind is usage, dead-letter, tenant, api-key, subscription, feature, plan or rebuild"}
 )
 
 // EventFilter selects events of the log; zero fields mean all. From and To bound the time
@@ -120,19 +122,20 @@ func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 	if w.filter.From == nil && w.filter.To == nil {
 		return nil
 	}
-	return query.Run(ctx, tx, query.New(readBounds, []any{w.filter.Partitions(), w.filter.From, w.filter.To}, query.Each(func(rows pgx.Rows) error {
-		var partition int16
-		var low int64
-		var high *int64
-		if err := rows.Scan(&partition, &low, &high); err != nil {
-			return err
-		}
-		w.after[partition] = max(w.after[partition], low)
-		if high != nil {
-			w.upTo[partition] = min(w.upTo[partition], *high)
-		}
-		return nil
-	})))
+	return query.Run(ctx, tx, query.New(readBounds, []any{w.filter.Partitions(), w.filter.From, w.filter.To},
+		query.Each(func(rows pgx.Rows) error {
+			var partition int16
+			var low int64
+			var high *int64
+			if err := rows.Scan(&partition, &low, &high); err != nil {
+				return err
+			}
+			w.after[partition] = max(w.after[partition], low)
+			if high != nil {
+				w.upTo[partition] = min(w.upTo[partition], *high)
+			}
+			return nil
+		})))
 }
 
 // next returns at most limit matching events, and moves past them and the others scanned.
@@ -226,9 +229,11 @@ func (w *walk) match(ctx context.Context, tx pgx.Tx, s events.Stretch, newestFir
 	for _, subject := range f.Stream.among(f.Subjects) {
 		subjects = append(subjects, int16(subject))
 	}
-	sql, args := readPositions, []any{s.Partition, f.TenantID, s.After, s.UpTo, subjects, correlation, f.Stream.Kind, f.Stream.ID, w.letters, newestFirst, limit}
+	sql, args := readPositions, []any{s.Partition, f.TenantID, s.After, s.UpTo, subjects, correlation, f.Stream.Kind, f.Stream.ID,
+		w.letters, newestFirst, limit}
 	if f.Stream.Kind == streamUsage {
-		sql, args = readUsagePositions, []any{s.Partition, f.TenantID, f.Stream.ID, w.recorded, w.letters, s.After, s.UpTo, subjects, correlation, newestFirst, limit}
+		sql, args = readUsagePositions, []any{s.Partition, f.TenantID, f.Stream.ID, w.recorded, w.letters, s.After, s.UpTo, subjects,
+			correlation, newestFirst, limit}
 	}
 	var found []int64
 	err := query.Run(ctx, tx, query.New(sql, args, query.Values(&found)))

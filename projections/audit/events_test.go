@@ -60,7 +60,8 @@ func TestListedEventsMatchTheLog(t *testing.T) {
 			if f.Stream.Kind != "usage" && rapid.Bool().Draw(rt, "operator") {
 				viewer, log, f.TenantID, limit = Operator, all, nil, 100*limit
 			}
-			after := audit.AfterPosition(events.Position{Partition: d.Partition, Number: rapid.Int64Range(0, own[len(own)-1].Position.Number).Draw(rt, "after")})
+			after := audit.AfterPosition(events.Position{Partition: d.Partition,
+				Number: rapid.Int64Range(0, own[len(own)-1].Position.Number).Draw(rt, "after")})
 			var expected []string
 			for i := range log {
 				if want(&log[i]) && log[i].Position.Number > after[d.Partition] {
@@ -69,7 +70,9 @@ func TestListedEventsMatchTheLog(t *testing.T) {
 			}
 			end := log[len(log)-1].Position.Number
 			got := listEvents(d, viewer, f, after, limit, more(3, func() { d.Record(rt) }))
-			got = slices.DeleteFunc(got, func(e events.Envelope) bool { return e.Position.Partition != d.Partition || e.Position.Number > end })
+			got = slices.DeleteFunc(got, func(e events.Envelope) bool {
+				return e.Position.Partition != d.Partition || e.Position.Number > end
+			})
 			if !slices.Equal(places(got), expected) {
 				rt.Fatalf("%+v by %+v, after %d: %v instead of %v", f, viewer, after[d.Partition], places(got), expected)
 			}
@@ -90,7 +93,8 @@ func checkFates(d *History, rt *rapid.T) {
 	own, _ := d.ReadAll()
 	ids := map[events.Subject]string{}
 	for _, e := range own {
-		if id := producerID.FindStringSubmatch(string(e.Payload)); id != nil && e.Subject > events.UsageValidated && e.Subject < events.TenantCreated {
+		if id := producerID.FindStringSubmatch(string(e.Payload)); id != nil && e.Subject > events.UsageValidated &&
+			e.Subject < events.TenantCreated {
 			var text string
 			d.Must(json.Unmarshal([]byte(id[1]), &text))
 			ids[e.Subject] = text
@@ -196,11 +200,13 @@ func TestEveryEventIsFoundByItsID(t *testing.T) {
 				}
 			}
 			for _, ref := range []audit.EventRef{{ID: e.EventID}, {Position: &e.Position}} {
-				if got, err := s.Reads.Event(context.Background(), TenantViewer(d.Tenant), ref, &d.Tenant); err != nil || got.EventID != e.EventID {
+				if got, err := s.Reads.Event(context.Background(), TenantViewer(d.Tenant), ref, &d.Tenant); err != nil ||
+					got.EventID != e.EventID {
 					rt.Fatalf("%s to its tenant: %v", e.DedupeKey, err)
 				}
 				for _, asked := range []*uuid.UUID{nil, &d.Tenant, &d.Neighbour} {
-					if _, err := s.Reads.Event(context.Background(), TenantViewer(d.Neighbour), ref, asked); !errors.Is(err, query.ErrNotFound) {
+					if _, err := s.Reads.Event(context.Background(), TenantViewer(d.Neighbour), ref, asked); !errors.Is(err,
+						query.ErrNotFound) {
 						rt.Fatalf("%s to a neighbour: %v", e.DedupeKey, err)
 					}
 				}
@@ -224,7 +230,8 @@ func TestIDsAreFoundAroundTheirTime(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
 	ids := map[uuid.UUID]bool{}
-	for off, near := range map[time.Duration]bool{-9 * time.Second: true, 2 * time.Second: true, 14 * time.Minute: true, -time.Minute: false,
+	for off, near := range map[time.Duration]bool{-9 * time.Second: true, 2 * time.Second: true, 14 * time.Minute: true,
+		-time.Minute:     false,
 		20 * time.Minute: false, 49 * time.Hour: false, -49 * time.Hour: false} {
 		e := Usage(tenant, off.String(), "calls", 1, May)
 		e.EventID = idOf(time.Now().Add(-off))
@@ -285,8 +292,10 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 		Plain(events.Platform, events.PlanDefined, events.Counts{}, m("key", "calls")),
 	)
 	for stream, want := range map[string][]int{
-		"tenant/" + tenant.String(): {0}, "api-key/" + one.String(): {1, 2}, "api-key/" + two.String(): {2, 3}, "subscription/" + one.String(): {4},
-		"feature/calls": {5}, "plan/pro": {6}, "plan/calls": {7}, "feature/pro": nil, "tenant/" + one.String(): nil, "rebuild/" + one.String(): nil,
+		"tenant/" + tenant.String(): {0}, "api-key/" + one.String(): {1, 2}, "api-key/" + two.String(): {2, 3},
+		"subscription/" + one.String(): {4},
+		"feature/calls":                {5}, "plan/pro": {6}, "plan/calls": {7}, "feature/pro": nil, "tenant/" + one.String(): nil,
+		"rebuild/" + one.String():     nil,
 		"dead-letter/" + one.String(): nil,
 	} {
 		parsed, err := audit.ParseStream(stream)
@@ -301,7 +310,8 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 			t.Errorf("%s: %v instead of %v, next %v", stream, places(page.Data), expected, page.Next)
 		}
 	}
-	for _, bad := range []string{"", "usage", "usage/", "tenants/x", "tenant/x", "api-key/" + strings.ToUpper(one.String()), "plan/a\x00", "plan/\xff"} {
+	for _, bad := range []string{"", "usage", "usage/", "tenants/x", "tenant/x", "api-key/" + strings.ToUpper(one.String()), "plan/a\x00",
+		"plan/\xff"} {
 		if _, err := audit.ParseStream(bad); !errors.Is(err, audit.ErrStreamInvalid) {
 			t.Errorf("%q: %v", bad, err)
 		}
@@ -309,13 +319,15 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 }
 
 func TestSubjectsAreFilteredByName(t *testing.T) {
-	for name, n := range map[string]int{"meterplex.usage.event.recorded.v1": 1, "meterplex.usage.event.recorded": 1, "meterplex.": len(events.Subjects()),
-		"meterplex": len(events.Subjects()), "meterplex.catalogue.tenant.": 2, "meterplex.catalogue.tenant": 2} {
+	for name, n := range map[string]int{"meterplex.usage.event.recorded.v1": 1, "meterplex.usage.event.recorded": 1,
+		"meterplex.": len(events.Subjects()),
+		"meterplex":  len(events.Subjects()), "meterplex.catalogue.tenant.": 2, "meterplex.catalogue.tenant": 2} {
 		if got, err := audit.SubjectsOf(name); err != nil || len(got) != n {
 			t.Errorf("%s: %v %v", name, got, err)
 		}
 	}
-	for _, name := range []string{"", "meterplex.usage.event.recorded.v2", "meterplex.usage.event.recorded.v", "meter", "Meterplex.", ".", "usage"} {
+	for _, name := range []string{"", "meterplex.usage.event.recorded.v2", "meterplex.usage.event.recorded.v", "meter", "Meterplex.", ".",
+		"usage"} {
 		if _, err := audit.SubjectsOf(name); !errors.Is(err, audit.ErrSubjectUnknown) {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -349,9 +361,12 @@ func TestP1_NoPayloadKeepsItsNeighboursFromTheLog(t *testing.T) {
 	tenant := TenantIn(3)
 	var all []events.Pending
 	for _, info := range events.Subjects() {
-		for _, payload := range []string{`{"eventId":"\u0000"}`, `{"feature":"\ud800","deadLetterId":"\udc00x"}`, `{"sourcePosition":"\u0000","validated":{"feature":"\uDBFF"}}`, `["\u0000"]`, `"\u0000"`, `{"eventId":"\\\u0000"}`, `{"feature":"a\\\\\udbff"}`, `{"eventId":"\\u0000\u0000"}`, `[1,"\ud800"]`, `1`, `null`} {
+		for _, payload := range []string{`{"eventId":"\u0000"}`, `{"feature":"\ud800","deadLetterId":"\udc00x"}`,
+			`{"sourcePosition":"\u0000","validated":{"feature":"\uDBFF"}}`, `["\u0000"]`, `"\u0000"`, `{"eventId":"\\\u0000"}`,
+			`{"feature":"a\\\\\udbff"}`, `{"eventId":"\\u0000\u0000"}`, `[1,"\ud800"]`, `1`, `null`} {
 			all = append(all, events.Pending{EventID: NewID(), Subject: info.Subject, TenantID: tenant, DedupeKey: events.KeyEvent(NewID()),
-				Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: json.RawMessage(payload)})
+				Actor: events.Actor{Type: "system", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(),
+				Payload: json.RawMessage(payload)})
 		}
 	}
 	w.Append(all...)

@@ -84,11 +84,13 @@ const idSpan = 200_000
 
 func eventNotFound() error {
 	return query.RefusedAs("not_found", "There is no such event, or it is another's. In a long log an eventId alone finds only "+
-		"events recorded within 15 minutes of their making, which a wrong clock may have prevented: name the position instead", query.ErrNotFound)
+		"events recorded within 15 minutes of their making, which a wrong clock may have prevented: name the position instead",
+		query.ErrNotFound)
 }
 
 const (
-	readPlaceByKey = `SELECT l.partition, l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $3 AND l.event_id = $4`
+	readPlaceByKey = `SELECT l.partition, l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $3
+		AND l.event_id = $4`
 	readPlaceByID  = `SELECT * FROM position_of_event($1, $2, $3, $4, $5, $6)`
 	readPlaceInAll = `SELECT * FROM position_of_event($1, $2, $3, '-infinity', 'infinity', $4)`
 )

@@ -38,7 +38,8 @@ func TestP3_IdentityHoldsAtEveryMoment(t *testing.T) {
 			}
 			last = identity
 		}
-		if sum := last.Partitions[partition].Terms; sum.Accepted != sum.Applied+sum.Rejected+sum.Undecided+sum.Unapplied+sum.Parked || last.Total.Accepted < sum.Accepted {
+		if sum := last.Partitions[partition].Terms; sum.Accepted != sum.Applied+sum.Rejected+sum.Undecided+sum.Unapplied+sum.Parked ||
+			last.Total.Accepted < sum.Accepted {
 			rt.Fatalf("%+v", last)
 		}
 	})
@@ -55,7 +56,8 @@ func moveOn(s *Pipeline, rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) 
 	switch rapid.SampledFrom([]string{"record", "record", "validate", "aggregate", "withhold", "retry", "discard"}).Draw(rt, "step") {
 	case "record":
 		for range n {
-			s.Append(Usage(tenant, NewID().String(), rapid.SampledFrom([]string{"calls", "calls", "panics", "unknown"}).Draw(rt, "feature"), 1, May))
+			s.Append(Usage(tenant, NewID().String(), rapid.SampledFrom([]string{"calls", "calls", "panics", "unknown"}).Draw(rt, "feature"),
+				1, May))
 		}
 	case "validate":
 		s.ReadAtMost(s.Validating, partition, n)
@@ -71,7 +73,9 @@ func moveOn(s *Pipeline, rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) 
 		}
 	case "discard":
 		s.Drain(s.Lettering)
-		page, err := s.Reads.DeadLetters(context.Background(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: events.StatusFailed}, Limit: 1})
+		page, err := s.Reads.DeadLetters(context.Background(), Operator,
+			deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: events.StatusFailed},
+				Limit: 1})
 		s.Must(err)
 		letters := &repair.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
 		for _, d := range page.Data {
@@ -80,7 +84,9 @@ func moveOn(s *Pipeline, rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) 
 		}
 	case "retry":
 		s.Drain(s.Lettering)
-		page, err := s.Reads.DeadLetters(context.Background(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageValidation, Status: events.StatusFailed}, Limit: 1})
+		page, err := s.Reads.DeadLetters(context.Background(), Operator,
+			deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageValidation,
+				Status: events.StatusFailed}, Limit: 1})
 		s.Must(err)
 		for _, d := range page.Data {
 			s.Retry(tenant, d.ID, d.SourcePosition.Number, d.RetryCount+1)
@@ -99,7 +105,8 @@ func TestP3_IdentityCountsMissingEvents(t *testing.T) {
 		_, err := s.Pool.Exec(t.Context(), `UPDATE usage_aggregates SET applied_count = $1`, applied)
 		s.Must(err)
 		identity, err := s.Reads.Identity(t.Context())
-		if err != nil || identity.Holds || identity.Total.Missing != missing || identity.Partitions[events.PartitionOf(tenant)].Missing != missing {
+		if err != nil || identity.Holds || identity.Total.Missing != missing ||
+			identity.Partitions[events.PartitionOf(tenant)].Missing != missing {
 			t.Errorf("applied %d: %+v %v", applied, identity.Total, err)
 		}
 	}

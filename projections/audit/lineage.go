@@ -231,7 +231,8 @@ func (l *lineage) graph() Lineage {
 		all = append(all, e)
 	}
 	slices.SortFunc(all, func(a, b *events.Envelope) int {
-		return cmp.Or(a.RecordedAt.Compare(b.RecordedAt), cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
+		return cmp.Or(a.RecordedAt.Compare(b.RecordedAt), cmp.Compare(a.Position.Partition, b.Position.Partition),
+			cmp.Compare(a.Position.Number, b.Position.Number))
 	})
 	targets := l.targets()
 	for _, e := range all {

@@ -139,7 +139,8 @@ SELECT d.id FROM unnest($2::text[]) AS given (name)
 CROSS JOIN LATERAL (
   SELECT d.id FROM projection_pointers p
   JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $1 AND d.producer_event_id = given.name
-  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters +
+	`' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
   LIMIT 1000) d`
 
 // letters returns the dead letters of producers' events: the first failure's key is

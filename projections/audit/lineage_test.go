@@ -80,7 +80,9 @@ func TestP12_LineageMatchesTheLog(t *testing.T) {
 		own, _ := d.ReadAll()
 		for range 4 {
 			e := own[rapid.IntRange(0, len(own)-1).Draw(rt, "of")]
-			if i := slices.IndexFunc(own, func(e events.Envelope) bool { return found[e.Subject] == 0 && e.CausationID != uuid.Nil }); i >= 0 {
+			if i := slices.IndexFunc(own, func(e events.Envelope) bool {
+				return found[e.Subject] == 0 && e.CausationID != uuid.Nil
+			}); i >= 0 {
 				e = own[i] // of a kind not checked yet
 			}
 			nodes, edges := related(own, e.EventID)
@@ -88,10 +90,13 @@ func TestP12_LineageMatchesTheLog(t *testing.T) {
 			slices.Sort(edges)
 			for _, span := range []int64{0, 3} {
 				viewer := rapid.SampledFrom([]query.Viewer{Operator, TenantViewer(d.Tenant)}).Draw(rt, "viewer")
-				l, err := s.Reads.Lineage(context.Background(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position}, TenantID: &d.Tenant, Span: span})
+				l, err := s.Reads.Lineage(context.Background(), viewer, audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position},
+					TenantID: &d.Tenant, Span: span})
 				s.Must(err)
-				if gotNodes, gotEdges := graphOf(l); l.Root != e.EventID || l.Truncated || !slices.Equal(gotNodes, nodes) || !slices.Equal(gotEdges, edges) {
-					rt.Fatalf("of %s %s within %d: %v, %v instead of %v, %v", e.Position, e.DedupeKey, span, gotNodes, gotEdges, nodes, edges)
+				if gotNodes, gotEdges := graphOf(l); l.Root != e.EventID || l.Truncated || !slices.Equal(gotNodes, nodes) ||
+					!slices.Equal(gotEdges, edges) {
+					rt.Fatalf("of %s %s within %d: %v, %v instead of %v, %v", e.Position, e.DedupeKey, span, gotNodes, gotEdges, nodes,
+						edges)
 				}
 			}
 			if len(edges) > 0 {
@@ -99,7 +104,8 @@ func TestP12_LineageMatchesTheLog(t *testing.T) {
 			}
 		}
 	})
-	for _, subject := range []events.Subject{events.UsageRecorded, events.UsageValidated, events.UsageRejected, events.UsageRetried, events.Reaggregated,
+	for _, subject := range []events.Subject{events.UsageRecorded, events.UsageValidated, events.UsageRejected, events.UsageRetried,
+		events.Reaggregated,
 		events.PublishFailed, events.AggregationFailed, events.DeadLetterRetried, events.DeadLetterClosed, events.RetryRefused} {
 		if found[subject] == 0 {
 			t.Errorf("no lineage of subject %d was seen: the histories are too dull", subject)
@@ -127,7 +133,8 @@ func TestLineageReportsItsCompleteness(t *testing.T) {
 		}
 	}
 	l, err := s.Reads.Lineage(t.Context(), Operator, audit.LineageQuery{Ref: audit.EventRef{ID: effect.EventID}})
-	if err != nil || len(l.Nodes) != 2 || l.CompleteUpTo != last || l.Nodes[0].Subject != "meterplex.catalogue.tenant.changed.v1" || l.Nodes[0].Summary != "tenant changed" {
+	if err != nil || len(l.Nodes) != 2 || l.CompleteUpTo != last || l.Nodes[0].Subject != "meterplex.catalogue.tenant.changed.v1" ||
+		l.Nodes[0].Summary != "tenant changed" {
 		t.Errorf("%+v %v", l, err)
 	}
 	_, err = s.Reads.Lineage(t.Context(), TenantViewer(NewID()), audit.LineageQuery{Ref: audit.EventRef{Position: &first}})
@@ -157,7 +164,8 @@ func TestLineageLinksCorrectionsToTheirTargets(t *testing.T) {
 			continue
 		}
 		for _, span := range []int64{0, 1} {
-			l, err := s.Reads.Lineage(t.Context(), TenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position}, TenantID: &tenant, Span: span})
+			l, err := s.Reads.Lineage(t.Context(), TenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &e.Position},
+				TenantID: &tenant, Span: span})
 			s.Must(err)
 			var edges []string
 			for _, edge := range l.Edges {
@@ -178,12 +186,16 @@ func TestLineageLinksARetriedCorrectionToItsTarget(t *testing.T) {
 	s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
 	usage := Usage(tenant, "e", "calls", 5, May)
 	at := s.Append(usage, Correction(tenant, "c", "calls", "e", 2).Pending)
-	retry := Plain(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: at[1].Number, DeadLetterID: NewID(), Attempt: 1, Usage: json.RawMessage(`{}`)})
-	verdict := Plain(tenant, events.UsageValidated, events.Counts{Validated: 1}, events.Validated{RawPosition: at[1].Number, EventID: "c", Feature: "calls", Amount: -3, Timestamp: May,
-		FeatureType: domain.FeatureMetered, PeriodKey: "2026-05", CorrectedUsage: &events.CorrectedUsage{Kind: events.TypeCorrection, TargetPosition: at[0].Number, TargetEventID: "e", Before: 5, After: 2}})
+	retry := Plain(tenant, events.UsageRetried, events.Counts{Accepted: 1}, events.Retried{RawPosition: at[1].Number, DeadLetterID: NewID(),
+		Attempt: 1, Usage: json.RawMessage(`{}`)})
+	verdict := Plain(tenant, events.UsageValidated, events.Counts{Validated: 1}, events.Validated{RawPosition: at[1].Number, EventID: "c",
+		Feature: "calls", Amount: -3, Timestamp: May,
+		FeatureType: domain.FeatureMetered, PeriodKey: "2026-05", CorrectedUsage: &events.CorrectedUsage{Kind: events.TypeCorrection,
+			TargetPosition: at[0].Number, TargetEventID: "e", Before: 5, After: 2}})
 	verdict.DedupeKey, verdict.CausationID = events.KeyValidated(at[1].Number), retry.EventID
 	place := s.Append(retry, verdict)[1]
-	l, err := s.Reads.Lineage(t.Context(), TenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &place}, TenantID: &tenant})
+	l, err := s.Reads.Lineage(t.Context(), TenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &place},
+		TenantID: &tenant})
 	s.Must(err)
 	_, edges := graphOf(l)
 	want := []string{usage.EventID.String() + " " + verdict.EventID.String(), retry.EventID.String() + " " + verdict.EventID.String()}

@@ -19,10 +19,10 @@ import (
 
 // Receipt describes the processing of one usage event, step by step. A step that has
 // not happened is null. PayloadHash is the SHA-256 in hex of Payload, which is
-// canonical JSON by CanonicalVersion; of admitted usage, that of the members that the client sent. AsOfPosition is the position of the figures
-// to which AGGREGATED refers. EffectiveAmount is the amount of validated usage after all its corrections; nil for a correction itself,
-// whose Corrects is set once it is validated. Late is set if the event is behind the cut of its period; Adjustments are its own and those of its
-// corrections; Frozen is nil until a close froze a figure that counts it.
+// canonical JSON by CanonicalVersion; of admitted usage, that of the members that the client sent. AsOfPosition is the position of the
+// figures to which AGGREGATED refers. EffectiveAmount is the amount of validated usage after all its corrections; nil for a correction
+// itself, whose Corrects is set once it is validated. Late is set if the event is behind the cut of its period; Adjustments are its own and
+// those of its corrections; Frozen is nil until a close froze a figure that counts it.
 type Receipt struct {
 	EventID          string           `json:"eventId"`
 	TenantID         uuid.UUID        `json:"tenantId"`
@@ -140,7 +140,8 @@ LIMIT 1000`
 const readEventLetters = `
 SELECT d.id, d.stage, d.status, d.code, d.reason, d.last_failed_at, d.topic, coalesce(d.details ->> 'consumer', '')
 FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters +
+	`' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 JOIN dead_letter_events d ON d.generation = live.generation
 WHERE d.tenant_id = $1 AND d.producer_event_id = $2 AND d.stage <> 'INGESTION'
@@ -245,7 +246,8 @@ func (c *receipt) scanStep(rows pgx.Rows) error {
 	case events.UsageValidated:
 		c.facts.validated = number
 		err := json.Unmarshal(payload, &c.verdict)
-		c.Validated = &ValidatedStep{at, c.at(number), c.verdict.ValidatedSubscriptionID, c.verdict.FeatureType, c.verdict.PeriodKey, c.verdict.Amount}
+		c.Validated = &ValidatedStep{at, c.at(number), c.verdict.ValidatedSubscriptionID, c.verdict.FeatureType, c.verdict.PeriodKey,
+			c.verdict.Amount}
 		return err
 	case events.UsageRejected:
 		var no events.Rejected

@@ -57,7 +57,8 @@ func (c *receipt) scanCorrection(rows pgx.Rows) error {
 const readCorrectionLetters = `
 SELECT d.producer_event_id, d.stage, d.status, d.topic, coalesce(d.details ->> 'consumer', '')
 FROM (SELECT p.generation FROM projection_pointers p
-      WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+      WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters +
+	`' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
       ORDER BY p.tenant_id DESC LIMIT 1) live
 JOIN dead_letter_events d ON d.generation = live.generation
 WHERE d.tenant_id = $1 AND d.producer_event_id = ANY ($2) AND d.stage <> 'INGESTION'`
@@ -83,7 +84,8 @@ func (c *receipt) concludeCorrections() {
 	slices.Reverse(c.Corrections)
 	for i := range c.Corrections {
 		s := &c.Corrections[i]
-		facts := usageFacts{recorded: s.Position.Number, validated: s.VerdictPosition.Number, aggregated: c.facts.aggregated, letters: c.correctionsLetters[s.EventID],
+		facts := usageFacts{recorded: s.Position.Number, validated: s.VerdictPosition.Number, aggregated: c.facts.aggregated,
+			letters: c.correctionsLetters[s.EventID],
 			failing: c.facts.failing}
 		s.Status = facts.status()
 	}
@@ -91,7 +93,8 @@ func (c *receipt) concludeCorrections() {
 		return
 	}
 	if change := c.verdict.CorrectedUsage; change != nil {
-		c.Corrects = &CorrectsStep{change.TargetEventID, c.at(change.TargetPosition), strings.ToUpper(change.Kind), change.Before, change.After}
+		c.Corrects = &CorrectsStep{change.TargetEventID, c.at(change.TargetPosition), strings.ToUpper(change.Kind), change.Before,
+			change.After}
 		return
 	}
 	amount := c.verdict.Amount

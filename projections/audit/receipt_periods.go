@@ -31,7 +31,8 @@ SELECT a.id, a.kind, a.amount::text, a.state FROM (
 JOIN adjustments a ON a.tenant_id = $1 AND a.recorded = of.recorded AND a.kind <> 'REBUILD'
 ORDER BY a.position DESC LIMIT 1000`
 
-const readChangesOfPeriod = `SELECT position, snapshot, change FROM period_changes WHERE tenant_id = $1 AND period_key = $2 ORDER BY position`
+const readChangesOfPeriod = `SELECT position, snapshot, change FROM period_changes WHERE tenant_id = $1 AND period_key = $2
+	ORDER BY position`
 
 func (c *receipt) scanAdjustment(rows pgx.Rows) error {
 	var a AdjustmentStep

@@ -49,7 +49,8 @@ func TestP12_ReceiptsOutliveThePlacesOfTheirRecords(t *testing.T) {
 	}
 	s.Must(Second(s.Pool.Exec(t.Context(), `DELETE FROM outbox_publications`)))
 	for _, id := range []string{"counted", "rejected"} {
-		if p := s.Receipt(tenant, id).Published; p == nil || p.Offset != nil || p.At != nil || !p.Expired || p.Topic != events.TopicUsageRaw.Name() {
+		if p := s.Receipt(tenant, id).Published; p == nil || p.Offset != nil || p.At != nil || !p.Expired ||
+			p.Topic != events.TopicUsageRaw.Name() {
 			t.Errorf("%s: %+v", id, p)
 		}
 	}
@@ -60,7 +61,8 @@ func TestP12_ReceiptsOutliveThePlacesOfTheirRecords(t *testing.T) {
 	if is, err := json.Marshal(after); err != nil || string(is) != string(was) || after.Status != projections.UsageAggregated {
 		t.Errorf("the rest of the receipt: %s, was %s, %v", is, was, err)
 	}
-	lineage, err := s.Reads.Lineage(t.Context(), Operator, audit.LineageQuery{Ref: audit.EventRef{Position: &before.Recorded.Position}, TenantID: &tenant, Span: 1000})
+	lineage, err := s.Reads.Lineage(t.Context(), Operator, audit.LineageQuery{Ref: audit.EventRef{Position: &before.Recorded.Position},
+		TenantID: &tenant, Span: 1000})
 	if err != nil || len(lineage.Nodes) == 0 {
 		t.Errorf("lineage: %+v, %v", lineage, err)
 	}
@@ -102,8 +104,10 @@ func TestReceiptFollowsAnEvent(t *testing.T) {
 	s.Append(Conflict(tenant, "evt/1", at, "other"), Conflict(tenant, "evt", at, "that of another event"))
 
 	got := s.Receipt(tenant, "evt/1")
-	if got.Status != projections.UsagePending || got.Recorded.Position != at || got.Published != nil || got.Validated != nil || got.Aggregated != nil ||
-		got.CanonicalVersion != 1 || len(got.PayloadHash) != 64 || string(got.Payload) != string(event.Payload) || got.Recorded.LogEventID != event.EventID {
+	if got.Status != projections.UsagePending || got.Recorded.Position != at || got.Published != nil || got.Validated != nil ||
+		got.Aggregated != nil ||
+		got.CanonicalVersion != 1 || len(got.PayloadHash) != 64 || string(got.Payload) != string(event.Payload) ||
+		got.Recorded.LogEventID != event.EventID {
 		t.Fatalf("pending: %+v", got)
 	}
 	if len(got.Conflicts) != 1 || got.Conflicts[0].FirstPosition != at || len(s.Receipt(tenant, "evt").Conflicts) != 1 {
@@ -139,7 +143,8 @@ func TestReceiptOfARejectedAndRetriedEvent(t *testing.T) {
 	at := s.Append(Usage(tenant, "e", "calls", 5, May))[0]
 	s.Settle()
 	got := s.Receipt(tenant, "e")
-	if got.Status != projections.UsageRejected || got.Rejected == nil || got.Rejected.Code != "no_active_subscription" || len(got.DeadLetters) != 1 {
+	if got.Status != projections.UsageRejected || got.Rejected == nil || got.Rejected.Code != "no_active_subscription" ||
+		len(got.DeadLetters) != 1 {
 		t.Fatalf("rejected: %+v", got)
 	}
 	letter := got.Rejected.DeadLetterID
@@ -149,13 +154,15 @@ func TestReceiptOfARejectedAndRetriedEvent(t *testing.T) {
 		t.Errorf("retried: %+v", got)
 	}
 	s.Settle()
-	if got := s.Receipt(tenant, "e"); got.Status != projections.UsageRejected || got.Rejected.Attempt != 1 || got.DeadLetters[0].Status != events.StatusFailed {
+	if got := s.Receipt(tenant, "e"); got.Status != projections.UsageRejected || got.Rejected.Attempt != 1 ||
+		got.DeadLetters[0].Status != events.StatusFailed {
 		t.Errorf("rejected again: %+v", got)
 	}
 	s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
 	s.Retry(tenant, letter, at.Number, 2)
 	s.Settle()
-	if got := s.Receipt(tenant, "e"); got.Status != projections.UsageAggregated || len(got.Retries) != 2 || got.DeadLetters[0].Status != events.StatusResolved {
+	if got := s.Receipt(tenant, "e"); got.Status != projections.UsageAggregated || len(got.Retries) != 2 ||
+		got.DeadLetters[0].Status != events.StatusResolved {
 		t.Errorf("counted at last: %+v", got)
 	}
 }
@@ -182,7 +189,8 @@ func TestP9_ReceiptsForOperatorsAreOfOneTenant(t *testing.T) {
 				t.Errorf("an operator's receipt of %s is %+v, the tenant's own %+v", id, got, want)
 			}
 			if len(got.Conflicts)+len(got.Retries) != 1 || len(got.DeadLetters) != len(got.Retries) {
-				t.Errorf("%s has %d conflicts, %d retries and %d dead letters, want one conflict, or one retry and one letter", id, len(got.Conflicts), len(got.Retries), len(got.DeadLetters))
+				t.Errorf("%s has %d conflicts, %d retries and %d dead letters, want one conflict, or one retry and one letter", id,
+					len(got.Conflicts), len(got.Retries), len(got.DeadLetters))
 			}
 		}
 	}
@@ -200,12 +208,14 @@ func TestParkedEventsAreNotShownAsCounted(t *testing.T) {
 	broken, _ := s.BrokenAggregator()
 	s.Drain(s.Validating, broken)
 	for range 2 {
-		if good, bad := s.Receipt(tenant, "good"), s.Receipt(tenant, "bad"); good.Status != projections.UsageAggregated || bad.Status != projections.UsageDeadLettered {
+		if good, bad := s.Receipt(tenant, "good"), s.Receipt(tenant, "bad"); good.Status != projections.UsageAggregated ||
+			bad.Status != projections.UsageDeadLettered {
 			t.Errorf("good is %s, bad is %s", good.Status, bad.Status)
 		}
 		s.Settle()
 	}
-	page, err := s.Reads.UsageEvents(t.Context(), TenantViewer(tenant), audit.EventQuery{TenantID: tenant, Status: projections.UsageDeadLettered, Limit: 10})
+	page, err := s.Reads.UsageEvents(t.Context(), TenantViewer(tenant),
+		audit.EventQuery{TenantID: tenant, Status: projections.UsageDeadLettered, Limit: 10})
 	if err != nil || len(page.Data) != 1 || page.Data[0].EventID != "bad" {
 		t.Errorf("%+v %v", page, err)
 	}
@@ -237,7 +247,8 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 	var want []string
 	for i := range 30 {
 		feature := []string{"calls", "unknown", "calls"}[i%3]
-		s.Append(Usage(tenant, fmt.Sprint("e", i), feature, int64(i+1), May.Add(time.Duration(i)*time.Hour)), Usage(neighbour, fmt.Sprint("n", i), "calls", 1, May))
+		s.Append(Usage(tenant, fmt.Sprint("e", i), feature, int64(i+1), May.Add(time.Duration(i)*time.Hour)),
+			Usage(neighbour, fmt.Sprint("n", i), "calls", 1, May))
 		want = append([]string{fmt.Sprint("e", i)}, want...)
 	}
 	s.Settle()
@@ -248,7 +259,8 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 			s.Must(err)
 			for _, row := range page.Data {
 				ids = append(ids, row.EventID)
-				if rejected := row.Feature == "unknown"; rejected != (row.Status == projections.UsageRejected) || rejected != (row.Code == "feature_not_found") {
+				if rejected := row.Feature == "unknown"; rejected != (row.Status == projections.UsageRejected) ||
+					rejected != (row.Code == "feature_not_found") {
 					t.Errorf("%+v", row)
 				}
 			}
@@ -270,7 +282,8 @@ func TestUsageEventsPageThroughTheLog(t *testing.T) {
 	if got := all(audit.EventQuery{From: &from, To: &to}); !reflect.DeepEqual(got, []string{"e5", "e4", "e3"}) {
 		t.Errorf("of a time, half open: %v", got)
 	}
-	if _, err := s.Reads.UsageEvents(t.Context(), Operator, audit.EventQuery{TenantID: tenant, Limit: 1, After: "x"}); !errors.Is(err, query.ErrCursorInvalid) {
+	if _, err := s.Reads.UsageEvents(t.Context(), Operator, audit.EventQuery{TenantID: tenant, Limit: 1, After: "x"}); !errors.Is(err,
+		query.ErrCursorInvalid) {
 		t.Errorf("a forged cursor: %v", err)
 	}
 }

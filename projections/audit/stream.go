@@ -116,7 +116,8 @@ const readUsageStream = `
 SELECT l.position, array(
   SELECT d.id::text FROM projection_pointers p
   JOIN dead_letter_events d ON d.generation = p.generation AND d.tenant_id = $2 AND d.producer_event_id = $3
-  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters +
+	`' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000'))
 FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $4`
 
 // followStream begins the walk at the start of the stream.
@@ -133,7 +134,8 @@ func (w *walk) followStream(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	partition := events.PartitionOf(*f.TenantID)
-	err := query.Run(ctx, tx, query.New(readUsageStream, []any{partition, f.TenantID, f.Stream.ID, events.KeyUsage(f.Stream.ID)}, query.One(&w.recorded, &w.letters)))
+	err := query.Run(ctx, tx, query.New(readUsageStream, []any{partition, f.TenantID, f.Stream.ID, events.KeyUsage(f.Stream.ID)},
+		query.One(&w.recorded, &w.letters)))
 	switch {
 	case err != nil:
 		return err

@@ -134,7 +134,8 @@ func TestTailsOfOneLookEndWhereTheLogEnded(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
 	first := s.Append(Usage(tenant, "first", "calls", 1, May))[0]
-	tail, err := s.Reads.Tail(t.Context(), Operator, audit.EventFilter{TenantID: &tenant}, audit.TailStart{After: &audit.Frontier{}, Once: true})
+	tail, err := s.Reads.Tail(t.Context(), Operator, audit.EventFilter{TenantID: &tenant},
+		audit.TailStart{After: &audit.Frontier{}, Once: true})
 	s.Must(err)
 	var got []string
 	for n := range 5 {
@@ -172,7 +173,8 @@ func TestTailsFromATimeToCome(t *testing.T) {
 	owner, err := pgx.Connect(t.Context(), s.URL) // the service itself cannot alter the log
 	s.Must(err)
 	defer owner.Close(context.Background())
-	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET recorded_at = $3 WHERE partition = $1 AND position = $2`, at.Partition, at.Number, from)))
+	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET recorded_at = $3 WHERE partition = $1 AND position = $2`, at.Partition,
+		at.Number, from)))
 	for _, tail := range tails {
 		if list, _, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(list), []string{at.String()}) {
 			t.Errorf("%v, want %s: %v", places(list), at, err)

@@ -63,7 +63,8 @@ func (r *Reads) UsageEvents(ctx context.Context, v query.Viewer, q EventQuery) (
 	err := r.For(q.Wait).Heavy().Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		var stands usageStanding
 		var aggregates query.Standing
-		err := query.RunAll(ctx, tx, usageStandingOf(q.TenantID, &stands), query.ReadStanding(query.AggregatesSource(), q.TenantID, &aggregates))
+		err := query.RunAll(ctx, tx, usageStandingOf(q.TenantID, &stands), query.ReadStanding(query.AggregatesSource(), q.TenantID,
+			&aggregates))
 		if err != nil {
 			return err
 		}

@@ -41,7 +41,8 @@ func TestSparseUsageEventsAreListed(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
 	s.Append(Usage(tenant, "zero", "rare", 1, May), Usage(tenant, "below", "calls", 1, May), Usage(tenant, "floor", "rare", 1, May))
-	s.Must(Second(s.Pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 19998 WHERE partition = $1`, events.PartitionOf(tenant))))
+	s.Must(Second(s.Pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 19998 WHERE partition = $1`,
+		events.PartitionOf(tenant))))
 	if at := s.Append(Usage(tenant, "last", "calls", 1, May))[0].Number; at != 20002 {
 		t.Fatalf("the last event is at %d", at)
 	}
@@ -101,7 +102,8 @@ func TestAPageOfRejectionsEndsInTime(t *testing.T) {
 	}
 	s.Append(batch...)
 	s.Settle()
-	if ids, pages := listed(s, tenant, audit.EventQuery{Feature: "rare", Status: projections.UsageRejected}); !slices.Equal(ids, []string{"rare"}) || pages < 2 {
+	if ids, pages := listed(s, tenant, audit.EventQuery{Feature: "rare", Status: projections.UsageRejected}); !slices.Equal(ids,
+		[]string{"rare"}) || pages < 2 {
 		t.Errorf("on %d pages of rejections are listed %q", pages, ids)
 	}
 }
@@ -132,7 +134,8 @@ func TestReceiptsOfSimilarPositionsAreDistinct(t *testing.T) {
 
 // usageStates are all states of recorded usage.
 func usageStates() []string {
-	return []string{projections.UsagePending, projections.UsageValidated, projections.UsageAggregated, projections.UsageRejected, projections.UsageDeadLettered}
+	return []string{projections.UsagePending, projections.UsageValidated, projections.UsageAggregated, projections.UsageRejected,
+		projections.UsageDeadLettered}
 }
 
 // checkLists holds the lists of the tenant's usage, by each filter, against the receipts of all of
@@ -146,7 +149,8 @@ func checkLists(d *History, rt *rapid.T, found map[string]int) {
 		}
 	}
 	slices.Reverse(all)
-	filters := []audit.EventQuery{{}, {Feature: "calls"}, {Feature: "unknown"}, {From: new(May), To: new(May.AddDate(0, 1, 0))}, {From: new(May.Add(time.Hour)), Feature: "calls"}}
+	filters := []audit.EventQuery{{}, {Feature: "calls"}, {Feature: "unknown"}, {From: new(May), To: new(May.AddDate(0, 1, 0))},
+		{From: new(May.Add(time.Hour)), Feature: "calls"}}
 	for _, status := range append(usageStates(), "", "DUPLICATE") {
 		q := rapid.SampledFrom(filters).Draw(rt, "filter")
 		q.Status = status
@@ -163,7 +167,8 @@ func checkLists(d *History, rt *rapid.T, found map[string]int) {
 		q.TenantID, q.Limit, q.After = d.Tenant, rapid.IntRange(1, 5).Draw(rt, "limit"), ""
 		var got []string
 		for {
-			page, err := d.Reads.UsageEvents(context.Background(), rapid.SampledFrom([]query.Viewer{TenantViewer(d.Tenant), Operator}).Draw(rt, "viewer"), q)
+			page, err := d.Reads.UsageEvents(context.Background(), rapid.SampledFrom([]query.Viewer{TenantViewer(d.Tenant), Operator}).
+				Draw(rt, "viewer"), q)
 			d.Must(err)
 			for _, u := range page.Data {
 				got = append(got, u.EventID+" "+u.Status)

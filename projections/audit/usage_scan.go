@@ -88,7 +88,8 @@ UNION
 SELECT CASE l.subject WHEN {usage.event.validated} THEN (l.payload ->> 'rawPosition')::bigint ELSE l.position END
 FROM unnest($4::bigint[]) AS given (number) CROSS JOIN LATERAL (
   SELECT e.position, e.subject, e.payload FROM event_log e WHERE e.partition = $1 AND e.position = given.number LIMIT 1) l
-WHERE l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.validated})`)
+WHERE l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted},
+{usage.event.validated})`)
 
 // usageDuplicate is the status of events that were answered and not recorded.
 const usageDuplicate = "DUPLICATE"
@@ -111,16 +112,18 @@ func (s *usageScan) open(ctx context.Context, tx pgx.Tx) error {
 	}
 	tenant := s.query.TenantID
 	var names []string
-	err := query.Run(ctx, tx, query.New(readParked, []any{s.stands.letterGeneration, tenant, maxExceptions + 1}, query.Each(func(rows pgx.Rows) error {
-		var name string
-		err := rows.Scan(&name)
-		names = append(names, events.KeyUsage(name))
-		return err
-	})))
+	err := query.Run(ctx, tx, query.New(readParked, []any{s.stands.letterGeneration, tenant, maxExceptions + 1},
+		query.Each(func(rows pgx.Rows) error {
+			var name string
+			err := rows.Scan(&name)
+			names = append(names, events.KeyUsage(name))
+			return err
+		})))
 	if err != nil || len(names) > maxExceptions {
 		return err
 	}
-	err = query.Run(ctx, tx, query.New(readExceptions, []any{events.PartitionOf(tenant), tenant, names, s.stands.failing}, query.Each(s.scanException)))
+	err = query.Run(ctx, tx, query.New(readExceptions, []any{events.PartitionOf(tenant), tenant, names, s.stands.failing},
+		query.Each(s.scanException)))
 	slices.SortFunc(s.exceptions, func(a, b int64) int { return cmp.Compare(b, a) })
 	s.passed = s.stands.passed
 	return err
@@ -159,12 +162,13 @@ func (s *usageScan) rejected(ctx context.Context, tx pgx.Tx, chunk int) (found [
 	if s.query.Status == projections.UsageDeadLettered {
 		return nil, nil
 	}
-	err = query.Run(ctx, tx, query.New(readRejectedPositions, []any{s.query.TenantID, s.below, chunk}, query.Each(func(rows pgx.Rows) error {
-		var number int64
-		err := rows.Scan(&number)
-		found = append(found, number)
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(readRejectedPositions, []any{s.query.TenantID, s.below, chunk},
+		query.Each(func(rows pgx.Rows) error {
+			var number int64
+			err := rows.Scan(&number)
+			found = append(found, number)
+			return err
+		})))
 	return found, err
 }
 
@@ -195,7 +199,8 @@ WITH page AS MATERIALIZED (
   FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[]) AS u (position, verdict, after, before)
   CROSS JOIN LATERAL (SELECT e.*, e.payload FROM event_log e WHERE e.partition = $1 AND e.position = u.position LIMIT 1) l)
 SELECT p.position, p.recorded_at, p.payload, coalesce(v.position, 0), x.payload,
-       (SELECT json_agg(json_build_object('stage', d.stage, 'status', d.status, 'topic', d.topic, 'consumer', coalesce(d.details ->> 'consumer', '')))
+       (SELECT json_agg(json_build_object('stage', d.stage, 'status', d.status, 'topic', d.topic, 'consumer',
+       coalesce(d.details ->> 'consumer', '')))
         FROM dead_letter_events d WHERE d.generation = $7 AND d.tenant_id = $6 AND d.producer_event_id = p.event_id)
 FROM page p
 LEFT JOIN LATERAL (
@@ -243,7 +248,8 @@ func (s *usageScan) scan(row pgx.Rows, partition int16) (UsageEventRow, error) {
 		CorrectionRef string `json:"correctionRef"`
 	}
 	var rejected events.Rejected
-	err := errors.Join(json.Unmarshal(payload, &usage), query.UnmarshalOptional(rejection, &rejected), query.UnmarshalOptional(letters, &facts.letters))
+	err := errors.Join(json.Unmarshal(payload, &usage), query.UnmarshalOptional(rejection, &rejected),
+		query.UnmarshalOptional(letters, &facts.letters))
 	if err != nil {
 		return u, fmt.Errorf("read what stands at %s: %w", u.Position, err)
 	}

@@ -95,12 +95,14 @@ FROM log_heads h
 CROSS JOIN LATERAL (
   SELECT c.position FROM projection_pointers p
   JOIN consumer_checkpoints c ON c.consumer = 'meterplex-usage-aggregator' AND c.generation = p.generation AND c.partition = h.partition
-  WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `' AND p.period_key = '' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
+  WHERE p.live AND p.projection = '` + projections.ProjectionUsage +
+	`' AND p.period_key = '' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
   ORDER BY p.tenant_id DESC LIMIT 1) a
 CROSS JOIN LATERAL (
   SELECT c.position, c.generation FROM projection_pointers p
   JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
-  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters +
+	`' AND p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
   ORDER BY p.tenant_id DESC LIMIT 1) d
 WHERE h.partition = $1`)
 

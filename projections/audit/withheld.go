@@ -44,7 +44,8 @@ const (
 	withheldColumns = `
 SELECT w.partition, w.position, w.topic, coalesce(l.subject, 0), w.tenant_id, w.reason, w.withheld_at, w.late, w.dead_letter_id
 FROM (SELECT r.* FROM generate_series($1::int, $2::int) t (topic) CROSS JOIN LATERAL (
-        SELECT * FROM withheld_records r WHERE r.topic = t.topic AND (r.withheld_at, r.partition, r.position) < ($3::timestamptz, $4::smallint, $5::bigint)`
+        SELECT * FROM withheld_records r WHERE r.topic = t.topic AND (r.withheld_at, r.partition, r.position) < ($3::timestamptz,
+        $4::smallint, $5::bigint)`
 	withheldOrder = `
          ORDER BY r.withheld_at DESC, r.partition DESC, r.position DESC LIMIT $6) r
       ORDER BY r.withheld_at DESC, r.partition DESC, r.position DESC LIMIT $6) w
@@ -88,7 +89,8 @@ func (r *Reads) Withheld(ctx context.Context, q WithheldQuery) (query.Page[Withh
 func scanWithheld(rows pgx.Rows) (w WithheldRecord, err error) {
 	var topic events.Topic
 	var subject events.Subject
-	err = rows.Scan(&w.Position.Partition, &w.Position.Number, &topic, &subject, &w.TenantID, &w.Reason, &w.WithheldAt, &w.Late, &w.DeadLetterID)
+	err = rows.Scan(&w.Position.Partition, &w.Position.Number, &topic, &subject, &w.TenantID, &w.Reason, &w.WithheldAt, &w.Late,
+		&w.DeadLetterID)
 	w.Topic, w.WithheldAt = topic.Name(), w.WithheldAt.UTC()
 	if w.Topic == "" {
 		w.Topic = fmt.Sprintf("topic %d", topic)

@@ -112,7 +112,8 @@ func (r *Runner) apply(ctx context.Context, tx pgx.Tx, g projections.Generation,
 	return applyTo(ctx, tx, r.Consumer.Handler, g, batch)
 }
 
-func applyTo(ctx context.Context, tx pgx.Tx, h projections.Handler, g projections.Generation, batch []events.Envelope) (result projections.Result, err error) {
+func applyTo(ctx context.Context, tx pgx.Tx, h projections.Handler, g projections.Generation,
+	batch []events.Envelope) (result projections.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = &panicked{p}
@@ -123,7 +124,8 @@ func applyTo(ctx context.Context, tx pgx.Tx, h projections.Handler, g projection
 
 // foldAside feeds the generations that do not serve. A generation that fails on an
 // event that the serving ones accepted is detached.
-func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, failed []projections.Failure) error {
+func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun,
+	failed []projections.Failure) error {
 	for _, g := range generationsOf(runs, false) {
 		left := failed
 		if !r.Consumer.Parks {
@@ -145,7 +147,8 @@ func (r *Runner) foldAside(ctx context.Context, tx pgx.Tx, batch []events.Envelo
 
 // ApplyAside folds a batch into a generation that does not serve. Events that failed in
 // the live consumer, too, are not reported as failures.
-func ApplyAside(ctx context.Context, tx pgx.Tx, c *projections.Consumer, g projections.Generation, batch []events.Envelope, failed func(events.Position) bool) (*projections.Failure, error) {
+func ApplyAside(ctx context.Context, tx pgx.Tx, c *projections.Consumer, g projections.Generation, batch []events.Envelope,
+	failed func(events.Position) bool) (*projections.Failure, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
@@ -163,7 +166,8 @@ func ApplyAside(ctx context.Context, tx pgx.Tx, c *projections.Consumer, g proje
 		}
 		without := slices.DeleteFunc(slices.Clone(batch), func(e events.Envelope) bool { return failed(e.Position) })
 		if len(without) == len(batch) {
-			return &projections.Failure{Event: batch[0], Code: codeOf(err), Reason: fmt.Sprintf("in the %d events from here on: %v", len(batch), err)}, nil
+			return &projections.Failure{Event: batch[0], Code: codeOf(err), Reason: fmt.Sprintf("in the %d events from here on: %v",
+				len(batch), err)}, nil
 		}
 		return ApplyAside(ctx, tx, c, g, without, failed)
 	}

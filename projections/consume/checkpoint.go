@@ -93,7 +93,8 @@ func (r *Runner) lock(ctx context.Context, tx pgx.Tx, partitions []int16) (map[i
 	var f fed
 	_, err = pgx.ForEachRow(rows, []any{&p, &f.Number, &f.serving, &s.position, &s.epoch, &s.living, &s.head}, func() error {
 		if other, ok := checkpoints[p]; ok && other.position != s.position {
-			return fmt.Errorf("generations %d and %d of %s differ in partition %d, at %d and %d", other.fed[0].Number, f.Number, r.Consumer.Name, p, other.position, s.position)
+			return fmt.Errorf("generations %d and %d of %s differ in partition %d, at %d and %d", other.fed[0].Number, f.Number,
+				r.Consumer.Name, p, other.position, s.position)
 		}
 		s.fed = append(checkpoints[p].fed, f)
 		checkpoints[p] = s
@@ -257,5 +258,6 @@ func (e *epochs) refresh(ctx context.Context, tx pgx.Tx, checkpoints map[int16]c
 // Statements returns the SQL that the consumer runs for each batch, in sessions that cache
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"lock checkpoints": lockCheckpoints, "lock free checkpoints": lockFreeCheckpoints, "move checkpoints": moveCheckpoints, "find what is behind": findBehind, "find what all are behind": findAllBehind}
+	return map[string]string{"lock checkpoints": lockCheckpoints, "lock free checkpoints": lockFreeCheckpoints,
+		"move checkpoints": moveCheckpoints, "find what is behind": findBehind, "find what all are behind": findAllBehind}
 }

@@ -53,7 +53,8 @@ func holdHeads(ctx context.Context, tx pgx.Tx, runs []*partitionRun) error {
 }
 
 // bisect finds the events that made a batch fail; halves that succeed are kept.
-func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, cause error) (all folded, err error) {
+func (r *Runner) bisect(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun, cause error) (all folded,
+	err error) {
 	if len(batch) == 1 {
 		all.failed = []projections.Failure{{Event: batch[0], Code: codeOf(cause), Reason: cause.Error()}}
 		letters := r.deadLetters(all.failed)
@@ -108,7 +109,8 @@ func (r *Runner) deadLetters(failed []projections.Failure) []events.Pending {
 	for i := range failed {
 		f := &failed[i]
 		switch {
-		case f.Event.Actor.ID == r.Consumer.Name && (f.Event.Subject == events.AggregationFailed || f.Event.Subject == events.DeadLetterClosed):
+		case f.Event.Actor.ID == r.Consumer.Name && (f.Event.Subject == events.AggregationFailed ||
+			f.Event.Subject == events.DeadLetterClosed):
 		case r.Consumer.Parks:
 			pending = append(pending, r.park(f))
 		default:
@@ -140,7 +142,8 @@ func (r *Runner) discard(f *projections.Failure) []events.Pending {
 	why := "a read model cannot fold it; a rebuild of " + r.Consumer.Name + " repairs it"
 	return []events.Pending{
 		projections.FollowUp(&f.Event, id, events.AggregationFailed, r.letter(f, id, 0), r.Consumer.Name),
-		projections.Closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why}, r.Consumer.Name),
+		projections.Closing(&f.Event, r.NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: why},
+			r.Consumer.Name),
 	}
 }
 
@@ -166,6 +169,7 @@ func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt in
 func (r *Runner) report(failed []projections.Failure) {
 	for i := range failed {
 		f := &failed[i]
-		r.Logger.Error("an event could not be folded", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId", f.Event.EventID, "trace", hex.EncodeToString(f.Event.CorrelationID[:]), "code", f.Code, "reason", projections.Bounded(f.Reason))
+		r.Logger.Error("an event could not be folded", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId",
+			f.Event.EventID, "trace", hex.EncodeToString(f.Event.CorrelationID[:]), "code", f.Code, "reason", projections.Bounded(f.Reason))
 	}
 }

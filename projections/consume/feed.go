@@ -14,7 +14,8 @@ import (
 const (
 	// This locks no rows: the position of the live generation is only the first target.
 	createCheckpoints = `WITH live AS (
-  SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $1 AND joined AND ($3::smallint IS NULL OR partition = $3)),
+  SELECT DISTINCT partition, position FROM consumer_checkpoints WHERE consumer = $1 AND joined AND ($3::smallint IS NULL
+  OR partition = $3)),
  made AS (
   INSERT INTO consumer_checkpoints (consumer, generation, partition, joined, serving) SELECT $1, $2, partition, false, false FROM live)
  SELECT partition, position FROM live`
@@ -23,7 +24,8 @@ const (
  WHERE consumer = $1 AND generation = $2 AND partition = $3`
 
 	serveFlips = `UPDATE consumer_checkpoints c SET serving = s.serving
- FROM (SELECT g.generation, EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation) AS serving
+ FROM (SELECT g.generation, EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection
+ AND p.generation = g.generation) AS serving
        FROM projection_generations g WHERE g.projection = $1) s
  WHERE c.consumer = $2 AND c.generation = s.generation AND c.joined AND c.serving <> s.serving`
 

@@ -46,7 +46,8 @@ func (g *generations) define(ctx context.Context, tx pgx.Tx, c *projections.Cons
 				known, ok = g.known[s.fed[i].Number]
 			}
 			if !ok || !slices.Contains(c.Versions, known.FoldVersion) {
-				return fmt.Errorf("generation %d of %s is bound to %q, which this binary does not hold (it holds %q)", s.fed[i].Number, c.Projection, known.FoldVersion, c.Versions)
+				return fmt.Errorf("generation %d of %s is bound to %q, which this binary does not hold (it holds %q)", s.fed[i].Number,
+					c.Projection, known.FoldVersion, c.Versions)
 			}
 			s.fed[i].Generation = known
 		}
@@ -110,8 +111,9 @@ func eventsFor(g projections.Generation, batch []events.Envelope, runs []*partit
 // A broken generation is no longer fed in these partitions, so it can never be promoted
 // or rolled back to.
 const (
-	partGeneration = `UPDATE consumer_checkpoints SET joined = false WHERE consumer = $1 AND generation = $2 AND joined AND partition = ANY ($3::smallint[])`
-	markBroken     = `UPDATE projection_generations SET broken = $3 WHERE projection = $1 AND generation = $2 AND broken IS NULL`
+	partGeneration = `UPDATE consumer_checkpoints SET joined = false WHERE consumer = $1 AND generation = $2 AND joined
+		AND partition = ANY ($3::smallint[])`
+	markBroken = `UPDATE projection_generations SET broken = $3 WHERE projection = $1 AND generation = $2 AND broken IS NULL`
 )
 
 // detach stops feeding a generation in the runs' partitions: it failed on events that the
@@ -135,14 +137,16 @@ func (r *Runner) detach(ctx context.Context, tx pgx.Tx, g projections.Generation
 
 const (
 	nextGeneration = `SELECT max(generation) + 1 FROM projection_generations WHERE projection = $1`
-	newGeneration  = `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key) VALUES ($1, $2, $3, $4, $5)`
-	markDropped    = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
-	markPurged     = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
+	newGeneration  = `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key) VALUES ($1, $2, $3,
+		$4, $5)`
+	markDropped = `UPDATE projection_generations SET dropped_at = now() WHERE projection = $1 AND generation = $2`
+	markPurged  = `UPDATE projection_generations SET purged = true WHERE projection = $1 AND generation = $2`
 )
 
 // AddGeneration adds a generation to a projection. The caller holds the projection's first
 // pointer, so that no other one takes the number.
-func AddGeneration(ctx context.Context, tx pgx.Tx, projection, foldVersion string, scope projections.Scope) (projections.Generation, error) {
+func AddGeneration(ctx context.Context, tx pgx.Tx, projection, foldVersion string, scope projections.Scope) (projections.Generation,
+	error) {
 	g := projections.Generation{FoldVersion: foldVersion, Scope: scope}
 	if err := tx.QueryRow(ctx, nextGeneration, projection).Scan(&g.Number); err != nil {
 		return g, fmt.Errorf("numbering a generation: %w", err)

@@ -44,10 +44,12 @@ func (in *Inline) Lock(partitions []int16) (sql string, args []any) {
 }
 
 // Fold returns the follow-ups of a batch. It is not ok if an event fails, or its fold panics: the runner makes its dead letter.
-func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches []events.InlineStretch, batch []events.Envelope) (followUps []events.Pending, ok bool, err error) {
+func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches []events.InlineStretch,
+	batch []events.Envelope) (followUps []events.Pending, ok bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			in.logger.ErrorContext(ctx, "an inline fold panicked; the consumer folds its events", "consumer", in.consumer.Name, "panic", p, "stack", string(debug.Stack()))
+			in.logger.ErrorContext(ctx, "an inline fold panicked; the consumer folds its events", "consumer", in.consumer.Name, "panic", p,
+				"stack", string(debug.Stack()))
 			followUps, ok, err = nil, false, nil
 		}
 	}()

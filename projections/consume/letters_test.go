@@ -27,7 +27,8 @@ type panickingHandler struct {
 	at *events.Position
 }
 
-func (p panickingHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (p panickingHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result,
+	error) {
 	for i := range batch {
 		if batch[i].Position == *p.at {
 			panic("boom")
@@ -72,7 +73,8 @@ func poisonCases() map[string]poisonCase {
 		"dead letters": {
 			func(s *Pipeline) *consume.Runner { return s.Lettering },
 			func(tenant uuid.UUID, n int) events.Pending {
-				return Plain(tenant, events.UsageRejected, events.Counts{Rejected: 1}, events.Rejected{RawPosition: int64(n + 1), EventID: fmt.Sprint(n), Code: "c", Reason: "r"})
+				return Plain(tenant, events.UsageRejected, events.Counts{Rejected: 1},
+					events.Rejected{RawPosition: int64(n + 1), EventID: fmt.Sprint(n), Code: "c", Reason: "r"})
 			},
 			`{"eventId":5}`,
 			func(s *Pipeline, tenant uuid.UUID) int64 {
@@ -135,7 +137,8 @@ func TestP2_PoisonIsParkedOnce(t *testing.T) {
 const poisonNeighbours = 30
 
 // run delivers good events with a poison one among them, several times.
-func (c *poisonCase) run(t *testing.T, poison func(s *Pipeline, r *consume.Runner, records []events.Record, i int, at events.Position) string) {
+func (c *poisonCase) run(t *testing.T, poison func(s *Pipeline, r *consume.Runner, records []events.Record, i int,
+	at events.Position) string) {
 	s := NewPipeline(t)
 	s.Payloads.Allow() // poison
 	random := rand.New(rand.NewPCG(tier.Seed(t), 0))
@@ -176,13 +179,16 @@ func (c *poisonCase) run(t *testing.T, poison func(s *Pipeline, r *consume.Runne
 // parkedOnce checks an event's only dead letter.
 func parkedOnce(s *Pipeline, tenant uuid.UUID, at events.Position, code string, topic events.Topic, offset int64) {
 	s.Helper()
-	page, err := s.Reads.DeadLetters(context.Background(), Operator, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageAggregation}, Limit: 10})
+	page, err := s.Reads.DeadLetters(context.Background(), Operator,
+		deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageAggregation},
+			Limit: 10})
 	s.Must(err)
 	if len(page.Data) != 1 {
 		s.Fatalf("%d dead letters: %+v", len(page.Data), page.Data)
 	}
 	d := s.Letter(page.Data[0].ID)
-	if d.Code != code || d.SourcePosition != at || d.Topic != topic.Name() || d.KafkaPartition == nil || *d.KafkaPartition != at.Partition || d.Reason == "" {
+	if d.Code != code || d.SourcePosition != at || d.Topic != topic.Name() || d.KafkaPartition == nil ||
+		*d.KafkaPartition != at.Partition || d.Reason == "" {
 		s.Errorf("%+v, want %s at %s of %s", d, code, at, topic.Name())
 	}
 	if d.KafkaOffset == nil || *d.KafkaOffset != offset {
@@ -209,8 +215,10 @@ func TestP2_UndecodableRecordsChangeNothing(t *testing.T) {
 			records := s.Topic(r.Consumer.Topic, 4, 0)
 			records[3].Value = records[3].Value[:len(records[3].Value)/2]
 			records[7].Value = []byte(`{"eventType":"meterplex.usage.event.recorded","eventVersion":99}`)
-			for offset, value := range map[int64]string{700: "\x00\xff garbage", 701: "", 702: `{"eventType":"meterplex.usage.event.recorded","eventVersion":1}`} {
-				records = append(records, events.Record{Topic: r.Consumer.Topic, Partition: 4, Offset: offset, Value: []byte(value), Key: []byte("k")})
+			for offset, value := range map[int64]string{700: "\x00\xff garbage", 701: "",
+				702: `{"eventType":"meterplex.usage.event.recorded","eventVersion":1}`} {
+				records = append(records, events.Record{Topic: r.Consumer.Topic, Partition: 4, Offset: offset, Value: []byte(value),
+					Key: []byte("k")})
 			}
 			deliverOften(s.Pipeline, r, records)
 			s.Drain(s.Lettering)

@@ -52,7 +52,8 @@ func newConsumerModel(s *Letters) *consumerModel {
 	c.before = s.Counts(c.partition)
 	c.inline = NewInline(s.Database)
 	for _, tenant := range c.tenants {
-		c.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly), Grant("refused", domain.ResetMonthly))
+		c.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly),
+			Grant("refused", domain.ResetMonthly))
 	}
 	return c
 }
@@ -62,7 +63,8 @@ func newConsumerModel(s *Letters) *consumerModel {
 func (c *consumerModel) record(rt *rapid.T) {
 	for range rapid.IntRange(1, 6).Draw(rt, "events") {
 		u := sentUsage{c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], fmt.Sprint("u", len(c.usage)),
-			rapid.SampledFrom([]string{"calls", "calls", "calls", "later", "panics", "refused"}).Draw(rt, "feature"), rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")}
+			rapid.SampledFrom([]string{"calls", "calls", "calls", "later", "panics", "refused"}).Draw(rt, "feature"),
+			rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")}
 		if len(c.usage) > 0 && rapid.IntRange(0, 4).Draw(rt, "again") == 0 {
 			u = c.usage[rapid.IntRange(0, len(c.usage)-1).Draw(rt, "of")]
 		} else {
@@ -99,7 +101,8 @@ func (c *consumerModel) recordInline(rt *rapid.T) {
 		u := sentUsage{c.tenants[rapid.IntRange(0, 1).Draw(rt, "tenant")], fmt.Sprint("u", len(c.usage)),
 			rapid.SampledFrom([]string{"calls", "later", "refused"}).Draw(rt, "feature"), rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount")}
 		c.usage = append(c.usage, u)
-		_, err := c.inline.Inlined.Submit(context.Background(), u.tenant, []metering.Submitted{{Pending: Usage(u.tenant, u.id, u.feature, u.amount, May)}})
+		_, err := c.inline.Inlined.Submit(context.Background(), u.tenant,
+			[]metering.Submitted{{Pending: Usage(u.tenant, u.id, u.feature, u.amount, May)}})
 		c.Must(err)
 		raw := c.Read(events.TopicUsageRaw, c.partition, 0)
 		if last := raw[len(raw)-1].Position.Number; c.Checkpoint(events.GroupValidator, c.partition) == last {
@@ -197,7 +200,8 @@ func (c *consumerModel) bulkRetry(rt *rapid.T) {
 // the refused features and retries failed dead letters until no failed one is left.
 func (c *consumerModel) Rest(rt *rapid.T) {
 	for _, tenant := range c.tenants {
-		c.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly), Grant("refused", domain.ResetMonthly), Grant("later", domain.ResetMonthly))
+		c.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly),
+			Grant("refused", domain.ResetMonthly), Grant("later", domain.ResetMonthly))
 	}
 	for round := 0; ; round++ {
 		c.Drain(c.Validating, c.Aggregating, c.Lettering, c.Executing, c.Validating, c.Aggregating, c.Lettering)
@@ -231,7 +235,8 @@ func TestP2_ConsumersMatchTheirModel(t *testing.T) {
 		defer c.inline.Inlined.Close()
 		defer func() { folded, inlined = folded+c.folded, inlined+c.inlined }()
 		rt.Repeat(map[string]func(*rapid.T){"record": c.record, "deliver": c.deliver, "deliver more": c.deliver, "deliver again": c.deliver,
-			"flow": c.flow, "flow on": c.flow, "inline": c.recordInline, "inline again": c.recordInline, "decide": c.decide, "retry all": c.bulkRetry, "sum": func(*rapid.T) { c.Drain(c.Summing) },
+			"flow": c.flow, "flow on": c.flow, "inline": c.recordInline, "inline again": c.recordInline, "decide": c.decide,
+			"retry all": c.bulkRetry, "sum": func(*rapid.T) { c.Drain(c.Summing) },
 			"": func(*rapid.T) { c.CheckIdentity() }})
 		c.Rest(rt)
 		model, rejected := NewLedger(), int64(0)
@@ -251,7 +256,8 @@ func TestP2_ConsumersMatchTheirModel(t *testing.T) {
 		model.Check(rt, got)
 		now, all := c.Counts(c.partition), int64(len(c.usage))
 		// A retry of a rejected event adds 1 to Accepted and 1 to Rejected.
-		if counted := now.Accepted - c.before.Accepted - (now.Rejected - c.before.Rejected); counted != all-rejected || now.Parked != c.before.Parked {
+		if counted := now.Accepted - c.before.Accepted - (now.Rejected - c.before.Rejected); counted != all-rejected ||
+			now.Parked != c.before.Parked {
 			rt.Fatalf("%d sent, %d discarded: %+v, before %+v", all, rejected, now, c.before)
 		}
 		c.CheckIdentity()

@@ -12,8 +12,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Process reads the log up to the positions that records of the consumer's topic name, in any order. The records may hold anything: only their
-// places are read. Nil means that all events up to there are committed and the records may be acknowledged; after an error
+// Process reads the log up to the positions that records of the consumer's topic name, in any order. The records may hold anything: only
+// their places are read. Nil means that all events up to there are committed and the records may be acknowledged; after an error
 // they must be delivered again.
 func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	r.turn.Lock()
@@ -59,7 +59,8 @@ func (r *Runner) places(records []events.Record, seen *projections.Batch) []even
 			r.logOther(record, "it has no place in the log; meterplex_events_foreign_total counts all")
 		case at.Log != r.Log.ID() && at.Log != uuid.Nil:
 			seen.OtherLog++
-			r.logOther(record, "it is of another log: another database shares the broker under the same topic names; meterplex_events_other_log_total counts all")
+			r.logOther(record, "it is of another log: another database shares the broker under the same topic names; "+
+				"meterplex_events_other_log_total counts all")
 		default:
 			places = append(places, at)
 		}
@@ -71,7 +72,8 @@ func (r *Runner) places(records []events.Record, seen *projections.Batch) []even
 func (r *Runner) logOther(record *events.Record, why string) {
 	now := time.Now().Unix()
 	if r.othersLogged.Swap(now) != now {
-		r.Logger.Warn("skipped a record that is not this log's", "consumer", r.Consumer.Name, "topic", record.Topic.Name(), "partition", record.Partition, "offset", record.Offset, "why", why)
+		r.Logger.Warn("skipped a record that is not this log's", "consumer", r.Consumer.Name, "topic", record.Topic.Name(), "partition",
+			record.Partition, "offset", record.Offset, "why", why)
 	}
 }
 
@@ -79,7 +81,8 @@ func (r *Runner) logOther(record *events.Record, why string) {
 // group moves the partitions of a member that died.
 const seatFor = 10 * time.Second
 
-// seats are the partitions that the consumer of this process works on: those that the pipe delivers to it. The pipe shares them among the instances.
+// seats are the partitions that the consumer of this process works on: those that the pipe delivers to it. The pipe shares them among the
+// instances.
 type seats struct {
 	mu  sync.Mutex
 	own [events.Partitions]seat

@@ -82,7 +82,8 @@ func TestRecordsThatComeAgainAreCounted(t *testing.T) {
 func TestOnlyDataIsDeadLettered(t *testing.T) {
 	for code, want := range map[string]bool{
 		"22P02": true, "23505": true, "54000": true, "P0001": true,
-		"40001": false, "40P01": false, "55P03": false, "57P01": false, "53100": false, "08006": false, "42P01": false, "25P02": false, "XX001": false,
+		"40001": false, "40P01": false, "55P03": false, "57P01": false, "53100": false, "08006": false, "42P01": false, "25P02": false,
+		"XX001": false,
 	} {
 		if got := ofData(fmt.Errorf("apply: %w", &pgconn.PgError{Code: code})); got != want {
 			t.Errorf("%s: %v, want %v", code, got, want)
@@ -133,7 +134,8 @@ func (panicking) FollowUps(context.Context, projections.Query, []events.InlineSt
 // TestP3_AnInlineFoldThatPanicsIsLeftToTheRunner: the panic ends no process, and the event is recorded without a verdict.
 func TestP3_AnInlineFoldThatPanicsIsLeftToTheRunner(t *testing.T) {
 	var logged strings.Builder
-	in := NewInline(projections.Consumer{Name: "validator", Handler: panicking{}}, nil, nil, nil, slog.New(slog.NewTextHandler(&logged, nil)))
+	in := NewInline(projections.Consumer{Name: "validator", Handler: panicking{}}, nil, nil, nil,
+		slog.New(slog.NewTextHandler(&logged, nil)))
 	followUps, ok, err := in.Fold(t.Context(), nil, nil, []events.Envelope{{}})
 	if len(followUps) > 0 || ok || err != nil {
 		t.Errorf("%v, ok %t, %v", followUps, ok, err)

@@ -185,7 +185,8 @@ func remaining(runs []*partitionRun) []*partitionRun {
 }
 
 // transact runs one transaction: it locks checkpoints, folds as much of each run as fits,
-// appends follow-ups and moves the checkpoints. If careful, it isolates events that fail; if not, it fails with them and needs no savepoints.
+// appends follow-ups and moves the checkpoints. If careful, it isolates events that fail; if not, it fails with them and needs no
+// savepoints.
 func (r *Runner) transact(ctx context.Context, runs []*partitionRun, careful bool) (_ projections.Batch, err error) {
 	began := time.Now()
 	tx, err := r.Pool.Begin(ctx)

@@ -70,8 +70,12 @@ func TestP2_ARecordIsOnlyAHint(t *testing.T) {
 		told  func(*Tally) int // nil: the record says that there are events
 	}{
 		{"no headers", func(r events.Record) events.Record { r.Headers = nil; return r }, func(s *Tally) int { return s.Foreign }},
-		{"another topic's", func(r events.Record) events.Record { r.Topic = events.TopicUsageRaw; return r }, func(s *Tally) int { return s.Foreign }},
-		{"another log's", func(r events.Record) events.Record { return set(r, events.HeaderLog, NewID().String()) }, func(s *Tally) int { return s.OtherLog }},
+		{"another topic's", func(r events.Record) events.Record { r.Topic = events.TopicUsageRaw; return r }, func(s *Tally) int {
+			return s.Foreign
+		}},
+		{"another log's", func(r events.Record) events.Record { return set(r, events.HeaderLog, NewID().String()) }, func(s *Tally) int {
+			return s.OtherLog
+		}},
 		{"for outside readers", func(r events.Record) events.Record {
 			r.Headers = append(r.Headers, events.Header{Key: events.HeaderReplay, Value: []byte("1")})
 			return r
@@ -102,7 +106,8 @@ func TestP2_ARecordIsOnlyAHint(t *testing.T) {
 			r, seen := w.Aggregator(nil)
 			w.Process(r, []events.Record{c.spoil(w.Topic(events.TopicUsageValidated, p, 0)[1])})
 			got := appliedTo(w, tenant, "calls") + appliedTo(w, tenant, "later")
-			if c.told == nil && (got < 2 || seen.Foreign+seen.OtherLog+seen.Passed > 0) || c.told != nil && (got != 0 || c.told(seen) != 1) {
+			if c.told == nil && (got < 2 || seen.Foreign+seen.OtherLog+seen.Passed > 0) ||
+				c.told != nil && (got != 0 || c.told(seen) != 1) {
 				t.Errorf("applied %d; told %+v", got, seen)
 			}
 			for range 2 {
@@ -143,7 +148,8 @@ func TestRecordsOfAnEndedHistoryChangeNothing(t *testing.T) {
 	}
 	var epoch, head int
 	w.Must(
-		w.Pool.QueryRow(t.Context(), `SELECT c.epoch, h.epoch FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE partition = 6 AND consumer = $1`,
+		w.Pool.QueryRow(t.Context(), `SELECT c.epoch, h.epoch FROM consumer_checkpoints c JOIN log_heads h USING (partition)
+			WHERE partition = 6 AND consumer = $1`,
 			events.GroupAggregator).
 			Scan(&epoch, &head),
 	)
@@ -203,7 +209,8 @@ func TestASparseTopicIsReadFromTheDatabase(t *testing.T) {
 	r.Consumer.MaxPerPartition = 3
 	raw := w.Topic(events.TopicUsageRaw, 6, 0)
 	w.Process(r, raw[5:])
-	if got := w.Counts(6); got.Validated != 3*6000+6 || seen.Applied != 6 || w.Checkpoint(events.GroupValidator, 6) != w.Read(events.TopicUsageRaw, 6, 0)[5].Position.Number {
+	if got := w.Counts(6); got.Validated != 3*6000+6 || seen.Applied != 6 ||
+		w.Checkpoint(events.GroupValidator, 6) != w.Read(events.TopicUsageRaw, 6, 0)[5].Position.Number {
 		t.Errorf("counts %+v, told %+v", got, seen)
 	}
 }
@@ -278,7 +285,8 @@ func TestFollowStopsBeforeALostTail(t *testing.T) {
 	}
 }
 
-// Each event names the one before it on its topic: a consumer of the topic passes no event that the log has lost, and the other partitions continue.
+// Each event names the one before it on its topic: a consumer of the topic passes no event that the log has lost, and the other partitions
+// continue.
 func TestP3_AConsumerStopsBeforeAHole(t *testing.T) {
 	w := NewDatabase(t)
 	a, b := TenantIn(1), TenantIn(2)
@@ -294,8 +302,10 @@ func TestP3_AConsumerStopsBeforeAHole(t *testing.T) {
 	for range 2 {
 		w.Process(r, records)
 	}
-	if at, applied := w.Checkpoint(events.GroupAggregator, 1), appliedTo(w, a, "calls"); at != 2 || applied != 2 || appliedTo(w, b, "calls") != 4 {
-		t.Errorf("the checkpoint stands at %d with %d events, the third is missing; the other partition has %d of 4", at, applied, appliedTo(w, b, "calls"))
+	if at, applied := w.Checkpoint(events.GroupAggregator, 1), appliedTo(w, a, "calls"); at != 2 || applied != 2 ||
+		appliedTo(w, b, "calls") != 4 {
+		t.Errorf("the checkpoint stands at %d with %d events, the third is missing; the other partition has %d of 4", at, applied,
+			appliedTo(w, b, "calls"))
 	}
 }
 

@@ -34,8 +34,8 @@ func (r *Runner) Ahead(ctx context.Context) ([]events.Position, error) {
 	return ahead, nil
 }
 
-// Waiting returns, for a consumer of a topic, the positions up to which this process holds new events in memory. Once in DefaultPollEvery it
-// looks at the log, too, for partitions that are behind and stand still: the pipe has lost records there, or does not run.
+// Waiting returns, for a consumer of a topic, the positions up to which this process holds new events in memory. Once in DefaultPollEvery
+// it looks at the log, too, for partitions that are behind and stand still: the pipe has lost records there, or does not run.
 // Its calls must not be concurrent.
 func (r *Runner) Waiting(ctx context.Context) ([]events.Position, error) {
 	var waiting []events.Position

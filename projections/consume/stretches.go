@@ -19,7 +19,8 @@ const maxStretch = 50_000
 
 // stretches returns the events after each partition's checkpoint, in the order of partitions and positions, up to the limit of one
 // transaction: those of a partition from memory if all are held, of the others from the database in one statement.
-func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun, done *projections.Batch) (chain []events.Envelope, err error) {
+func (r *Runner) stretches(ctx context.Context, tx pgx.Tx, runs []*partitionRun, done *projections.Batch) (chain []events.Envelope,
+	err error) {
 	chain = r.reused()
 	left := r.Consumer.Bound()
 	each := r.Consumer.MaxPerPartition
@@ -73,7 +74,8 @@ func (r *Runner) recent(chain []events.Envelope, l *partitionRun, limit int) ([]
 		return chain, false
 	}
 	was := len(chain)
-	chain, held := r.Recent.Stretch(chain, events.Stretch{Partition: l.partition, After: l.last, UpTo: r.scanned(l)}, l.checkpoint.epoch, limit)
+	chain, held := r.Recent.Stretch(chain, events.Stretch{Partition: l.partition, After: l.last, UpTo: r.scanned(l)}, l.checkpoint.epoch,
+		limit)
 	for i := was; i < len(chain); i++ {
 		chain[i].Withheld = slices.Contains(l.checkpoint.withheld, chain[i].Position.Number)
 	}
@@ -81,8 +83,10 @@ func (r *Runner) recent(chain []events.Envelope, l *partitionRun, limit int) ([]
 }
 
 // fromDatabase reads the stretches of runs. A consumer of a topic reads up to the topic's last event, wherever its message ends. Events of
-// other subjects are passed unread, except the end of each stretch: if it is missing, the log has lost its tail, and the checkpoint must not pass it.
-func (r *Runner) fromDatabase(ctx context.Context, tx pgx.Tx, runs []*partitionRun, limit int, done *projections.Batch) (list []events.Envelope, err error) {
+// other subjects are passed unread, except the end of each stretch: if it is missing, the log has lost its tail, and the checkpoint must
+// not pass it.
+func (r *Runner) fromDatabase(ctx context.Context, tx pgx.Tx, runs []*partitionRun, limit int,
+	done *projections.Batch) (list []events.Envelope, err error) {
 	stretches := make([]events.Stretch, len(runs))
 	for i, l := range runs {
 		stretches[i] = events.Stretch{Partition: l.partition, After: l.last, UpTo: r.scanned(l)}
@@ -116,7 +120,8 @@ func (r *Runner) fromDatabase(ctx context.Context, tx pgx.Tx, runs []*partitionR
 			r.logLoss("the log has a hole: an event is missing", events.Position{Partition: l.partition, Number: own[n].Previous})
 			l.done = true
 		case n == 0, n < limit && r.Consumer.Topic == 0 && last < stretches[i].UpTo:
-			r.logLoss("the log has lost its tail: its head is beyond its last event", events.Position{Partition: l.partition, Number: stretches[i].UpTo})
+			r.logLoss("the log has lost its tail: its head is beyond its last event",
+				events.Position{Partition: l.partition, Number: stretches[i].UpTo})
 			l.done = true
 		}
 		if n > 0 {

@@ -36,7 +36,8 @@ func TestP1_UsageIsValidatedInTheTransactionThatRecordsIt(t *testing.T) {
 	var transactions int
 	w.Must(w.Pool.QueryRow(t.Context(), `SELECT count(DISTINCT xmin::text) FROM (
  SELECT xmin FROM event_log_rows WHERE partition = 4 AND position > (SELECT max(position) - 2 FROM event_log_rows WHERE partition = 4)
- UNION ALL SELECT xmin FROM consumer_checkpoints WHERE consumer = $1 AND partition = 4) AS written`, events.GroupValidator).Scan(&transactions))
+ UNION ALL SELECT xmin FROM consumer_checkpoints WHERE consumer = $1 AND partition = 4) AS written`, events.GroupValidator).
+		Scan(&transactions))
 	if transactions != 1 {
 		t.Errorf("event, verdict and checkpoint are of %d transactions", transactions)
 	}
@@ -79,7 +80,8 @@ func TestP10_EventsShortlyBehindAreValidatedInline(t *testing.T) {
 	w := NewDatabase(t)
 	l := NewInline(w)
 	tenant, other := l.InlineTenant(), TenantIn(4)
-	w.Append(Usage(tenant, "behind 1", "calls", 1, May), Usage(other, "behind 2", "calls", 1, May), Usage(tenant, "behind 3", "calls", 1, May))
+	w.Append(Usage(tenant, "behind 1", "calls", 1, May), Usage(other, "behind 2", "calls", 1, May),
+		Usage(tenant, "behind 3", "calls", 1, May))
 	if !l.Record(tenant, "calls", "a") {
 		t.Fatal("usage waits for the validator")
 	}
@@ -103,7 +105,8 @@ func TestP2_InlineVerdictsFollowTheCatalogue(t *testing.T) {
 		}
 	}
 	validated, rejected := l.VerdictsOf(tenant)
-	if !slices.Equal(validated[2:], []string{"other 0", "calls 1", "other 2"}) || !slices.Equal(rejected, []string{"calls 0", "other 1", "calls 2"}) {
+	if !slices.Equal(validated[2:], []string{"other 0", "calls 1", "other 2"}) ||
+		!slices.Equal(rejected, []string{"calls 0", "other 1", "calls 2"}) {
 		t.Errorf("validated %v, rejected %v", validated, rejected)
 	}
 }
@@ -119,7 +122,8 @@ func TestP2_UsageIsLeftToTheValidator(t *testing.T) {
 		"while it holds the checkpoint": func(t *testing.T, l *Inline, _ uuid.UUID) {
 			tx, err := l.Pool.Begin(t.Context())
 			l.Must(err)
-			_, err = tx.Exec(t.Context(), `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND partition = 4 FOR UPDATE`, events.GroupValidator)
+			_, err = tx.Exec(t.Context(), `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND partition = 4 FOR UPDATE`,
+				events.GroupValidator)
 			l.Must(err)
 			t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 		},
@@ -133,11 +137,13 @@ func TestP2_UsageIsLeftToTheValidator(t *testing.T) {
 		"an event that cannot be folded": func(_ *testing.T, l *Inline, tenant uuid.UUID) { l.Payloads.Allow(); l.Append(broken(tenant)) },
 		"a withheld event": func(t *testing.T, l *Inline, tenant uuid.UUID) {
 			at := l.Append(Usage(tenant, "withheld", "calls", 1, May))[0]
-			_, err := l.Pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, 'too large')`, at.Partition, at.Number, events.TopicUsageRaw, tenant, NewID())
+			_, err := l.Pool.Exec(t.Context(), `INSERT INTO withheld_records VALUES ($1, $2, $3, $4, $5, 'too large')`, at.Partition,
+				at.Number, events.TopicUsageRaw, tenant, NewID())
 			l.Must(err)
 		},
 		"a checkpoint beyond the log": func(t *testing.T, l *Inline, _ uuid.UUID) {
-			_, err := l.Pool.Exec(t.Context(), `UPDATE consumer_checkpoints SET position = position + 1000 WHERE consumer = $1 AND partition = 4`, events.GroupValidator)
+			_, err := l.Pool.Exec(t.Context(),
+				`UPDATE consumer_checkpoints SET position = position + 1000 WHERE consumer = $1 AND partition = 4`, events.GroupValidator)
 			l.Must(err)
 		},
 	} {
@@ -186,7 +192,8 @@ func TestInlineValidationWaitsForNoCheckpoint(t *testing.T) {
 	tx, err := l.Pool.Begin(t.Context())
 	l.Must(err)
 	defer func() { _ = tx.Rollback(context.Background()) }()
-	_, err = tx.Exec(t.Context(), `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND partition = 4 FOR UPDATE`, events.GroupValidator)
+	_, err = tx.Exec(t.Context(), `SELECT FROM consumer_checkpoints WHERE consumer = $1 AND partition = 4 FOR UPDATE`,
+		events.GroupValidator)
 	l.Must(err)
 	done := make(chan error, 1)
 	go func() {

@@ -41,8 +41,10 @@ func (w *waitingLog) append(topics ...events.Topic) {
 	}
 	_, err := w.conn.Exec(
 		w.Context(),
-		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
- SELECT $1 + r.n, r.previous, to_timestamp($1 + r.n), now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, r.topic, 1, ($1 + r.n)::text, '{}'
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition,
+			topic, subject, dedupe_key, body)
+ SELECT $1 + r.n, r.previous, to_timestamp($1 + r.n), now(), gen_random_uuid(), gen_random_uuid(), 0, 1, 3, r.topic, 1, ($1 + r.n)::text,
+ '{}'
  FROM unnest($2::smallint[], $3::bigint[]) WITH ORDINALITY r (topic, previous, n)`,
 		len(w.topics),
 		topics,
@@ -55,7 +57,8 @@ func (w *waitingLog) append(topics ...events.Topic) {
 // first returns the number of the first event that waits, found by the statement, and the blocks that it read.
 func (w *waitingLog) first(topic, after, upTo any) (n int64, blocks int) {
 	w.Helper()
-	sql := `SELECT coalesce(extract(epoch FROM n.recorded_at), 0)::bigint FROM (VALUES ($1::int, $2::bigint, $3::bigint)) v (topic, after, up_to) CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting(
+	sql := `SELECT coalesce(extract(epoch FROM n.recorded_at), 0)::bigint FROM (VALUES ($1::int, $2::bigint, $3::bigint)) v (topic, after,
+		up_to) CROSS JOIN LATERAL (SELECT ` + projections.FirstWaiting(
 		"3::smallint",
 		"v.after",
 		"v.up_to",
@@ -82,7 +85,8 @@ func (w *waitingLog) wants(of string, after int64) {
 	}
 }
 
-// The first event that waits is found wherever events of its topic lie, if those that are spread thinly are few; otherwise it is one that waits, too.
+// The first event that waits is found wherever events of its topic lie, if those that are spread thinly are few; otherwise it is one that
+// waits, too.
 func TestTheFirstWaitingEventIsFound(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), localtest.SuperuserURL(t, localtest.Migrated(t, postgres.Migrate)))
 	must.OK(t, err)
@@ -155,7 +159,8 @@ func TestKeptPlansUseTheKeys(t *testing.T) {
 // KeptStatements are those that sessions which keep their plans run for each batch.
 func KeptStatements() map[string]string {
 	all := map[string]string{}
-	for _, some := range []map[string]string{consume.Statements(), validate.Statements(), usage.Statements(), entitlements.Statements(), series.Statements()} {
+	for _, some := range []map[string]string{consume.Statements(), validate.Statements(), usage.Statements(), entitlements.Statements(),
+		series.Statements()} {
 		maps.Copy(all, some)
 	}
 	return all

@@ -99,12 +99,14 @@ func (s *withheldFixture) appendTwo(topic events.Topic) (consumer *consume.Runne
 func (s *withheldFixture) publishLog() {
 	s.Helper()
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute) // the bound only keeps a broken build from hanging
-	r := &relay.Relay{Pool: s.Pool, Log: s.EventLog, Appender: s.EventLog, Publisher: s.pipe, Instance: "test", NewID: NewID, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}
+	r := &relay.Relay{Pool: s.Pool, Log: s.EventLog, Appender: s.EventLog, Publisher: s.pipe, Instance: "test", NewID: NewID, Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler)}
 	var g errgroup.Group
 	g.Go(func() error { return r.Run(ctx) })
 	for left := 1; left > 0; time.Sleep(25 * time.Millisecond) {
 		s.holds()
-		s.Must(s.Pool.QueryRow(ctx, `SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`).Scan(&left))
+		s.Must(s.Pool.QueryRow(ctx,
+			`SELECT count(*) FROM log_heads h JOIN relay_cursors c USING (partition) WHERE h.position <> c.position`).Scan(&left))
 	}
 	stop()
 	s.Must(g.Wait())
@@ -113,7 +115,8 @@ func (s *withheldFixture) publishLog() {
 // publishAgain lets the relay publish all events again.
 func (s *withheldFixture) publishAgain() {
 	s.Helper()
-	s.Must(Second(s.Pool.Exec(context.Background(), `UPDATE relay_cursors SET position = 0, fence = fence + 1, owner = NULL, lease_until = '-infinity'`)))
+	s.Must(Second(s.Pool.Exec(context.Background(), `UPDATE relay_cursors SET position = 0, fence = fence + 1, owner = NULL,
+		lease_until = '-infinity'`)))
 }
 
 func (s *withheldFixture) holds() audit.Identity {
@@ -149,7 +152,8 @@ func (s *withheldFixture) settle() {
 func (s *withheldFixture) verdictOf(tenant uuid.UUID, raw events.Position) events.Position {
 	s.Helper()
 	v := events.Position{Partition: raw.Partition}
-	s.Must(s.Pool.QueryRow(context.Background(), `SELECT position FROM event_log WHERE partition = $1 AND tenant_id = $2 AND dedupe_key = $3`,
+	s.Must(s.Pool.QueryRow(context.Background(), `SELECT position FROM event_log WHERE partition = $1 AND tenant_id = $2
+		AND dedupe_key = $3`,
 		raw.Partition, tenant, events.KeyValidated(raw.Number)).Scan(&v.Number))
 	return v
 }
@@ -181,7 +185,8 @@ func TestP3_WithheldAfterItWasReadCountsOnce(t *testing.T) {
 				s.checkOutcomes(audit.Terms{Accepted: 2, Applied: 2})
 			}
 			var withheld, letters int
-			s.Must(s.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM withheld_records), (SELECT count(*) FROM event_log WHERE subject = $1)`, events.PublishFailed).Scan(&withheld, &letters))
+			s.Must(s.Pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM withheld_records), (SELECT count(*) FROM event_log
+				WHERE subject = $1)`, events.PublishFailed).Scan(&withheld, &letters))
 			if withheld != 1 || letters != 0 || len(s.Failed(tenant)) != 0 {
 				t.Errorf("%d withheld, %d letters: nothing is to be retried", withheld, letters)
 			}
@@ -259,7 +264,8 @@ func TestP2_RetryThatIsWithheldAfterItWasReadCountsOnce(t *testing.T) {
 			}
 			retry() // the consumers read it from the log before the relay does
 			var again events.Position
-			s.Must(s.Pool.QueryRow(t.Context(), `SELECT partition, position FROM event_log WHERE subject = ANY ($1) ORDER BY position DESC LIMIT 1`,
+			s.Must(s.Pool.QueryRow(t.Context(), `SELECT partition, position FROM event_log WHERE subject = ANY ($1) ORDER BY position DESC
+				LIMIT 1`,
 				[]int16{int16(events.UsageRetried), int16(events.Reaggregated)}).Scan(&again.Partition, &again.Number))
 			s.pipe.refuse(again)
 			s.publishLog()
@@ -314,7 +320,8 @@ func TestP3_IdentityHoldsWhileRecordsAreWithheldAndRead(t *testing.T) {
 // relayedPast says whether the relay is beyond a consumer.
 func (s *withheldFixture) relayedPast(consumer string, partition int16) (past bool) {
 	s.Helper()
-	s.Must(s.Pool.QueryRow(context.Background(), `SELECT c.position > k.position FROM relay_cursors c JOIN consumer_checkpoints k USING (partition)
+	s.Must(s.Pool.QueryRow(context.Background(), `SELECT c.position > k.position FROM relay_cursors c JOIN consumer_checkpoints k
+		USING (partition)
 		WHERE k.consumer = $1 AND k.joined AND c.partition = $2`, consumer, partition).Scan(&past))
 	return past
 }

@@ -49,7 +49,8 @@ func TestP3_DiscardedIsRejectedForEver(t *testing.T) {
 		s.Drain(s.Executing)
 		s.Settle()
 	}
-	if bad, none := s.Receipt(tenant, "bad").Status, s.Receipt(tenant, "none").Status; bad != projections.UsageRejected || none != projections.UsageRejected {
+	if bad, none := s.Receipt(tenant, "bad").Status, s.Receipt(tenant, "none").Status; bad != projections.UsageRejected ||
+		none != projections.UsageRejected {
 		t.Errorf("receipts %s and %s", bad, none)
 	}
 	if len(s.Failed(tenant)) != 0 || len(s.LetterList(tenant, events.StatusDiscarded)) != 2 {
@@ -121,7 +122,8 @@ func TestP2_RetriesCountOnce(t *testing.T) {
 		s.Drain(s.Validating, s.Lettering)
 		subscribed := false
 		for range rapid.IntRange(4, 12).Draw(rt, "steps") {
-			switch step := rapid.SampledFrom([]string{"retry", "execute", "subscribe", "validate", "retry", "execute", "aggregate", "fold", "bulk"}).Draw(rt, "step"); step {
+			switch step := rapid.SampledFrom([]string{"retry", "execute", "subscribe", "validate", "retry", "execute", "aggregate", "fold",
+				"bulk"}).Draw(rt, "step"); step {
 			case "subscribe":
 				if !subscribed {
 					s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
@@ -201,7 +203,8 @@ func TestP2_BulkRetryAcceptsWronglyRejectedUsage(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		done, err := s.Bulk(events.BulkRetry, tenant, commands.Idempotency{})
-		if err != nil || done.Done != 0 || len(done.Refused) != 1 || done.Refused[0].Count != 230 || done.Refused[0].Code != "dead_letter_not_retryable" {
+		if err != nil || done.Done != 0 || len(done.Refused) != 1 || done.Refused[0].Count != 230 ||
+			done.Refused[0].Code != "dead_letter_not_retryable" {
 			t.Errorf("all are resolved: %+v %v", done, err)
 		}
 	}
@@ -249,7 +252,8 @@ func TestP2_BulkResumesAfterAnInterruption(t *testing.T) {
 		}
 		s.Drain(s.Executing, s.Validating, s.Lettering)
 		var requests, retries, bulks int
-		s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 13), count(*) FILTER (WHERE subject = 6), count(*) FILTER (WHERE subject = 17) FROM event_log_rows`).
+		s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 13), count(*) FILTER (WHERE subject = 6),
+			count(*) FILTER (WHERE subject = 17) FROM event_log_rows`).
 			Scan(&requests, &retries, &bulks))
 		if requests != 450 || retries != 450 || bulks != map[string]int{"a key": 1, "": 2}[key] {
 			t.Errorf("%q: %d requests, %d retries, %d bulks", key, requests, retries, bulks)
@@ -281,7 +285,8 @@ func TestInvalidRetryRequestsAreRefused(t *testing.T) {
 	s.Append(bad, good, again, nobody)
 	s.Drain(s.Executing, s.Lettering)
 	var retried, refused, discarded int
-	s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 14), count(*) FILTER (WHERE subject = 16), count(*) FILTER (WHERE subject = 15) FROM event_log_rows`).
+	s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE subject = 14), count(*) FILTER (WHERE subject = 16),
+		count(*) FILTER (WHERE subject = 15) FROM event_log_rows`).
 		Scan(&retried, &refused, &discarded))
 	if retried != 1 || refused != 2 || discarded != 1 {
 		t.Errorf("%d retried, %d refused, %d discarded", retried, refused, discarded)

@@ -8,7 +8,8 @@ WITH base AS MATERIALIZED (
 rows AS (
   SELECT d.generation, d.id, d.tenant_id, d.feature,
          json_build_object('stage', d.stage, 'status', d.status, 'code', d.code, 'reason', d.reason, 'details', d.details,
-           'eventId', d.producer_event_id, 'feature', d.feature, 'sourcePosition', d.partition || '-' || d.source_position, 'topic', d.topic,
+           'eventId', d.producer_event_id, 'feature', d.feature, 'sourcePosition', d.partition || '-' || d.source_position, 'topic',
+           d.topic,
            'kafkaPartition', d.kafka_partition, 'kafkaOffset', d.kafka_offset, 'payload', d.payload, 'retryCount', d.retry_count,
            'firstFailedAt', to_char(d.first_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
            'lastFailedAt', to_char(d.last_failed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))::text AS says

@@ -18,10 +18,12 @@ const erasedLetters = 500
 
 // PersonalData erases the copies of payloads, and the reasons and hashes of their contents.
 func PersonalData() projections.PersonalData {
-	return projections.PersonalData{Name: projections.ProjectionDeadLetters, Consumer: events.GroupDeadLetter, Topic: events.TopicUsageDeadLetter, Erase: erase}
+	return projections.PersonalData{Name: projections.ProjectionDeadLetters, Consumer: events.GroupDeadLetter,
+		Topic: events.TopicUsageDeadLetter, Erase: erase}
 }
 
-const nextGeneration = `SELECT coalesce(min(generation), 0) FROM projection_generations WHERE projection = '` + projections.ProjectionDeadLetters + `' AND generation > $1 AND NOT purged`
+const nextGeneration = `SELECT coalesce(min(generation), 0) FROM projection_generations WHERE projection = '` +
+	projections.ProjectionDeadLetters + `' AND generation > $1 AND NOT purged`
 
 // eraseLetters makes of letters what the fold makes of their erased events.
 var eraseLetters = events.SQL(`
@@ -29,7 +31,8 @@ WITH batch AS MATERIALIZED (
   SELECT generation, id FROM dead_letter_events WHERE generation = $1 AND tenant_id = $2 AND id > $3 ORDER BY id LIMIT $4),
 erased AS (
   UPDATE dead_letter_events d SET
-    reason = CASE WHEN d.stage = '` + events.StageValidation + `' OR d.details ->> 'conflictHash' <> '' THEN d.reason ELSE '` + events.ErasedName + `' END,
+    reason = CASE WHEN d.stage = '` + events.StageValidation + `' OR d.details ->> 'conflictHash' <> '' THEN d.reason ELSE '` +
+	events.ErasedName + `' END,
     details = regexp_replace(d.details::text, '("(first|conflict)Hash":")[0-9a-f]{64}"', '\1' || repeat('0', 64) || '"', 'g')::json,
     payload = CASE
       WHEN d.details ->> 'conflictHash' <> '' THEN erased_body({usage.event.admitted}::smallint, d.payload::text)::json
@@ -38,7 +41,8 @@ erased AS (
 SELECT id FROM batch ORDER BY id DESC`)
 
 // eraseCounts deletes rows without a dead letter: a fingerprint is a hash of a reason.
-const eraseCounts = `DELETE FROM dead_letter_counts WHERE generation = $1 AND tenant_id = $2 AND failed = 0 AND retrying = 0 AND resolved = 0 AND discarded = 0`
+const eraseCounts = `DELETE FROM dead_letter_counts WHERE generation = $1 AND tenant_id = $2 AND failed = 0 AND retrying = 0
+	AND resolved = 0 AND discarded = 0`
 
 // erase erases the next rows. A place is a generation and an id in it.
 func erase(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, after string) (next string, err error) {

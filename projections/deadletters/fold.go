@@ -233,5 +233,7 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 			result.Failed = append(result.Failed, *failure)
 		}
 	}
-	return result, h.write(ctx, tx, in, slices.SortedFunc(maps.Values(changed), func(a, b *Row) int { return slices.Compare(a.id[:], b.id[:]) }))
+	return result, h.write(ctx, tx, in, slices.SortedFunc(maps.Values(changed), func(a, b *Row) int {
+		return slices.Compare(a.id[:], b.id[:])
+	}))
 }

@@ -56,7 +56,8 @@ letters AS (
 // determines it. Ids of one length compare as their text.
 const readDeadLetterGroups = liveLetters + `,
 groups AS (
-  SELECT d.fingerprint, min(d.stage) AS stage, min(d.code) AS code, min(d.feature) AS feature, coalesce(min(d.details ->> 'consumer'), '') AS consumer,
+  SELECT d.fingerprint, min(d.stage) AS stage, min(d.code) AS code, min(d.feature) AS feature, coalesce(min(d.details ->> 'consumer'),
+  '') AS consumer,
          count(*) AS n, count(*) FILTER (WHERE d.status = 'FAILED') AS failed, count(*) FILTER (WHERE d.status = 'RETRYING') AS retrying,
          count(*) FILTER (WHERE d.status = 'RESOLVED') AS resolved, count(*) FILTER (WHERE d.status = 'DISCARDED') AS discarded,
          count(DISTINCT d.tenant_id) AS tenants, min(d.first_failed_at) AS first_failed_at, max(d.last_failed_at) AS last_failed_at,
@@ -91,7 +92,8 @@ func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (query.
 	err = r.For(q.Wait).Snapshot(ctx, viewer, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
 		var g DeadLetterGroup
 		s := &g.Statuses
-		err := rows.Scan(&g.Fingerprint, &g.Stage, &g.Code, &g.Reason, &g.Feature, &g.Consumer, &g.Count, &s.Failed, &s.Retrying, &s.Resolved, &s.Discarded,
+		err := rows.Scan(&g.Fingerprint, &g.Stage, &g.Code, &g.Reason, &g.Feature, &g.Consumer, &g.Count, &s.Failed, &s.Retrying,
+			&s.Resolved, &s.Discarded,
 			&g.Tenants, &g.FirstFailedAt, &g.LastFailedAt, &g.SampleID)
 		g.FirstFailedAt, g.LastFailedAt = g.FirstFailedAt.UTC(), g.LastFailedAt.UTC()
 		page.Data = append(page.Data, g)
@@ -126,11 +128,12 @@ SELECT d.id, d.tenant_id FROM letters d ORDER BY d.id LIMIT $12`
 // FindDeadLetters returns the letters that match a filter, at most limit, for operators.
 func (r *Reads) FindDeadLetters(ctx context.Context, f *events.DeadLetterFilter, limit int) ([]domain.DeadLetterRef, error) {
 	var refs []domain.DeadLetterRef
-	err := r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(findDeadLetters, append(filterArgs(f), limit), query.Each(func(rows pgx.Rows) error {
-		var ref domain.DeadLetterRef
-		err := rows.Scan(&ref.ID, &ref.TenantID)
-		refs = append(refs, ref)
-		return err
-	})))
+	err := r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(findDeadLetters, append(filterArgs(f), limit),
+		query.Each(func(rows pgx.Rows) error {
+			var ref domain.DeadLetterRef
+			err := rows.Scan(&ref.ID, &ref.TenantID)
+			refs = append(refs, ref)
+			return err
+		})))
 	return refs, err
 }

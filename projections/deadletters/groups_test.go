@@ -50,7 +50,8 @@ func TestPagesOfGroupsAreComplete(t *testing.T) {
 func TestFingerprintsNameCauses(t *testing.T) {
 	s := NewPipeline(t)
 	print := func(of [5]string) (hex string) {
-		s.Must(s.Pool.QueryRow(t.Context(), `SELECT dead_letter_fingerprint($1, $2, nullif($3, ''), $4, $5)`, of[0], of[1], of[2], of[3], of[4]).Scan(&hex))
+		s.Must(s.Pool.QueryRow(t.Context(), `SELECT dead_letter_fingerprint($1, $2, nullif($3, ''), $4, $5)`, of[0], of[1], of[2], of[3],
+			of[4]).Scan(&hex))
 		return hex
 	}
 	reason := func(text string) [5]string { return [5]string{"VALIDATION", "c", "", "calls", text} }
@@ -72,7 +73,8 @@ func TestFingerprintsNameCauses(t *testing.T) {
 		of[i] += "x"
 		seen[print(of)] = of
 	}
-	for _, other := range [][5]string{base, {"VALIDATION", "c", "c", "alls", "r"}, {"VALIDATION", "c", "calls", "", "r"}, reason(`no "x" here`), reason(`no "x" there`), reason("the tenant's 'x' isn't"), reason("the tenant's 'x' is")} {
+	for _, other := range [][5]string{base, {"VALIDATION", "c", "c", "alls", "r"}, {"VALIDATION", "c", "calls", "", "r"},
+		reason(`no "x" here`), reason(`no "x" there`), reason("the tenant's 'x' isn't"), reason("the tenant's 'x' is")} {
 		if first, ok := seen[print(other)]; ok {
 			t.Errorf("%q and %q are of two causes", first, other)
 		}
@@ -93,16 +95,21 @@ func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 		s.Append(Usage(tenants[i%2], fmt.Sprint(i), "calls", 1, May))
 	}
 	s.Settle()
-	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip) VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])))
-	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'fixed', reason, details, producer_event_id, feature,
-		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])))
+	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip)
+		VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])))
+	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'fixed',
+		reason, details, producer_event_id, feature,
+		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events
+		WHERE tenant_id = $1`, tenants[0])))
 	page, err := s.Reads.DeadLetterGroups(t.Context(), deadletters.DeadLetterQuery{Limit: 10})
 	s.Must(err)
-	if len(page.Data) != 2 || page.Data[0].Count != 3 || page.Data[1].Count != 3 || page.Data[0].Tenants != 1 || page.Data[0].Code == page.Data[1].Code {
+	if len(page.Data) != 2 || page.Data[0].Count != 3 || page.Data[1].Count != 3 || page.Data[0].Tenants != 1 ||
+		page.Data[0].Code == page.Data[1].Code {
 		t.Errorf("%+v", page.Data)
 	}
 	for code, want := range map[string]int{"": 6, "fixed": 3, "no_active_subscription": 3} {
-		if refs, err := s.Reads.FindDeadLetters(t.Context(), &events.DeadLetterFilter{Reason: code, Stage: events.StageValidation}, 100); err != nil || len(refs) != want {
+		if refs, err := s.Reads.FindDeadLetters(t.Context(), &events.DeadLetterFilter{Reason: code, Stage: events.StageValidation},
+			100); err != nil || len(refs) != want {
 			t.Errorf("%q: %d of %d %v", code, len(refs), want, err)
 		}
 	}
@@ -122,11 +129,13 @@ ON CONFLICT (generation, id) DO UPDATE SET status = excluded.status, code = excl
 	// differentCounts are the rows of dead_letter_counts that the dead letters do not give, and those that are missing.
 	differentCounts = `
 WITH letters AS (
-  SELECT d.generation, s.slot, d.tenant_id, d.fingerprint, d.topic, count(*) FILTER (WHERE d.status = 'FAILED') AS failed, count(*) FILTER (WHERE d.status = 'RETRYING') AS retrying,
+  SELECT d.generation, s.slot, d.tenant_id, d.fingerprint, d.topic, count(*) FILTER (WHERE d.status = 'FAILED') AS failed,
+  count(*) FILTER (WHERE d.status = 'RETRYING') AS retrying,
          count(*) FILTER (WHERE d.status = 'RESOLVED') AS resolved, count(*) FILTER (WHERE d.status = 'DISCARDED') AS discarded
   FROM dead_letter_events d CROSS JOIN LATERAL (VALUES (-1), (floor(extract(epoch FROM d.first_failed_at) / 300)::bigint)) s (slot)
   GROUP BY d.generation, s.slot, d.tenant_id, d.fingerprint, d.topic),
-counts AS (SELECT generation, slot, tenant_id, fingerprint, topic, failed, retrying, resolved, discarded FROM dead_letter_counts WHERE (failed, retrying, resolved, discarded) <> (0, 0, 0, 0))
+counts AS (SELECT generation, slot, tenant_id, fingerprint, topic, failed, retrying, resolved, discarded FROM dead_letter_counts
+WHERE (failed, retrying, resolved, discarded) <> (0, 0, 0, 0))
 SELECT count(*) FROM ((TABLE letters EXCEPT ALL TABLE counts) UNION ALL (TABLE counts EXCEPT ALL TABLE letters)) d`
 )
 
@@ -160,10 +169,14 @@ func drawLetters(rt *rapid.T, known map[uuid.UUID]time.Time, tenants []uuid.UUID
 				continue
 			}
 			c.generations, c.ids, c.tenants = append(c.generations, generation), append(c.ids, id), append(c.tenants, of[id])
-			c.statuses = append(c.statuses, pick("status", events.StatusFailed, events.StatusRetrying, events.StatusResolved, events.StatusDiscarded))
-			c.codes, c.reasons = append(c.codes, pick("code", "not_entitled", "fold_failed")), append(c.reasons, pick("reason", "no x", "no y", `no "x"`, `no "y"`))
-			c.features, c.top = append(c.features, pick("feature", "calls", "storage")), append(c.top, pick("topic", "usage.raw", "usage.raw", "usage.validated"))
-			c.first, c.last = append(c.first, known[id]), append(c.last, known[id].Add(time.Duration(rapid.IntRange(0, 1000).Draw(rt, "later"))*time.Second))
+			c.statuses = append(c.statuses, pick("status", events.StatusFailed, events.StatusRetrying, events.StatusResolved,
+				events.StatusDiscarded))
+			c.codes, c.reasons = append(c.codes, pick("code", "not_entitled", "fold_failed")),
+				append(c.reasons, pick("reason", "no x", "no y", `no "x"`, `no "y"`))
+			c.features, c.top = append(c.features, pick("feature", "calls", "storage")),
+				append(c.top, pick("topic", "usage.raw", "usage.raw", "usage.validated"))
+			c.first, c.last = append(c.first, known[id]),
+				append(c.last, known[id].Add(time.Duration(rapid.IntRange(0, 1000).Draw(rt, "later"))*time.Second))
 		}
 	}
 	return c
@@ -184,7 +197,9 @@ func (c *countedLetters) args() []any {
 
 // drawTime draws a time near the edges of slots of five minutes.
 func drawTime(rt *rapid.T, name string) time.Time {
-	return May.Add(5*time.Minute*time.Duration(rapid.IntRange(0, 3).Draw(rt, name)) + rapid.SampledFrom([]time.Duration{0, time.Microsecond, time.Second, 3 * time.Minute, 5*time.Minute - time.Microsecond}).Draw(rt, name+" behind"))
+	return May.Add(5*time.Minute*time.Duration(rapid.IntRange(0, 3).Draw(rt, name)) +
+		rapid.SampledFrom([]time.Duration{0, time.Microsecond, time.Second, 3 * time.Minute, 5*time.Minute - time.Microsecond}).Draw(rt,
+			name+" behind"))
 }
 
 // countedFilter draws a filter of groups without tenants and ids.
@@ -192,7 +207,8 @@ func countedFilter(rt *rapid.T) (f events.DeadLetterFilter) {
 	either := func(name, value string) string {
 		return rapid.SampledFrom([]string{"", "", "", value}).Draw(rt, name)
 	}
-	f.Status = rapid.SampledFrom([]string{"", events.StatusFailed, events.StatusRetrying, events.StatusResolved, events.StatusDiscarded}).Draw(rt, "of status")
+	f.Status = rapid.SampledFrom([]string{"", events.StatusFailed, events.StatusRetrying, events.StatusResolved, events.StatusDiscarded}).
+		Draw(rt, "of status")
 	f.Stage, f.Reason, f.Feature = either("of stage", "VALIDATION"), either("of code", "fold_failed"), either("of feature", "calls")
 	f.Consumer, f.Topic = either("of consumer", "c"), either("of topic", "usage.validated")
 	if rapid.Bool().Draw(rt, "from") {
@@ -206,13 +222,14 @@ func countedFilter(rt *rapid.T) (f events.DeadLetterFilter) {
 	return f
 }
 
-// TestP5_GroupsAreTheirDeadLetters: the groups that are read from the counts are those that the dead letters give, of every filter and page, whatever was
-// written, changed and deleted. A filter by ids counts the dead letters themselves.
+// TestP5_GroupsAreTheirDeadLetters: the groups that are read from the counts are those that the dead letters give, of every filter and
+// page, whatever was written, changed and deleted. A filter by ids counts the dead letters themselves.
 func TestP5_GroupsAreTheirDeadLetters(t *testing.T) {
 	localtest.FewChecks(t, 40)
 	s := NewPipeline(t)
 	tenants := []uuid.UUID{NewID(), NewID(), NewID()}
-	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip) VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])))
+	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip)
+		VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])))
 	rapid.Check(t, func(rt *rapid.T) {
 		s.Must(Second(s.Pool.Exec(t.Context(), `DELETE FROM dead_letter_events`)))
 		known, of := map[uuid.UUID]time.Time{}, map[uuid.UUID]uuid.UUID{}
@@ -258,9 +275,12 @@ func TestGroupsOfManyDeadLettersReadFewRows(t *testing.T) {
 	s := NewSized(t)
 	const letters = 20_000
 	s.Must(Second(s.Pool.Exec(t.Context(), `
-INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
-SELECT 1, ('019ec0de-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 0, $1, 'VALIDATION', CASE WHEN n <= $3::int / 10 THEN 'DISCARDED' ELSE 'FAILED' END, 'not_entitled', 'no "' || n || '"', 'e', 'calls', n, 'usage.raw', 0,
-       $2::timestamptz + n * interval '1 second', $2::timestamptz + n * interval '1 second' FROM generate_series(1, $3::int) n`, s.Tenant, May, letters)))
+INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature,
+source_position, topic, retry_count, first_failed_at, last_failed_at)
+SELECT 1, ('019ec0de-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 0, $1, 'VALIDATION',
+CASE WHEN n <= $3::int / 10 THEN 'DISCARDED' ELSE 'FAILED' END, 'not_entitled', 'no "' || n || '"', 'e', 'calls', n, 'usage.raw', 0,
+       $2::timestamptz + n * interval '1 second', $2::timestamptz + n * interval '1 second' FROM generate_series(1, $3::int) n`, s.Tenant,
+		May, letters)))
 	middle := May.Add(letters/2*time.Second + 7*time.Second)
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -274,7 +294,8 @@ SELECT 1, ('019ec0de-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 0, $1, '
 			f events.DeadLetterFilter
 			n int64
 		}{
-			"all": {events.DeadLetterFilter{}, letters}, "DISCARDED": {events.DeadLetterFilter{Status: events.StatusDiscarded}, letters / 10},
+			"all": {events.DeadLetterFilter{}, letters}, "DISCARDED": {events.DeadLetterFilter{Status: events.StatusDiscarded},
+				letters / 10},
 			"half of them": {events.DeadLetterFilter{From: &middle}, letters/2 - 6},
 		} {
 			s.AtMost(1500, fmt.Sprintf("a page of groups of %s, analyzed: %v,", of, analyzed), func() {

@@ -27,7 +27,8 @@ func TestDeadLetterOfARejection(t *testing.T) {
 	s.Relayed(100)
 	id := s.Receipt(tenant, "e").Rejected.DeadLetterID
 	d := s.Letter(id)
-	if d.Stage != events.StageValidation || d.Status != events.StatusFailed || d.Code != "no_active_subscription" || d.EventID != "e" || d.Feature != "calls" ||
+	if d.Stage != events.StageValidation || d.Status != events.StatusFailed || d.Code != "no_active_subscription" || d.EventID != "e" ||
+		d.Feature != "calls" ||
 		d.SourcePosition != at || d.Topic != "usage.raw" || d.KafkaOffset == nil || *d.KafkaOffset != 101 || d.RetryCount != 0 {
 		t.Errorf("%+v", d)
 	}
@@ -39,16 +40,19 @@ func TestDeadLetterOfARejection(t *testing.T) {
 	if d := s.Letter(id); d.Status != events.StatusRetrying || d.RetryCount != 1 {
 		t.Errorf("retrying: %+v", d)
 	}
-	s.Append(Plain(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: id, Code: "dead_letter_not_retryable", Reason: "under way"}))
+	s.Append(Plain(tenant, events.RetryRefused, events.Counts{}, events.Refused{DeadLetterID: id, Code: "dead_letter_not_retryable",
+		Reason: "under way"}))
 	s.Drain(s.Lettering)
 	if d := s.Letter(id); d.Status != events.StatusRetrying || !json.Valid(d.Details) {
 		t.Errorf("a second request that is refused ends no retry: %+v", d)
 	}
 	s.Settle()
-	if again := s.Letter(id); again.Status != events.StatusFailed || again.RetryCount != 1 || again.FirstFailedAt != d.FirstFailedAt || !again.LastFailedAt.After(d.LastFailedAt) {
+	if again := s.Letter(id); again.Status != events.StatusFailed || again.RetryCount != 1 || again.FirstFailedAt != d.FirstFailedAt ||
+		!again.LastFailedAt.After(d.LastFailedAt) {
 		t.Errorf("failed again: %+v", again)
 	}
-	s.Append(Plain(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a test"}))
+	s.Append(Plain(tenant, events.DeadLetterClosed, events.Counts{}, events.Closed{DeadLetterID: id, Status: events.StatusDiscarded,
+		Reason: "a test"}))
 	s.Drain(s.Lettering)
 	if d := s.Letter(id); d.Status != events.StatusDiscarded || string(d.Details) != `{"closedReason":"a test"}` {
 		t.Errorf("discarded: %+v", d)
@@ -62,7 +66,8 @@ func TestDeadLettersOfEachStage(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
 	at := s.Append(Usage(tenant, "e", "calls", 1, May))[0]
-	withheld := events.Failed{SourcePosition: at.Number, SourceEventID: NewID(), Topic: "usage.raw", Stage: events.StagePublishing, Code: "publish_refused",
+	withheld := events.Failed{SourcePosition: at.Number, SourceEventID: NewID(), Topic: "usage.raw", Stage: events.StagePublishing,
+		Code:    "publish_refused",
 		Payload: json.RawMessage(`{"eventId":"e","feature":"calls"}`)}
 	again := events.Failed{SourcePosition: 9, Topic: "usage.validated", Stage: events.StageAggregation, Code: "fold_failed", Attempt: 2,
 		Payload: json.RawMessage(`{"validated":{"eventId":"v","feature":"f"}}`)}
@@ -100,12 +105,15 @@ func TestDeadLettersAreListed(t *testing.T) {
 		s.Settle()
 	}
 	// One tenant sees a generation of its own.
-	_, err := s.Pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip) VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])
+	_, err := s.Pool.Exec(t.Context(), `INSERT INTO projection_pointers (projection, tenant_id, generation, flip)
+		VALUES ('dead_letter_events', $1, 2, 2)`, tenants[0])
 	s.Must(err)
 	s.Must(Second(s.Pool.Exec(t.Context(), `INSERT INTO consumer_checkpoints (consumer, generation, partition, position, joined)
 		SELECT consumer, 2, partition, position, false FROM consumer_checkpoints WHERE consumer = $1`, events.GroupDeadLetter)))
-	_, err = s.Pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'fixed', reason, details, producer_event_id, feature,
-		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events WHERE tenant_id = $1`, tenants[0])
+	_, err = s.Pool.Exec(t.Context(), `INSERT INTO dead_letter_events SELECT 2, id, partition, tenant_id, stage, status, 'fixed', reason,
+		details, producer_event_id, feature,
+		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events
+		WHERE tenant_id = $1`, tenants[0])
 	s.Must(err)
 	list := func(f events.DeadLetterFilter) (ids string) {
 		q := deadletters.DeadLetterQuery{DeadLetterFilter: f, Limit: 5}
@@ -183,7 +191,8 @@ func outcomeOf(rt *rapid.T, tenant, on uuid.UUID) events.Pending {
 	case 0:
 		return Plain(tenant, events.UsageRejected, events.Counts{}, events.Rejected{EventID: "e", DeadLetterID: on, Attempt: attempt})
 	case 1:
-		return Plain(tenant, events.AggregationFailed, events.Counts{}, events.Failed{Stage: events.StageAggregation, DeadLetterID: on, Attempt: attempt})
+		return Plain(tenant, events.AggregationFailed, events.Counts{}, events.Failed{Stage: events.StageAggregation, DeadLetterID: on,
+			Attempt: attempt})
 	case 2:
 		return Plain(tenant, events.DeadLetterRetried, events.Counts{}, events.RetryDone{DeadLetterID: on, Attempt: attempt})
 	case 3:

@@ -12,7 +12,8 @@ type Reads struct{ query.DB }
 func Projection(folds projections.Versions[Fold]) projections.Projection {
 	return projections.Projection{
 		Name: projections.ProjectionDeadLetters, Consumer: Consumer(folds), Tables: []string{"dead_letter_events", "dead_letter_counts"},
-		Diff: projections.Difference{Rows: readLetterDiff, Totals: countLetterDiff, Columns: []string{"id", "tenantId", "feature", "live", "rebuilt"}},
+		Diff: projections.Difference{Rows: readLetterDiff, Totals: countLetterDiff, Columns: []string{"id", "tenantId", "feature", "live",
+			"rebuilt"}},
 	}
 }
 

@@ -107,7 +107,8 @@ LIMIT $13`
 // on the broker may have been recorded after it failed.
 const readDeadLetter = `
 SELECT d.id, d.tenant_id, d.stage, d.status, d.code, d.reason, d.fingerprint, d.details, d.producer_event_id, d.feature,
-       d.partition, d.source_position, d.topic, d.kafka_partition, coalesce(d.kafka_offset, b.broker_offset), coalesce(d.payload, l.payload),
+       d.partition, d.source_position, d.topic, d.kafka_partition, coalesce(d.kafka_offset, b.broker_offset), coalesce(d.payload,
+       l.payload),
        d.retry_count, d.first_failed_at, d.last_failed_at
 FROM projection_pointers p
 JOIN dead_letter_events d ON d.generation = p.generation AND d.id = $1
@@ -135,7 +136,8 @@ func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q DeadLetterQue
 		return query.Page[DeadLetter]{}, err
 	}
 	page := query.Page[DeadLetter]{Data: []DeadLetter{}}
-	err = r.For(q.Wait).Snapshot(ctx, v, query.New(sql, append(filterArgs(&q.DeadLetterFilter), after, limit+1), page.Fill(limit, scanDeadLetter, func(d *DeadLetter) string { return d.ID.String() })))
+	err = r.For(q.Wait).Snapshot(ctx, v, query.New(sql, append(filterArgs(&q.DeadLetterFilter), after, limit+1),
+		page.Fill(limit, scanDeadLetter, func(d *DeadLetter) string { return d.ID.String() })))
 	if err != nil {
 		return query.Page[DeadLetter]{}, err
 	}
@@ -168,8 +170,8 @@ func (r *Reads) DeadLetter(ctx context.Context, v query.Viewer, id uuid.UUID) (D
 
 const readTenantAt = `SELECT tenant_id FROM event_log_rows WHERE partition = $1 AND position = $2`
 
-// DeadLetterAt returns one, as DeadLetter does, once a position of its tenant has passed. If the letter is not folded yet, the tenant is that of the
-// event at the position.
+// DeadLetterAt returns one, as DeadLetter does, once a position of its tenant has passed. If the letter is not folded yet, the tenant is
+// that of the event at the position.
 func (r *Reads) DeadLetterAt(ctx context.Context, v query.Viewer, id uuid.UUID, w query.Wait) (DeadLetter, error) {
 	found, err := r.DeadLetter(ctx, v, id)
 	if w.MinPosition == nil || err != nil && (!errors.Is(err, query.ErrNotFound) || w.MinPosition.Number == 0) {

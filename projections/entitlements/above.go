@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Another limit, and a new threshold, may leave a used amount above thresholds to which it will not rise in this period. They are crossed here, of QUOTA features, too, by
-// the amounts at the position of the change.
+// Another limit, and a new threshold, may leave a used amount above thresholds to which it will not rise in this period. They are crossed
+// here, of QUOTA features, too, by the amounts at the position of the change.
 
 // changesOf returns the events of a batch after which used amounts may be above thresholds.
 func changesOf(batch []events.Envelope) (changes []*events.Envelope) {
@@ -30,7 +30,8 @@ func changesOf(batch []events.Envelope) (changes []*events.Envelope) {
 }
 
 // above returns the crossings of used amounts that changes left above thresholds.
-func (h *Handler) above(ctx context.Context, tx pgx.Tx, in projections.Generation, f *State, changes []*events.Envelope) (found []events.Pending, err error) {
+func (h *Handler) above(ctx context.Context, tx pgx.Tx, in projections.Generation, f *State,
+	changes []*events.Envelope) (found []events.Pending, err error) {
 	tenants, err := withThresholds(ctx, tx, changes)
 	if err != nil || len(tenants) == 0 {
 		return nil, err
@@ -78,14 +79,16 @@ func withThresholds(ctx context.Context, tx pgx.Tx, changes []*events.Envelope) 
 }
 
 // watchedAt reads the used amounts of a tenant's features in their periods at the time of an event, with the tenant's thresholds.
-func (h *Handler) watchedAt(ctx context.Context, tx pgx.Tx, in projections.Generation, history domain.History, e *events.Envelope) ([]*watched, error) {
+func (h *Handler) watchedAt(ctx context.Context, tx pgx.Tx, in projections.Generation, history domain.History,
+	e *events.Envelope) ([]*watched, error) {
 	var keys []usedKey
 	var owners []uuid.UUID
 	var features, periods []string
 	var first []int64
 	for _, k := range history.Counting(e.Position.Number, e.RecordedAt) {
 		keys = append(keys, usedKey{e.TenantID, k.Feature, k.PeriodKey})
-		owners, features, periods, first = append(owners, e.TenantID), append(features, k.Feature), append(periods, k.PeriodKey), append(first, e.Position.Number)
+		owners, features, periods, first = append(owners, e.TenantID), append(features, k.Feature), append(periods, k.PeriodKey),
+			append(first, e.Position.Number)
 	}
 	if len(keys) == 0 {
 		return nil, nil
@@ -97,7 +100,8 @@ func (h *Handler) watchedAt(ctx context.Context, tx pgx.Tx, in projections.Gener
 	return scanWatched(rows, keys)
 }
 
-// concerned returns the thresholds that an event may leave crossed: the defined one, or the percentages that are known at the change of a subscription.
+// concerned returns the thresholds that an event may leave crossed: the defined one, or the percentages that are known at the change of a
+// subscription.
 func (w *watched) concerned(e *events.Envelope) (thresholds []domain.Threshold, reason string, err error) {
 	var changed events.Threshold
 	reason = events.CrossedByLimit
@@ -109,7 +113,8 @@ func (w *watched) concerned(e *events.Envelope) (thresholds []domain.Threshold, 
 	}
 	for i := range w.thresholds {
 		t := &w.thresholds[i]
-		if e.Subject == events.ThresholdChanged && t.ID == changed.ThresholdID && !changed.Removed || e.Subject != events.ThresholdChanged && t.Percent > 0 && t.at(e.Position.Number) {
+		if e.Subject == events.ThresholdChanged && t.ID == changed.ThresholdID && !changed.Removed ||
+			e.Subject != events.ThresholdChanged && t.Percent > 0 && t.at(e.Position.Number) {
 			thresholds = append(thresholds, t.Threshold)
 		}
 	}

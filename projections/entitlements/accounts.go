@@ -42,7 +42,8 @@ SELECT a.feature, a.period_key, a.used::text, a.held::text, g.grant, (SELECT cou
 FROM quota_accounts a
 LEFT JOIN LATERAL (
   SELECT e.value AS grant FROM subscriptions s CROSS JOIN LATERAL json_array_elements(s.entitlements) WITH ORDINALITY AS e (value, n)
-  WHERE s.tenant_id = a.tenant_id AND s.status IN ('ACTIVE', 'TRIALING') AND e.value ->> 'feature' = a.feature ORDER BY e.n LIMIT 1) g ON true
+  WHERE s.tenant_id = a.tenant_id AND s.status IN ('ACTIVE', 'TRIALING') AND e.value ->> 'feature' = a.feature ORDER BY e.n
+  LIMIT 1) g ON true
 WHERE a.tenant_id = $1 AND ($2 = '' OR a.feature = $2) AND ($3 = '' OR a.period_key = $3) AND (a.feature, a.period_key) > ($4, $5)
 ORDER BY a.feature, a.period_key LIMIT $6`
 
@@ -50,26 +51,27 @@ const readHead = `SELECT partition, position FROM log_heads WHERE partition = $1
 
 // Accounts returns a page of accounts with the head of the tenant's partition, in one snapshot.
 func (r *Reads) Accounts(ctx context.Context, q AccountQuery) (list []Account, head events.Position, err error) {
-	accounts := query.New(readAccounts, []any{q.TenantID, q.Feature, q.PeriodKey, q.AfterFeature, q.AfterPeriod, q.Limit}, query.Each(func(rows pgx.Rows) error {
-		a := Account{TenantID: q.TenantID}
-		var used, held string
-		var grant []byte
-		if err := rows.Scan(&a.Feature, &a.PeriodKey, &used, &held, &grant, &a.OpenReservations); err != nil {
-			return err
-		}
-		a.Used, a.Held = json.Number(used), json.Number(held)
-		if grant != nil {
-			var g domain.Grant
-			if err := json.Unmarshal(grant, &g); err != nil {
-				return fmt.Errorf("read a grant: %w", err)
+	accounts := query.New(readAccounts, []any{q.TenantID, q.Feature, q.PeriodKey, q.AfterFeature, q.AfterPeriod, q.Limit},
+		query.Each(func(rows pgx.Rows) error {
+			a := Account{TenantID: q.TenantID}
+			var used, held string
+			var grant []byte
+			if err := rows.Scan(&a.Feature, &a.PeriodKey, &used, &held, &grant, &a.OpenReservations); err != nil {
+				return err
 			}
-			if sameReset(g.ResetPeriod, a.PeriodKey) {
-				a.Limit, a.LimitBehavior = g.Limit, &g.LimitBehavior
+			a.Used, a.Held = json.Number(used), json.Number(held)
+			if grant != nil {
+				var g domain.Grant
+				if err := json.Unmarshal(grant, &g); err != nil {
+					return fmt.Errorf("read a grant: %w", err)
+				}
+				if sameReset(g.ResetPeriod, a.PeriodKey) {
+					a.Limit, a.LimitBehavior = g.Limit, &g.LimitBehavior
+				}
 			}
-		}
-		list = append(list, a)
-		return nil
-	}))
+			list = append(list, a)
+			return nil
+		}))
 	at := query.New(readHead, []any{events.PartitionOf(q.TenantID)}, query.One(&head.Partition, &head.Number))
 	return list, head, r.Snapshot(ctx, query.Viewer{Operator: true}, accounts, at)
 }

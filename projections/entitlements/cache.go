@@ -293,7 +293,8 @@ func (p *grantPartition) forget(folded int64) {
 }
 
 // cachedGrants returns a tenant's grants through the cache.
-func (r *Reads) cachedGrants(ctx context.Context, v query.Viewer, tenant uuid.UUID, w query.Wait, now time.Time) (*granted, events.Position, error) {
+func (r *Reads) cachedGrants(ctx context.Context, v query.Viewer, tenant uuid.UUID, w query.Wait, now time.Time) (*granted, events.Position,
+	error) {
 	if w.MinPosition == nil {
 		g, err := r.Grants.of(ctx, tenant, now)
 		if err != nil {

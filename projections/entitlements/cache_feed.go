@@ -196,23 +196,28 @@ type grantServer struct {
 // All generations that have joined have the same position. OFFSET keeps the
 // planner from sorting by the keys' index, which is in the order of tenants.
 var readGrantFeed = events.SQL(`
-SELECT k.partition, c.position, greatest(h.topic_positions[{meterplex.catalogue}], h.topic_positions[{meterplex.billing}]), c.position <= k.position OR k.kept AND c.position <= k.position + $4,
+SELECT k.partition, c.position, greatest(h.topic_positions[{meterplex.catalogue}], h.topic_positions[{meterplex.billing}]),
+c.position <= k.position OR k.kept AND c.position <= k.position + $4,
        CASE WHEN k.kept AND c.position > k.position AND c.position <= k.position + $4 THEN (
          SELECT array_agg(DISTINCT s.tenant_id) FROM (
            SELECT l.tenant_id FROM event_log_rows l
            WHERE l.partition = k.partition AND l.position > k.position AND l.position <= c.position
            ORDER BY l.position OFFSET 0) s) END,
-       h.epoch, CASE WHEN k.seen >= 0 AND greatest(h.topic_positions[{meterplex.catalogue}], h.topic_positions[{meterplex.billing}]) > k.seen THEN (
+       h.epoch, CASE WHEN k.seen >= 0 AND greatest(h.topic_positions[{meterplex.catalogue}],
+       h.topic_positions[{meterplex.billing}]) > k.seen THEN (
          WITH RECURSIVE walk (position, tenant_id, n) AS (
            SELECT l.previous_position, l.tenant_id, 1
            FROM unnest(ARRAY[h.topic_positions[{meterplex.catalogue}], h.topic_positions[{meterplex.billing}]]) AS last (position)
-           CROSS JOIN LATERAL (SELECT l.previous_position, l.tenant_id FROM event_log_rows l WHERE l.partition = k.partition AND l.position = last.position LIMIT 1) l
+           CROSS JOIN LATERAL (SELECT l.previous_position, l.tenant_id FROM event_log_rows l WHERE l.partition = k.partition
+           AND l.position = last.position LIMIT 1) l
            WHERE last.position > k.seen
            UNION ALL
            SELECT l.previous_position, l.tenant_id, w.n + 1 FROM walk w
-           CROSS JOIN LATERAL (SELECT l.previous_position, l.tenant_id FROM event_log_rows l WHERE l.partition = k.partition AND l.position = w.position LIMIT 1) l
+           CROSS JOIN LATERAL (SELECT l.previous_position, l.tenant_id FROM event_log_rows l WHERE l.partition = k.partition
+           AND l.position = w.position LIMIT 1) l
            WHERE w.position > k.seen AND w.n < 256)
-         SELECT CASE WHEN count(*) FILTER (WHERE w.position <= k.seen) = coalesce((h.topic_positions[{meterplex.catalogue}] > k.seen)::int, 0)
+         SELECT CASE WHEN count(*) FILTER (WHERE w.position <= k.seen) = coalesce((h.topic_positions[{meterplex.catalogue}] > k.seen)::int,
+         0)
            + coalesce((h.topic_positions[{meterplex.billing}] > k.seen)::int, 0) THEN array_agg(DISTINCT w.tenant_id) END FROM walk w) END,
        (SELECT max(greatest(p.flip, p.undone_flip)) FROM projection_pointers p WHERE p.projection = 'entitlement_reads'),
        pg_postmaster_start_time()
@@ -307,7 +312,8 @@ func (c *Cache) apply(ctx context.Context, steps []grantStep, server grantServer
 		}
 		p.folded = s.folded
 		p.mu.Unlock()
-		catalogue = append(catalogue, projections.CatalogueStep{Partition: s.partition, Epoch: s.epoch, Mark: projections.CatalogueMarkOf(c.feed.restarts, s.catalogue), Changed: s.moved})
+		catalogue = append(catalogue, projections.CatalogueStep{Partition: s.partition, Epoch: s.epoch,
+			Mark: projections.CatalogueMarkOf(c.feed.restarts, s.catalogue), Changed: s.moved})
 		if s.partition == events.PartitionOf(events.Platform) {
 			c.sawCatalogue(s.catalogue, restarted)
 		}

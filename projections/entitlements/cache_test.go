@@ -96,14 +96,20 @@ func (m *grantFixture) flip() {
 	m.shown++
 	m.mu.Unlock()
 	m.Must(Second(m.Pool.Exec(context.Background(), `
-		WITH old AS (SELECT p.generation, p.flip, g.fold_version FROM projection_pointers p JOIN projection_generations g USING (projection, generation) WHERE p.projection = 'entitlement_reads' AND p.live),
-		made AS (INSERT INTO projection_generations (projection, generation, fold_version) SELECT 'entitlement_reads', generation + 1, fold_version FROM old),
-		grants AS (INSERT INTO entitlement_grants SELECT o.generation + 1, g.tenant_id, g.feature, g.subscription_id, g.type, g.unit, g."limit", g.limit_behavior, g.reset_period, g.on_ingest
+		WITH old AS (SELECT p.generation, p.flip, g.fold_version FROM projection_pointers p JOIN projection_generations g USING (projection,
+		generation) WHERE p.projection = 'entitlement_reads' AND p.live),
+		made AS (INSERT INTO projection_generations (projection, generation, fold_version) SELECT 'entitlement_reads', generation + 1,
+		fold_version FROM old),
+		grants AS (INSERT INTO entitlement_grants SELECT o.generation + 1, g.tenant_id, g.feature, g.subscription_id, g.type, g.unit,
+		g."limit", g.limit_behavior, g.reset_period, g.on_ingest
 			FROM entitlement_grants g, old o WHERE g.generation = o.generation),
-		used AS (INSERT INTO entitlement_usage SELECT o.generation + 1, u.tenant_id, u.feature, u.period_key, u.used + 1000000 FROM entitlement_usage u, old o WHERE u.generation = o.generation),
+		used AS (INSERT INTO entitlement_usage SELECT o.generation + 1, u.tenant_id, u.feature, u.period_key, u.used + 1000000
+		FROM entitlement_usage u, old o WHERE u.generation = o.generation),
 		fed AS (INSERT INTO consumer_checkpoints (consumer, generation, partition, epoch, position)
-			SELECT c.consumer, o.generation + 1, c.partition, c.epoch, c.position FROM consumer_checkpoints c, old o WHERE c.consumer = 'meterplex-entitlement-reads' AND c.generation = o.generation),
-		unfed AS (UPDATE consumer_checkpoints c SET joined = false FROM old o WHERE c.consumer = 'meterplex-entitlement-reads' AND c.generation < o.generation),
+			SELECT c.consumer, o.generation + 1, c.partition, c.epoch, c.position FROM consumer_checkpoints c, old o
+			WHERE c.consumer = 'meterplex-entitlement-reads' AND c.generation = o.generation),
+		unfed AS (UPDATE consumer_checkpoints c SET joined = false FROM old o WHERE c.consumer = 'meterplex-entitlement-reads'
+		AND c.generation < o.generation),
 		hidden AS (UPDATE projection_pointers SET live = false WHERE projection = 'entitlement_reads')
 		INSERT INTO projection_pointers (projection, tenant_id, generation, flip)
 		SELECT 'entitlement_reads', '00000000-0000-0000-0000-000000000000', generation + 1, flip + 1 FROM old`)))

@@ -25,7 +25,8 @@ func TestChecks(t *testing.T) {
 	boolean := domain.Grant{Entitlement: domain.Entitlement{Feature: "sso"}, Type: domain.FeatureBoolean}
 	metered := Quota("metered", 1, domain.LimitHard, domain.ResetMonthly)
 	metered.Type = domain.FeatureMetered
-	s.Subscribe(tenant, May, Quota("hard", 10, domain.LimitHard, domain.ResetMonthly), Quota("soft", 10, domain.LimitSoft, domain.ResetAnnually),
+	s.Subscribe(tenant, May, Quota("hard", 10, domain.LimitHard, domain.ResetMonthly),
+		Quota("soft", 10, domain.LimitSoft, domain.ResetAnnually),
 		Quota("over", 1, domain.LimitHard, domain.ResetNever), Quota("free", -1, domain.LimitHard, domain.ResetMonthly), metered, boolean)
 	_, err := s.Pool.Exec(t.Context(), `INSERT INTO features VALUES ('known', '', 'QUOTA', '')`)
 	s.Must(err)
@@ -41,12 +42,18 @@ func TestChecks(t *testing.T) {
 		amount  int64
 		want    string
 	}{
-		{"hard", 3, `"allowed":true,"feature":"hard","type":"QUOTA","limit":10,"used":7,"held":0,"remaining":3,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
-		{"hard", 4, `"allowed":false,"feature":"hard","type":"QUOTA","reason":"quota_exceeded","limit":10,"used":7,"held":0,"remaining":3,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
-		{"soft", 1 << 60, `"allowed":true,"feature":"soft","type":"QUOTA","limit":10,"used":107,"held":0,"remaining":0,"limitBehavior":"SOFT","resetAt":"2027-01-01T00:00:00Z"`},
-		{"over", 1, `"allowed":false,"feature":"over","type":"QUOTA","reason":"quota_exceeded","limit":1,"used":107,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":null`},
-		{"free", 1 << 62, `"allowed":true,"feature":"free","type":"QUOTA","limit":null,"used":7,"held":0,"remaining":null,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
-		{"metered", 1, `"allowed":true,"feature":"metered","type":"METERED","limit":1,"used":7,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+		{"hard", 3,
+			`"allowed":true,"feature":"hard","type":"QUOTA","limit":10,"used":7,"held":0,"remaining":3,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+		{"hard", 4,
+			`"allowed":false,"feature":"hard","type":"QUOTA","reason":"quota_exceeded","limit":10,"used":7,"held":0,"remaining":3,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+		{"soft", 1 << 60,
+			`"allowed":true,"feature":"soft","type":"QUOTA","limit":10,"used":107,"held":0,"remaining":0,"limitBehavior":"SOFT","resetAt":"2027-01-01T00:00:00Z"`},
+		{"over", 1,
+			`"allowed":false,"feature":"over","type":"QUOTA","reason":"quota_exceeded","limit":1,"used":107,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":null`},
+		{"free", 1 << 62,
+			`"allowed":true,"feature":"free","type":"QUOTA","limit":null,"used":7,"held":0,"remaining":null,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+		{"metered", 1,
+			`"allowed":true,"feature":"metered","type":"METERED","limit":1,"used":7,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
 		{"sso", 1, `"allowed":true,"feature":"sso","type":"BOOLEAN"`},
 		{"known", 1, `"allowed":false,"feature":"known","reason":"not_entitled"`},
 		{"unknown", 1, `"allowed":false,"feature":"unknown","reason":"feature_not_found"`},
@@ -99,7 +106,8 @@ func TestGrantsFollowSubscriptions(t *testing.T) {
 	}{
 		{"created", func() {}, []string{"a", "b"}},
 		{"trialing with another plan", func() {
-			first.Status, first.Entitlements = domain.SubscriptionTrialing, []domain.Grant{Grant("b", domain.ResetMonthly), Grant("c", domain.ResetMonthly)}
+			first.Status, first.Entitlements = domain.SubscriptionTrialing, []domain.Grant{Grant("b", domain.ResetMonthly),
+				Grant("c", domain.ResetMonthly)}
 			change(first)
 		}, []string{"b", "c"}},
 		{"past due", func() { first.Status = domain.SubscriptionPastDue; change(first) }, nil},
@@ -123,7 +131,8 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 		var subs []domain.Subscription
 		for range rapid.IntRange(1, 12).Draw(rt, "events") {
 			features := rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.ID).Draw(rt, "features")
-			sub := domain.Subscription{ID: NewID(), TenantID: tenant, Entitlements: []domain.Grant{}, Status: rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "CANCELLED"}).Draw(rt, "status")}
+			sub := domain.Subscription{ID: NewID(), TenantID: tenant, Entitlements: []domain.Grant{},
+				Status: rapid.SampledFrom([]string{"ACTIVE", "TRIALING", "CANCELLED"}).Draw(rt, "status")}
 			if len(subs) > 0 && rapid.Bool().Draw(rt, "change") {
 				sub.ID = subs[len(subs)-1].ID
 			}
@@ -131,8 +140,10 @@ func TestP5_EntitlementsDoNotDependOnBatches(t *testing.T) {
 				sub.Entitlements = append(sub.Entitlements, Grant(f, domain.ResetMonthly))
 			}
 			subs = append(subs, sub)
-			verdict := events.Validated{RawPosition: int64(len(subs)) + 1, EventID: "e", Feature: "a", FeatureType: "QUOTA", PeriodKey: "2026-05", Amount: rapid.Int64Min(0).Draw(rt, "amount"), Timestamp: May}
-			s.Append(Plain(tenant, events.SubscriptionChanged, events.Counts{}, sub), Plain(tenant, events.UsageValidated, events.Counts{}, verdict))
+			verdict := events.Validated{RawPosition: int64(len(subs)) + 1, EventID: "e", Feature: "a", FeatureType: "QUOTA",
+				PeriodKey: "2026-05", Amount: rapid.Int64Min(0).Draw(rt, "amount"), Timestamp: May}
+			s.Append(Plain(tenant, events.SubscriptionChanged, events.Counts{}, sub), Plain(tenant, events.UsageValidated, events.Counts{},
+				verdict))
 		}
 		s.Entitling.Consumer.MaxPerPartition = rapid.IntRange(1, 30).Draw(rt, "batch")
 		s.Drain(s.Entitling)
@@ -155,10 +166,15 @@ func accountsOf(s *Pipeline, tenant uuid.UUID, open int) (names []string) {
 	s.Helper()
 	for _, feature := range []string{"a", "b"} {
 		for _, period := range []string{"2026-04", "2026-05", "lifetime"} {
-			_, err := s.Pool.Exec(s.Context(), `INSERT INTO quota_accounts (tenant_id, feature, period_key, used, held) VALUES ($1, $2, $3, 1, 0)`, tenant, feature, period)
+			_, err := s.Pool.Exec(s.Context(),
+				`INSERT INTO quota_accounts (tenant_id, feature, period_key, used, held) VALUES ($1, $2, $3, 1, 0)`, tenant, feature,
+				period)
 			s.Must(err)
-			_, err = s.Pool.Exec(s.Context(), `INSERT INTO reservations (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type, amount, state, expires_at, held_position, ended_position, ended_at)
- SELECT $1, $3 || n, $2, $3, $1, 'QUOTA', 1, CASE WHEN n = 0 THEN 'RELEASED' ELSE 'HELD' END, now(), 1, CASE WHEN n = 0 THEN 2 END, CASE WHEN n = 0 THEN now() END FROM generate_series(0, $4::int) n`, tenant, feature, period, open)
+			_, err = s.Pool.Exec(s.Context(),
+				`INSERT INTO reservations (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type, amount, state,
+					expires_at, held_position, ended_position, ended_at)
+ SELECT $1, $3 || n, $2, $3, $1, 'QUOTA', 1, CASE WHEN n = 0 THEN 'RELEASED' ELSE 'HELD' END, now(), 1, CASE WHEN n = 0 THEN 2 END,
+ CASE WHEN n = 0 THEN now() END FROM generate_series(0, $4::int) n`, tenant, feature, period, open)
 			s.Must(err)
 			names = append(names, fmt.Sprint(feature, " ", period, ": ", open))
 		}

@@ -53,7 +53,8 @@ func loadParked(ctx context.Context, tx pgx.Tx, batch []events.Envelope) (map[uu
 	var keys []string
 	for i := range batch {
 		var end events.Closed
-		if e := &batch[i]; e.Subject == events.DeadLetterClosed && json.Unmarshal(e.Payload, &end) == nil && end.Status == events.StatusDiscarded {
+		if e := &batch[i]; e.Subject == events.DeadLetterClosed && json.Unmarshal(e.Payload, &end) == nil &&
+			end.Status == events.StatusDiscarded {
 			partitions, tenants = append(partitions, e.Position.Partition), append(tenants, e.TenantID)
 			letters, keys = append(letters, end.DeadLetterID), append(keys, events.KeyEvent(end.DeadLetterID))
 		}

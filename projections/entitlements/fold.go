@@ -96,7 +96,8 @@ type State struct {
 
 // entitlementSubjects are the subjects that the folds use.
 func entitlementSubjects() []events.Subject {
-	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageAdmitted, events.UsageValidated, events.DeadLetterClosed,
+	return []events.Subject{events.SubscriptionCreated, events.SubscriptionChanged, events.UsageAdmitted, events.UsageValidated,
+		events.DeadLetterClosed,
 		events.ReservationHeld, events.ReservationReleased, events.ReservationExpired, events.ThresholdChanged}
 }
 
@@ -214,10 +215,12 @@ func (h *Handler) Apply(ctx context.Context, tx pgx.Tx, in projections.Generatio
 	return result, err
 }
 
-const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1 AND tenant_id = ANY ($2::uuid[])`
+const readGrantedBy = `SELECT DISTINCT tenant_id, subscription_id FROM entitlement_grants WHERE generation = $1
+	AND tenant_id = ANY ($2::uuid[])`
 
 // load reads the present state of the tenants whose subscriptions are in the batch.
-func (h *Handler) load(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (map[uuid.UUID]*grantedBy, error) {
+func (h *Handler) load(ctx context.Context, tx pgx.Tx, in projections.Generation, batch []events.Envelope) (map[uuid.UUID]*grantedBy,
+	error) {
 	granted := make(map[uuid.UUID]*grantedBy)
 	for i := range batch {
 		if s := batch[i].Subject; s == events.SubscriptionCreated || s == events.SubscriptionChanged {
@@ -254,7 +257,8 @@ func (h *Handler) write(ctx context.Context, tx pgx.Tx, in projections.Generatio
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(f.used), usedKey.compare) {
-		c.users, c.usedFeatures, c.periods = append(c.users, key.tenant), append(c.usedFeatures, key.feature), append(c.periods, key.periodKey)
+		c.users, c.usedFeatures, c.periods = append(c.users, key.tenant), append(c.usedFeatures, key.feature),
+			append(c.periods, key.periodKey)
 		c.used, c.held = append(c.used, f.used[key].used.String()), append(c.held, f.used[key].held.String())
 	}
 	var b pgx.Batch

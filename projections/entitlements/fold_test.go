@@ -17,7 +17,8 @@ func TestP7_ReservationsOfMeteredFeaturesHoldNothing(t *testing.T) {
 	for kind, held := range map[string][]string{domain.FeatureQuota: {"5", "0"}, domain.FeatureMetered: {"0", "0"}} {
 		for _, end := range []events.Subject{events.ReservationReleased, events.ReservationExpired} {
 			f := State{used: map[usedKey]*sums{}}
-			payload, err := json.Marshal(events.Reservation{ReservationID: "r", Feature: "f", PeriodKey: domain.PeriodLifetime, FeatureType: kind, Amount: 5})
+			payload, err := json.Marshal(events.Reservation{ReservationID: "r", Feature: "f", PeriodKey: domain.PeriodLifetime,
+				FeatureType: kind, Amount: 5})
 			must.OK(t, err)
 			for i, subject := range []events.Subject{events.ReservationHeld, end} {
 				must.OK(t, FoldV1(&f, &events.Envelope{Subject: subject, TenantID: uuid.Max, Payload: payload}))
@@ -29,14 +30,16 @@ func TestP7_ReservationsOfMeteredFeaturesHoldNothing(t *testing.T) {
 	}
 }
 
-// Each change of the used amount of a METERED feature is a step that can cross a threshold: the steps add up to the sum that the batch adds. Those of
-// QUOTA features cross by their accounts.
+// Each change of the used amount of a METERED feature is a step that can cross a threshold: the steps add up to the sum that the batch
+// adds. Those of QUOTA features cross by their accounts.
 func TestEachChangeOfAMeteredFeatureIsAStep(t *testing.T) {
 	for kind, want := range map[string][]int64{domain.FeatureMetered: {7, 2, -3}, domain.FeatureQuota: nil} {
 		letter := uuid.UUID{1}
-		f := State{used: map[usedKey]*sums{}, parked: map[uuid.UUID]parkedVerdict{letter: {featureType: kind, feature: "f", periodKey: "2026-05", amount: 3}}}
+		f := State{used: map[usedKey]*sums{},
+			parked: map[uuid.UUID]parkedVerdict{letter: {featureType: kind, feature: "f", periodKey: "2026-05", amount: 3}}}
 		admission := events.Admission{By: events.ByConsume, FeatureType: kind, PeriodKey: "2026-05"}
-		verdict := events.Validated{RawPosition: 1, EventID: "e", Feature: "f", FeatureType: kind, PeriodKey: "2026-05", Amount: 2, Count: 1}
+		verdict := events.Validated{RawPosition: 1, EventID: "e", Feature: "f", FeatureType: kind, PeriodKey: "2026-05", Amount: 2,
+			Count: 1}
 		again := verdict
 		again.Admitted, again.Amount = true, 7
 		for _, e := range []struct {

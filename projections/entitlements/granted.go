@@ -58,7 +58,8 @@ type grant struct {
 }
 
 // granted returns a tenant's grants and the position at which they are true.
-func (r *Reads) granted(ctx context.Context, v query.Viewer, tenant uuid.UUID, w query.Wait, now time.Time) (*granted, events.Position, error) {
+func (r *Reads) granted(ctx context.Context, v query.Viewer, tenant uuid.UUID, w query.Wait, now time.Time) (*granted, events.Position,
+	error) {
 	if r.Grants != nil && (v.Operator || v.TenantID == tenant) {
 		return r.cachedGrants(ctx, v, tenant, w, now)
 	}
@@ -84,7 +85,8 @@ func (r *Reads) readGranted(ctx context.Context, v query.Viewer, tenant uuid.UUI
 		if err := rows.Scan(&g.subscribed, &feature, &kind, &limit, &behavior, &reset, &used, &held); err != nil || feature == nil {
 			return err
 		}
-		g.grants = append(g.grants, newGrant(grant{feature: *feature, kind: *kind, behavior: *behavior, reset: *reset, limit: limit}, used, held))
+		g.grants = append(g.grants, newGrant(grant{feature: *feature, kind: *kind, behavior: *behavior, reset: *reset, limit: limit}, used,
+			held))
 		return nil
 	}))
 	if err := r.Snapshot(ctx, v, query.ReadStanding(query.EntitlementsSource(), tenant, &g.stands), read); err != nil {
@@ -147,7 +149,8 @@ func (g *granted) find(feature string) *grant {
 	return &g.grants[i]
 }
 
-// check answers whether an amount may be used now: only a HARD limit of a QUOTA feature denies, as in domain.Ledger. Its result points into immutable data.
+// check answers whether an amount may be used now: only a HARD limit of a QUOTA feature denies, as in domain.Ledger. Its result points into
+// immutable data.
 func (g *granted) check(of *grant, amount int64) Check {
 	c := Check{Allowed: true, Feature: of.feature, Type: of.kind}
 	if c.Type == domain.FeatureBoolean {

@@ -21,7 +21,8 @@ type Reads struct {
 // Projection is the definition of entitlement_reads.
 func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projections.Projection {
 	return projections.Projection{
-		Name: projections.ProjectionEntitlements, Consumer: Consumer(folds, newID), Tables: []string{"entitlement_grants", "entitlement_usage"},
+		Name: projections.ProjectionEntitlements, Consumer: Consumer(folds, newID),
+		Tables: []string{"entitlement_grants", "entitlement_usage"},
 		Diff: projections.Difference{
 			Rows: readEntitlementDiff, Totals: countEntitlementDiff, Periods: true,
 			Columns: []string{"tenantId", "feature", "periodKey", "live", "rebuilt", "delta"},
@@ -32,7 +33,8 @@ func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projec
 // Consumer records the grants and the usage of tenants, and the thresholds that usage of METERED features crosses. It reads the log.
 func Consumer(folds projections.Versions[Fold], newID func() uuid.UUID) projections.Consumer {
 	return projections.Consumer{
-		Name: events.GroupEntitlements, Role: "projector", Handler: &Handler{Folds: folds, NewID: newID}, Subjects: entitlementSubjects(), Hot: true,
+		Name: events.GroupEntitlements, Role: "projector", Handler: &Handler{Folds: folds, NewID: newID}, Subjects: entitlementSubjects(),
+		Hot:        true,
 		Projection: projections.ProjectionEntitlements, Versions: folds.Names(),
 		MaxPerPartition: projections.MaxWithoutFollowUps, MaxRecords: projections.MaxRead,
 	}

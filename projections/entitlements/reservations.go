@@ -44,7 +44,8 @@ func (r *Reads) IsFeature(ctx context.Context, v query.Viewer, feature string) (
 }
 
 const readReservations = `
-SELECT r.reservation_id, r.feature, r.amount, r.state, r.period_key, r.expires_at, r.ended_at, r.event_id, r.committed, r.held_position, r.ended_position
+SELECT r.reservation_id, r.feature, r.amount, r.state, r.period_key, r.expires_at, r.ended_at, r.event_id, r.committed, r.held_position,
+r.ended_position
 FROM reservations r
 WHERE r.tenant_id = $1 AND r.feature = $2 AND ($3 = '' OR r.reservation_id = $3) AND ($4 = '' OR r.state = $4) AND r.reservation_id > $5
 ORDER BY r.reservation_id LIMIT $6`
@@ -52,20 +53,22 @@ ORDER BY r.reservation_id LIMIT $6`
 // Reservations returns a page of reservations.
 func (r *Reads) Reservations(ctx context.Context, v query.Viewer, q ReservationQuery) (list []Reservation, err error) {
 	partition := events.PartitionOf(q.TenantID)
-	read := query.New(readReservations, []any{q.TenantID, q.Feature, q.ID, q.State, q.After, q.Limit}, query.Each(func(rows pgx.Rows) error {
-		var one Reservation
-		var ended *int64
-		one.Position.Partition = partition
-		err := rows.Scan(&one.ReservationID, &one.Feature, &one.Amount, &one.State, &one.PeriodKey, &one.ExpiresAt, &one.EndedAt, &one.EventID,
-			&one.Committed, &one.Position.Number, &ended)
-		if ended != nil {
-			one.EndPosition = &events.Position{Partition: partition, Number: *ended}
-		}
-		if _, end, ok := domain.PeriodBounds(one.PeriodKey); ok {
-			one.ResetAt = &end
-		}
-		list = append(list, one)
-		return err
-	}))
+	read := query.New(readReservations, []any{q.TenantID, q.Feature, q.ID, q.State, q.After, q.Limit},
+		query.Each(func(rows pgx.Rows) error {
+			var one Reservation
+			var ended *int64
+			one.Position.Partition = partition
+			err := rows.Scan(&one.ReservationID, &one.Feature, &one.Amount, &one.State, &one.PeriodKey, &one.ExpiresAt, &one.EndedAt,
+				&one.EventID,
+				&one.Committed, &one.Position.Number, &ended)
+			if ended != nil {
+				one.EndPosition = &events.Position{Partition: partition, Number: *ended}
+			}
+			if _, end, ok := domain.PeriodBounds(one.PeriodKey); ok {
+				one.ResetAt = &end
+			}
+			list = append(list, one)
+			return err
+		}))
 	return list, r.Snapshot(ctx, v, read)
 }

@@ -42,16 +42,19 @@ func (f *State) count(e *events.Envelope, featureType, feature, periodKey string
 	f.metered[key] = append(f.metered[key], step{e, amount})
 }
 
-// readWatched reads the used amounts that a batch has changed, with the thresholds known at one of its events. $5 is the position of the first event of
-// each. A tenant without thresholds has no row, and so has one that another generation answers. LATERAL with LIMIT forces one look-up for each.
+// readWatched reads the used amounts that a batch has changed, with the thresholds known at one of its events. $5 is the position of the
+// first event of each. A tenant without thresholds has no row, and so has one that another generation answers. LATERAL with LIMIT forces
+// one look-up for each.
 const readWatched = `
 SELECT k.n, u.used::text, t.id, t.feature, t.percent, t.amount, t.position, t.removed
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[]) WITH ORDINALITY AS k (tenant_id, feature, period_key, first, n)
 CROSS JOIN LATERAL (
   SELECT * FROM (
-    SELECT p.id, p.feature, p.percent, p.amount, p.position, p.removed FROM thresholds p WHERE p.tenant_id = k.tenant_id AND p.removed IS NULL
+    SELECT p.id, p.feature, p.percent, p.amount, p.position, p.removed FROM thresholds p WHERE p.tenant_id = k.tenant_id
+    AND p.removed IS NULL
     UNION ALL
-    SELECT r.id, r.feature, r.percent, r.amount, r.position, r.removed FROM thresholds r WHERE r.tenant_id = k.tenant_id AND r.removed > k.first) known
+    SELECT r.id, r.feature, r.percent, r.amount, r.position, r.removed FROM thresholds r WHERE r.tenant_id = k.tenant_id
+    AND r.removed > k.first) known
   WHERE known.feature IN ('', k.feature) LIMIT 10000) t
 CROSS JOIN LATERAL (
   SELECT p.generation FROM projection_pointers p
@@ -91,7 +94,8 @@ func (f *State) watching(in projections.Generation) (keys []usedKey, args []any)
 	var first []int64
 	keys = slices.SortedFunc(maps.Keys(f.metered), usedKey.compare)
 	for _, k := range keys {
-		tenants, features, periods, first = append(tenants, k.tenant), append(features, k.feature), append(periods, k.periodKey), append(first, f.metered[k][0].by.Position.Number)
+		tenants, features, periods, first = append(tenants, k.tenant), append(features, k.feature), append(periods, k.periodKey),
+			append(first, f.metered[k][0].by.Position.Number)
 	}
 	return keys, []any{in.Number, tenants, features, periods, first}
 }
@@ -120,7 +124,8 @@ func scanWatched(rows pgx.Rows, keys []usedKey) (list []*watched, err error) {
 	return list, nil
 }
 
-const readLimits = `SELECT tenant_id, from_position, snapshot::text FROM subscription_history WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, from_position`
+const readLimits = `SELECT tenant_id, from_position, snapshot::text FROM subscription_history WHERE tenant_id = ANY ($1::uuid[])
+	ORDER BY tenant_id, from_position`
 
 // limits reads the subscriptions of the tenants whose thresholds are percentages.
 func limits(ctx context.Context, tx pgx.Tx, list []*watched) (map[uuid.UUID]domain.History, error) {
@@ -195,7 +200,8 @@ func (h *Handler) crossings(ctx context.Context, tx pgx.Tx, f *State, list []*wa
 		}
 	}
 	slices.SortStableFunc(found, func(a, b crossing) int {
-		return cmp.Or(cmp.Compare(a.by.Position.Partition, b.by.Position.Partition), cmp.Compare(a.by.Position.Number, b.by.Position.Number))
+		return cmp.Or(cmp.Compare(a.by.Position.Partition, b.by.Position.Partition),
+			cmp.Compare(a.by.Position.Number, b.by.Position.Number))
 	})
 	followUps := make([]events.Pending, len(found))
 	for i := range found {

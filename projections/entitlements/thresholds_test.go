@@ -16,7 +16,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// The crossings of one batch are in the order of their causes, each by the amount of its own period, and none by usage behind the removal of its threshold.
+// The crossings of one batch are in the order of their causes, each by the amount of its own period, and none by usage behind the removal
+// of its threshold.
 func TestThresholdsOfMeteredFeaturesInOneBatch(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
@@ -53,7 +54,8 @@ func TestThresholdsOfMeteredFeaturesInOneBatch(t *testing.T) {
 	)
 	var inOrder string
 	s.Must(
-		s.Pool.QueryRow(t.Context(), `SELECT string_agg(payload(l)->>'feature', ' ' ORDER BY l.position) FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2`,
+		s.Pool.QueryRow(t.Context(), `SELECT string_agg(payload(l)->>'feature', ' ' ORDER BY l.position) FROM event_log_rows l
+			WHERE tenant_id = $1 AND subject = $2`,
 			tenant, events.ThresholdCrossed).
 			Scan(&inOrder),
 	)
@@ -71,7 +73,8 @@ func addThreshold(w *Database, tenant uuid.UUID, feature string, percent, amount
 		Second(
 			w.Pool.Exec(
 				context.Background(),
-				`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6, now())`,
+				`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6,
+					now())`,
 				t.ID,
 				tenant,
 				feature,
@@ -114,7 +117,8 @@ func crossingsOf(w *Database, tenant uuid.UUID) (list []string) {
 	w.Helper()
 	rows, err := w.Pool.Query(
 		context.Background(),
-		`SELECT format('%s %s (%s of %s) from %s to %s', payload(l)->>'feature', payload(l)->>'amount', payload(l)->>'percent', payload(l)->>'limit',
+		`SELECT format('%s %s (%s of %s) from %s to %s', payload(l)->>'feature', payload(l)->>'amount', payload(l)->>'percent',
+			payload(l)->>'limit',
  payload(l)->>'before', payload(l)->>'after') FROM event_log_rows l JOIN event_log_rows c ON c.event_id = l.causation_id
  WHERE l.tenant_id = $1 AND l.subject = $2 AND c.subject = $3 AND c.position < l.position ORDER BY c.position, l.position`,
 		tenant,
@@ -140,7 +144,8 @@ func limited(feature string, limit int64) domain.Grant {
 	return g
 }
 
-// A METERED feature has no account: the projection raises its crossings, once for each period and value, by thresholds and limits as known at each event.
+// A METERED feature has no account: the projection raises its crossings, once for each period and value, by thresholds and limits as known
+// at each event.
 func TestThresholdsOfMeteredFeatures(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
@@ -218,8 +223,8 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 	expectCrossings(s.Database, tenant, "bytes 20 ( of ) from 18 to 22", "bytes 30 ( of ) from 22 to 31")
 }
 
-// Another limit, and a new threshold, cross the thresholds that the used amount is above already, of QUOTA features, too: once for each value, and marked. A limit of 0 is
-// crossed by the first unit.
+// Another limit, and a new threshold, cross the thresholds that the used amount is above already, of QUOTA features, too: once for each
+// value, and marked. A limit of 0 is crossed by the first unit.
 func TestChangesCrossThresholdsBelowTheUsedAmount(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
@@ -229,13 +234,16 @@ func TestChangesCrossThresholdsBelowTheUsedAmount(t *testing.T) {
 		return []domain.Grant{bytes, calls}
 	}
 	use := func(feature, kind string, amount int64) {
-		s.Append(Plain(tenant, events.UsageValidated, events.Counts{}, events.Validated{RawPosition: 1, EventID: "e", Feature: feature, FeatureType: kind,
-			PeriodKey: domain.PeriodLifetime, Amount: amount, Count: 1, Timestamp: May}))
+		s.Append(Plain(tenant, events.UsageValidated, events.Counts{}, events.Validated{RawPosition: 1, EventID: "e", Feature: feature,
+			FeatureType: kind,
+			PeriodKey:   domain.PeriodLifetime, Amount: amount, Count: 1, Timestamp: May}))
 	}
 	expect := func(want ...string) {
 		t.Helper()
 		s.Drain(s.Entitling)
-		rows, err := s.Pool.Query(t.Context(), `SELECT format('%s %s of %s from %s to %s %s', payload(l)->>'feature', payload(l)->>'amount', payload(l)->>'limit', payload(l)->>'before', payload(l)->>'after',
+		rows, err := s.Pool.Query(t.Context(),
+			`SELECT format('%s %s of %s from %s to %s %s', payload(l)->>'feature', payload(l)->>'amount', payload(l)->>'limit',
+				payload(l)->>'before', payload(l)->>'after',
  payload(l)->>'reason') FROM event_log_rows l WHERE tenant_id = $1 AND subject = $2 ORDER BY position`, tenant, events.ThresholdCrossed)
 		s.Must(err)
 		got, err := pgx.CollectRows(rows, pgx.RowTo[string])

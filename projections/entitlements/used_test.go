@@ -23,7 +23,8 @@ func usedAndCounted(s *Pipeline, tenant uuid.UUID, generation int) (used, counte
 	s.Helper()
 	s.Must(s.Pool.QueryRow(context.Background(), `SELECT
 		(SELECT coalesce(sum(used), 0)::bigint FROM entitlement_usage WHERE generation = $2 AND tenant_id = $1),
-		(SELECT coalesce(sum(amount), 0)::bigint FROM usage_aggregates WHERE generation = live_generation('usage_aggregates', tenant_id, period_key) AND tenant_id = $1)`,
+		(SELECT coalesce(sum(amount), 0)::bigint FROM usage_aggregates WHERE generation = live_generation('usage_aggregates', tenant_id,
+		period_key) AND tenant_id = $1)`,
 		tenant, generation).Scan(&used, &counted))
 	return used, counted
 }
@@ -31,7 +32,8 @@ func usedAndCounted(s *Pipeline, tenant uuid.UUID, generation int) (used, counte
 // accountUsed returns the amount that the accounts of a tenant have used.
 func accountUsed(s *Pipeline, tenant uuid.UUID) (used int64) {
 	s.Helper()
-	s.Must(s.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::bigint FROM quota_accounts WHERE tenant_id = $1`, tenant).Scan(&used))
+	s.Must(s.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::bigint FROM quota_accounts WHERE tenant_id = $1`, tenant).
+		Scan(&used))
 	return used
 }
 
@@ -45,8 +47,10 @@ func TestP7_AdmittedUsageIsUsedWhenItIsRecorded(t *testing.T) {
 	s.Append(Admitted(tenant, "good", "calls", 3, May), Admitted(tenant, "bad", "panics", 5, May), Usage(tenant, "sent", "calls", 7, May))
 	expect := func(when string, wantUsed, wantCounted, wantAccount int64) {
 		t.Helper()
-		if used, counted := usedAndCounted(s.Pipeline, tenant, 1); used != wantUsed || counted != wantCounted || accountUsed(s.Pipeline, tenant) != wantAccount {
-			t.Errorf("%s: %d used, %d counted, %d in the account; want %d, %d, %d", when, used, counted, accountUsed(s.Pipeline, tenant), wantUsed, wantCounted, wantAccount)
+		if used, counted := usedAndCounted(s.Pipeline, tenant, 1); used != wantUsed || counted != wantCounted ||
+			accountUsed(s.Pipeline, tenant) != wantAccount {
+			t.Errorf("%s: %d used, %d counted, %d in the account; want %d, %d, %d", when, used, counted, accountUsed(s.Pipeline, tenant),
+				wantUsed, wantCounted, wantAccount)
 		}
 	}
 	s.Drain(s.Entitling)
@@ -59,7 +63,8 @@ func TestP7_AdmittedUsageIsUsedWhenItIsRecorded(t *testing.T) {
 	s.Drain(s.Lettering, s.Entitling)
 	expect("after its discard", 15, 10, 15)
 	var own int
-	s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(DISTINCT subscription_id) FROM usage_aggregates WHERE tenant_id = $1 AND feature = 'calls'`, tenant).Scan(&own))
+	s.Must(s.Pool.QueryRow(t.Context(), `SELECT count(DISTINCT subscription_id) FROM usage_aggregates WHERE tenant_id = $1
+		AND feature = 'calls'`, tenant).Scan(&own))
 	if own != 2 {
 		t.Errorf("the figures are of %d subscriptions: the verdict on admitted usage is not its admission", own)
 	}
@@ -110,7 +115,8 @@ func TestP4_UsedEqualsTheFiguresAfterDiscards(t *testing.T) {
 		s.Subscribe(tenant, May, Account("calls", domain.ResetMonthly), Account("panics", domain.ResetMonthly))
 		record := func(rt *rapid.T) {
 			n++
-			s.Append(Usage(tenant, fmt.Sprint(tenant, n), rapid.SampledFrom([]string{"calls", "panics", "unknown"}).Draw(rt, "feature"), rapid.Int64Range(1, 1000).Draw(rt, "amount"), May))
+			s.Append(Usage(tenant, fmt.Sprint(tenant, n), rapid.SampledFrom([]string{"calls", "panics", "unknown"}).Draw(rt, "feature"),
+				rapid.Int64Range(1, 1000).Draw(rt, "amount"), May))
 		}
 		end := func(rt *rapid.T, with func(tenant, id uuid.UUID) error) {
 			for _, d := range s.Failed(tenant) {
@@ -193,9 +199,11 @@ func failOfAnotherModel(s *Letters, tenant uuid.UUID, feature string) {
 	}
 	const by = "meterplex-other-reads"
 	id := NewID()
-	s.Append(projections.FollowUp(&v, id, events.AggregationFailed, events.Failed{SourcePosition: v.Position.Number, SourceEventID: v.EventID, Topic: "usage.validated",
+	s.Append(projections.FollowUp(&v, id, events.AggregationFailed, events.Failed{SourcePosition: v.Position.Number,
+		SourceEventID: v.EventID, Topic: "usage.validated",
 		Stage: events.StageAggregation, Code: "fold_failed", DeadLetterID: id, Payload: v.Payload}, by),
-		projections.Closing(&v, NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a rebuild repairs it"}, by))
+		projections.Closing(&v, NewID(), events.Closed{DeadLetterID: id, Status: events.StatusDiscarded, Reason: "a rebuild repairs it"},
+			by))
 	s.Settle()
 }
 
@@ -209,7 +217,8 @@ func TestP11_DamagedVerdictsAreDiscarded(t *testing.T) {
 	s.Drain(s.Validating)
 	for _, payload := range []string{
 		`{"rawPosition":1,"eventId":"no amount"}`,
-		`{"rawPosition":1,"eventId":"x","feature":"calls","amount":2,"count":1,"timestamp":"in May","validatedSubscriptionId":"` + NewID().String() + `","featureType":"QUOTA","periodKey":"2026-05"}`,
+		`{"rawPosition":1,"eventId":"x","feature":"calls","amount":2,"count":1,"timestamp":"in May","validatedSubscriptionId":"` + NewID().
+			String() + `","featureType":"QUOTA","periodKey":"2026-05"}`,
 	} {
 		s.Append(Plain(tenant, events.UsageValidated, events.Counts{}, json.RawMessage(payload)))
 	}

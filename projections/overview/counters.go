@@ -34,7 +34,8 @@ func (t tally) since(before tally) Rates {
 		return Rates{}
 	}
 	rate := func(n int64) float64 { return rounded(float64(n)/seconds, 1) }
-	return Rates{rate(t.accepted - before.accepted), rate(t.duplicates - before.duplicates), rate(t.conflicts - before.conflicts), rate(t.rejected - before.rejected)}
+	return Rates{rate(t.accepted - before.accepted), rate(t.duplicates - before.duplicates), rate(t.conflicts - before.conflicts),
+		rate(t.rejected - before.rejected)}
 }
 
 // Distribution is a histogram of a consumer since the instance started: Counts[i] is the number of values up to
@@ -58,7 +59,8 @@ func (d *Distribution) since(before *Distribution) Freshness {
 	if n == 0 {
 		return Freshness{Consumer: d.Consumer}
 	}
-	return Freshness{Consumer: d.Consumer, Events: int64(n), P50Seconds: quantile(0.5, d.Bounds, counts), P99Seconds: quantile(0.99, d.Bounds, counts)}
+	return Freshness{Consumer: d.Consumer, Events: int64(n), P50Seconds: quantile(0.5, d.Bounds, counts),
+		P99Seconds: quantile(0.99, d.Bounds, counts)}
 }
 
 // quantile interpolates within the bucket of a quantile, as histogram_quantile of Prometheus does. A value beyond

@@ -89,7 +89,8 @@ func (r *ring) history(last int64) *History {
 		if s.second != first+int64(i) {
 			continue
 		}
-		in.Accepted[i], in.Duplicates[i], in.Conflicts[i], in.Rejected[i] = &s.rates.Accepted, &s.rates.Duplicates, &s.rates.Conflicts, &s.rates.Rejected
+		in.Accepted[i], in.Duplicates[i], in.Conflicts[i], in.Rejected[i] = &s.rates.Accepted, &s.rates.Duplicates, &s.rates.Conflicts,
+			&s.rates.Rejected
 		for n := range s.freshness {
 			in.addFreshness(i, &s.freshness[n])
 		}
@@ -108,7 +109,8 @@ func (h *InstanceHistory) addFreshness(i int, f *Freshness) {
 	at := slices.IndexFunc(h.Freshness, func(c FreshnessHistory) bool { return c.Consumer == f.Consumer })
 	if at < 0 {
 		at = len(h.Freshness)
-		h.Freshness = append(h.Freshness, FreshnessHistory{f.Consumer, make([]*float64, len(h.Accepted)), make([]*float64, len(h.Accepted))})
+		h.Freshness = append(h.Freshness, FreshnessHistory{f.Consumer, make([]*float64, len(h.Accepted)),
+			make([]*float64, len(h.Accepted))})
 	}
 	h.Freshness[at].P50Seconds[i], h.Freshness[at].P99Seconds[i] = &f.P50Seconds, &f.P99Seconds
 }

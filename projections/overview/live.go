@@ -189,7 +189,8 @@ func (l *Live) sample() {
 	s := sample{second: now.Unix(), rates: counts.since(l.last), read: of.ReadAt != nil, outbox: of.Outbox, lags: of.Consumers}
 	oldest := l.window[l.samples%window]
 	previous := l.window[(l.samples+window-1)%window]
-	o := Overview{At: now.UTC(), Instance: Instance{ID: l.Instance, StartedAt: l.started, PerSecond: s.rates, Freshness: []Freshness{}}, Installation: of, Attention: attention(read)}
+	o := Overview{At: now.UTC(), Instance: Instance{ID: l.Instance, StartedAt: l.started, PerSecond: s.rates, Freshness: []Freshness{}},
+		Installation: of, Attention: attention(read)}
 	for i := range distributions {
 		d := &distributions[i]
 		if f := d.since(at(oldest, i)); f.Events > 0 {

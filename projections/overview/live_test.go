@@ -171,7 +171,8 @@ func TestTheIdentityIsShownWithItsAge(t *testing.T) {
 	if l.shown(t).Installation.Identity != nil {
 		t.Error("an identity before the first comparison")
 	}
-	read := &state.State{Pushes: state.Pushes{Failed: 1}, Identity: &state.Comparison{Accepted: 5, Aggregated: 4, Missing: 1, ComparedAt: *clock}}
+	read := &state.State{Pushes: state.Pushes{Failed: 1}, Identity: &state.Comparison{Accepted: 5, Aggregated: 4, Missing: 1,
+		ComparedAt: *clock}}
 	l.State = func() *state.State { return read }
 	*clock = clock.Add(40 * time.Second)
 	l.tick(t, clock)

@@ -46,10 +46,11 @@ SELECT a.id, a.tenant_id, a.period_key, a.snapshot, a.feature, a.subscription_id
 FROM adjustments a
 WHERE ($1 = '' OR a.period_key = $1) AND ($2 = '' OR a.state = $2) AND ($3 = '' OR a.kind = $3) AND ($4 = '' OR a.feature = $4)`
 
-// Those of a tenant are in the order of the index adjustments_list; those of all tenants in the order of their ids, which begin with a time: those in
-// one state by the index adjustments_states, so that a rare state is found at once.
+// Those of a tenant are in the order of the index adjustments_list; those of all tenants in the order of their ids, which begin with a
+// time: those in one state by the index adjustments_states, so that a rare state is found at once.
 const (
-	readTenantAdjustments = adjustmentColumns + ` AND a.tenant_id = $6 AND (a.period_key, a.snapshot, a.position) > ($7::text, $8::int, $9::bigint)
+	readTenantAdjustments = adjustmentColumns +
+		` AND a.tenant_id = $6 AND (a.period_key, a.snapshot, a.position) > ($7::text, $8::int, $9::bigint)
 ORDER BY a.period_key, a.snapshot, a.position LIMIT $5`
 
 	readAllAdjustments = adjustmentColumns + ` AND a.id > $6::uuid ORDER BY a.id LIMIT $5`
@@ -91,7 +92,8 @@ func scanAdjustment(rows pgx.Rows) (a Adjustment, err error) {
 	var amount string
 	var position int64
 	var decided *int64
-	err = rows.Scan(&a.ID, &a.TenantID, &a.PeriodKey, &a.Snapshot, &a.Feature, &a.SubscriptionID, &a.Kind, &amount, &a.EventCount, &position,
+	err = rows.Scan(&a.ID, &a.TenantID, &a.PeriodKey, &a.Snapshot, &a.Feature, &a.SubscriptionID, &a.Kind, &amount, &a.EventCount,
+		&position,
 		&a.SourceEventID, &a.RebuildID, &a.State, &a.Reason, &decided)
 	a.Amount, a.Position = json.Number(amount), events.Position{Partition: events.PartitionOf(a.TenantID), Number: position}
 	if decided != nil {

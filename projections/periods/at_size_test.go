@@ -45,8 +45,8 @@ func (s *statements) see(conn *pgx.Conn, sent []string) {
 	}
 }
 
-// TestKeptPlansOfACloseReadNoWholeTable: the statements of a close are planned once by each session. A plan from when the tables were empty must
-// be right when they are large.
+// TestKeptPlansOfACloseReadNoWholeTable: the statements of a close are planned once by each session. A plan from when the tables were empty
+// must be right when they are large.
 func TestKeptPlansOfACloseReadNoWholeTable(t *testing.T) {
 	tier.AtSize(t)
 	f := newCloseFixture(t)

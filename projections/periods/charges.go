@@ -66,8 +66,8 @@ type ChargesQuery struct {
 	Live bool
 }
 
-// Charges returns what the lines of a period cost, or refuses with snapshot_not_found. A closed period and a frozen snapshot are charged by their
-// billable amounts, any other by its live ones. All lines are in memory: a tenant's period has few.
+// Charges returns what the lines of a period cost, or refuses with snapshot_not_found. A closed period and a frozen snapshot are charged by
+// their billable amounts, any other by its live ones. All lines are in memory: a tenant's period has few.
 func (r *Reads) Charges(ctx context.Context, q ChargesQuery) (c Charges, err error) {
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		var err error
@@ -113,8 +113,8 @@ WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 ORDER BY feature, sub
 const readApproved = `SELECT feature, subscription_id, position, amount::text, event_count FROM adjustments
 WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED' AND (kind = 'REBUILD') = $4 ORDER BY position`
 
-// billableLines returns the frozen lines of a snapshot with its approved adjustments. The terms of lines are those known at the cut; those of a grant that
-// was made later, and is charged by an adjustment, those known when it was made.
+// billableLines returns the frozen lines of a snapshot with its approved adjustments. The terms of lines are those known at the cut; those
+// of a grant that was made later, and is charged by an adjustment, those known when it was made.
 func (r *Reads) billableLines(ctx context.Context, tx pgx.Tx, p *Period, h domain.History) ([]domain.ChargeLine, error) {
 	at := []any{p.TenantID, p.PeriodKey, *p.Snapshot}
 	sums, err := readSums(ctx, tx, readFrozenSums, at...)

@@ -82,7 +82,8 @@ func TestP8_LateEventsAreAdjustments(t *testing.T) {
 	f.record("refused too", "calls", 1)
 	f.Append(Committed(f.tenant, "job", "tokens", 4))
 	f.flow()
-	f.want("adjustments", f.adjusted(), "1 CORRECTION -3/0 PENDING, 1 RETRACTION -20/-1 PENDING, 1 LATE_USAGE 5/1 PENDING, 1 LATE_USAGE 3/1 PENDING, 1 LATE_COMMIT 4/1 PENDING")
+	f.want("adjustments", f.adjusted(), "1 CORRECTION -3/0 PENDING, 1 RETRACTION -20/-1 PENDING, 1 LATE_USAGE 5/1 PENDING, 1 LATE_USAGE "+
+		"3/1 PENDING, 1 LATE_COMMIT 4/1 PENDING")
 	f.check()
 	f.want("lines", f.lines(), "calls 40/2 tokens 20/1")
 }
@@ -216,8 +217,8 @@ func TestP8_ParkedAdjustmentsCountOnceOrAreVoid(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 VOID, 1 LATE_USAGE 7/1 PENDING")
 }
 
-// What is decided of a parked verdict is void once its dead letter is discarded: the event never counts. The adjustments of a snapshot that was reopened
-// before stay as they were invoiced.
+// What is decided of a parked verdict is void once its dead letter is discarded: the event never counts. The adjustments of a snapshot that
+// was reopened before stay as they were invoiced.
 func TestP8_ADiscardVoidsDecidedAdjustments(t *testing.T) {
 	f := newCloseFixture(t)
 	f.record("a", "panics", 1)
@@ -274,5 +275,6 @@ func TestP8_TheSecondCloseCountsWhatTheReopeningVoided(t *testing.T) {
 	f.Append(Correction(f.tenant, "late1", "calls", "late", 9).Pending)
 	f.flow()
 	f.check()
-	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 10/1 VOID, 1 LATE_USAGE 100/1 APPROVED, 1 LATE_USAGE 1000/1 VOID, 2 CORRECTION -1/0 PENDING")
+	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 10/1 VOID, 1 LATE_USAGE 100/1 APPROVED, 1 LATE_USAGE 1000/1 VOID, 2 CORRECTION "+
+		"-1/0 PENDING")
 }

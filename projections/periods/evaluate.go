@@ -66,14 +66,16 @@ const maxEvaluated = 1000
 // Tenants with usage in a period: of all, without test tenants. $2 is a generation, 0: that which is live.
 const readTenantsOfPeriod = `
 SELECT DISTINCT u.tenant_id FROM usage_aggregates u
-WHERE u.period_key = $1 AND ($2::int > 0 OR u.generation IN (SELECT p.generation FROM projection_pointers p WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `'))
-  AND u.generation = CASE WHEN $2::int > 0 THEN $2 ELSE live_generation('` + projections.ProjectionUsage + `', u.tenant_id, u.period_key) END
+WHERE u.period_key = $1 AND ($2::int > 0 OR u.generation IN (SELECT p.generation FROM projection_pointers p WHERE p.live
+AND p.projection = '` + projections.ProjectionUsage + `'))
+  AND u.generation = CASE WHEN $2::int > 0 THEN $2 ELSE live_generation('` + projections.ProjectionUsage +
+	`', u.tenant_id, u.period_key) END
   AND (u.tenant_id = $3 OR $3::uuid = '00000000-0000-0000-0000-000000000000' AND u.tenant_id NOT IN (SELECT t.id FROM tenants t WHERE t.mode = 'test')) AND u.tenant_id > $4 AND ($5 = '' OR u.feature = $5) ORDER BY u.tenant_id LIMIT $6`
 
 const readRebuild = `SELECT generation, state FROM projection_rebuilds WHERE id = $1 AND projection = '` + projections.ProjectionUsage + `'`
 
-// Evaluate returns what tenants' usage costs by another price, a page of one snapshot of the database. It stores nothing. Refusals: price_not_found,
-// rebuild_not_found, rebuild_not_ready.
+// Evaluate returns what tenants' usage costs by another price, a page of one snapshot of the database. It stores nothing. Refusals:
+// price_not_found, rebuild_not_found, rebuild_not_ready.
 func (r *Reads) Evaluate(ctx context.Context, e Evaluation) (found Evaluations, err error) {
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		by, err := e.price(ctx, tx)
@@ -93,7 +95,8 @@ func (r *Reads) Evaluate(ctx context.Context, e Evaluation) (found Evaluations, 
 		if len(tenants) > e.Limit {
 			found.Next = page[e.Limit-1]
 		}
-		if found.Data, err = r.evaluateAll(ctx, tx, &e, page, generation, by); err != nil || e.After != uuid.Nil || len(tenants) > maxEvaluated {
+		if found.Data, err = r.evaluateAll(ctx, tx, &e, page, generation, by); err != nil || e.After != uuid.Nil ||
+			len(tenants) > maxEvaluated {
 			return err
 		}
 		rest, err := r.evaluateAll(ctx, tx, &e, tenants[len(page):], generation, by)
@@ -104,7 +107,8 @@ func (r *Reads) Evaluate(ctx context.Context, e Evaluation) (found Evaluations, 
 }
 
 // evaluateAll evaluates the period of tenants that have lines for the price.
-func (r *Reads) evaluateAll(ctx context.Context, tx pgx.Tx, e *Evaluation, tenants []uuid.UUID, generation int, by *domain.Price) ([]Evaluated, error) {
+func (r *Reads) evaluateAll(ctx context.Context, tx pgx.Tx, e *Evaluation, tenants []uuid.UUID, generation int,
+	by *domain.Price) ([]Evaluated, error) {
 	all := []Evaluated{}
 	for _, tenant := range tenants {
 		of, err := r.evaluate(ctx, tx, e, tenant, generation, by)
@@ -133,8 +137,9 @@ func totalsOf(all []Evaluated, currency string) *EvaluatedTotals {
 }
 
 func evaluatedLines(amount, cost *big.Int, n int, currency string, charged []ChargeTotal) EvaluatedLines {
-	return EvaluatedLines{Amount: json.Number(amount.String()), Lines: n, Charged: charged, Evaluated: ChargeTotal{currency, prices.MoneyOf(cost), n},
-		Delta: deltaOf(cost, currency, charged)}
+	return EvaluatedLines{Amount: json.Number(amount.String()), Lines: n, Charged: charged,
+		Evaluated: ChargeTotal{currency, prices.MoneyOf(cost), n},
+		Delta:     deltaOf(cost, currency, charged)}
 }
 
 // price returns the price to evaluate.
@@ -187,7 +192,8 @@ func (e *Evaluation) selects(l *domain.ChargeLine) bool {
 }
 
 // evaluate evaluates the period of a tenant.
-func (r *Reads) evaluate(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant uuid.UUID, generation int, by *domain.Price) (of Evaluated, err error) {
+func (r *Reads) evaluate(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant uuid.UUID, generation int, by *domain.Price) (of Evaluated,
+	err error) {
 	p, _, err := standing(ctx, tx, PeriodQuery{TenantID: tenant, PeriodKey: e.PeriodKey})
 	if err != nil {
 		return of, err
@@ -217,7 +223,8 @@ func (r *Reads) evaluate(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant u
 }
 
 // otherLines returns the lines of a rebuild, or those as of a position.
-func (r *Reads) otherLines(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant uuid.UUID, generation int) (lines []domain.ChargeLine, basis string, err error) {
+func (r *Reads) otherLines(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant uuid.UUID, generation int) (lines []domain.ChargeLine,
+	basis string, err error) {
 	histories, err := prices.Histories(ctx, tx, []uuid.UUID{tenant})
 	if err != nil {
 		return nil, "", err

@@ -30,7 +30,8 @@ type ExportWriter interface {
 // A session that waits for a reader of an export is idle in its transaction. It holds a snapshot, and no lock.
 const patientSession = `SET LOCAL idle_in_transaction_session_timeout = '1min'`
 
-const readPending = `SELECT EXISTS (SELECT FROM adjustments a WHERE a.tenant_id = $1 AND a.period_key = $2 AND a.snapshot = $3 AND a.state = 'PENDING')`
+const readPending = `SELECT EXISTS (SELECT FROM adjustments a WHERE a.tenant_id = $1 AND a.period_key = $2 AND a.snapshot = $3
+	AND a.state = 'PENDING')`
 
 // Export passes a snapshot of a period to w, with all its lines and adjustments, page by page in one snapshot of the database. It
 // refuses with snapshot_not_found before it begins.

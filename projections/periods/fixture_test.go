@@ -55,7 +55,9 @@ func closeFixtureOf(y *Rebuilds) *closeFixture {
 
 // periodsOf returns the command on a store.
 func (f *closeFixture) periodsOf(s *store.Store) *billing.Periods {
-	return &billing.Periods{Store: &closes.Periods{Store: s, Figures: f.Folds.PeriodFigures()}, Now: func() time.Time { return june }, NewID: NewID, Logger: slog.New(slog.DiscardHandler)}
+	return &billing.Periods{Store: &closes.Periods{Store: s, Figures: f.Folds.PeriodFigures()}, Now: func() time.Time {
+		return june
+	}, NewID: NewID, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // deployFold adds a version of the fold of usage.
@@ -80,7 +82,8 @@ func (f *closeFixture) useTenant(tenant uuid.UUID) {
 
 // grant gives the tenant a new subscription.
 func (f *closeFixture) grant(more ...domain.Grant) {
-	f.Subscribe(f.tenant, May, append(more, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly), Account("tokens", domain.ResetMonthly))...)
+	f.Subscribe(f.tenant, May, append(more, Grant("calls", domain.ResetMonthly), Grant("panics", domain.ResetMonthly),
+		Account("tokens", domain.ResetMonthly))...)
 }
 
 // record records usage of May.
@@ -98,7 +101,8 @@ func (f *closeFixture) flow() {
 // request requests the close of May.
 func (f *closeFixture) request(despite ...string) billing.RequestedClose {
 	f.Helper()
-	c, err := f.periods.Close(context.Background(), commands.Request{By: Billing}, billing.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test", Despite: despite})
+	c, err := f.periods.Close(context.Background(), commands.Request{By: Billing},
+		billing.ClosePeriod{TenantID: f.tenant, PeriodKey: "2026-05", Reason: "test", Despite: despite})
 	f.Must(err)
 	return c
 }
@@ -119,7 +123,8 @@ func (f *closeFixture) advance(id uuid.UUID) *domain.Saga {
 	for {
 		f.Must(Second(f.Pool.Exec(context.Background(), `UPDATE sagas SET next_at = '2000-01-01' WHERE id = $1 AND ended_at IS NULL`, id)))
 		lease := NewID()
-		s, err := queue.LeaseSaga(context.Background(), commands.SagaSteps([]commands.SagaKind{f.periods.CloseKind(), f.periods.ReconcileKind()}), lease, time.Minute)
+		s, err := queue.LeaseSaga(context.Background(),
+			commands.SagaSteps([]commands.SagaKind{f.periods.CloseKind(), f.periods.ReconcileKind()}), lease, time.Minute)
 		f.Must(err)
 		if s == nil || s.ID != id {
 			f.Fatalf("the saga %s is not due: %+v", id, s)
@@ -184,7 +189,8 @@ func (f *closeFixture) decide(decision string, ids ...string) {
 // reconcile runs the reconciliations that are open.
 func (f *closeFixture) reconcile() {
 	f.Helper()
-	rows, err := f.Pool.Query(context.Background(), `SELECT id FROM sagas WHERE kind = $1 AND ended_at IS NULL ORDER BY id`, billing.SagaReconcile)
+	rows, err := f.Pool.Query(context.Background(), `SELECT id FROM sagas WHERE kind = $1 AND ended_at IS NULL ORDER BY id`,
+		billing.SagaReconcile)
 	f.Must(err)
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 	f.Must(err)
@@ -198,27 +204,33 @@ func (f *closeFixture) reconcile() {
 // lateUsage sets the tenant's policy from the head on.
 func (f *closeFixture) lateUsage(policy string) {
 	f.Helper()
-	at := f.Append(Plain(f.tenant, events.TenantChanged, events.Counts{}, events.Tenant{ID: f.tenant, Name: "T", Class: "small", Status: "ACTIVE", DataResidency: events.ResidencyUnspecified, Mode: "live", LateUsage: policy}))[0]
-	f.Must(Second(f.Pool.Exec(context.Background(), `INSERT INTO tenant_policies (tenant_id, from_position, late_usage) VALUES ($1, $2, $3)`, f.tenant, at.Number, policy)))
+	at := f.Append(Plain(f.tenant, events.TenantChanged, events.Counts{}, events.Tenant{ID: f.tenant, Name: "T", Class: "small",
+		Status: "ACTIVE", DataResidency: events.ResidencyUnspecified, Mode: "live", LateUsage: policy}))[0]
+	f.Must(Second(f.Pool.Exec(context.Background(),
+		`INSERT INTO tenant_policies (tenant_id, from_position, late_usage) VALUES ($1, $2, $3)`, f.tenant, at.Number, policy)))
 }
 
 // lines describes the lines of the last snapshot: feature frozen/count; several subscriptions are added up.
 func (f *closeFixture) lines() string {
 	f.Helper()
-	return f.text(`SELECT coalesce(string_agg(l, ' ' ORDER BY l COLLATE "C"), '') FROM (SELECT feature || ' ' || sum(amount) || '/' || sum(event_count) AS l
- FROM period_lines l WHERE tenant_id = $1 AND snapshot = (SELECT max(snapshot) FROM period_snapshots WHERE tenant_id = $1) GROUP BY feature) s`, f.tenant)
+	return f.text(`SELECT coalesce(string_agg(l, ' ' ORDER BY l COLLATE "C"), '')
+		FROM (SELECT feature || ' ' || sum(amount) || '/' || sum(event_count) AS l
+ FROM period_lines l WHERE tenant_id = $1 AND snapshot = (SELECT max(snapshot) FROM period_snapshots WHERE tenant_id = $1)
+ GROUP BY feature) s`, f.tenant)
 }
 
 // adjusted describes the adjustments, in the order of the log.
 func (f *closeFixture) adjusted() string {
 	f.Helper()
-	return f.text(`SELECT coalesce(string_agg(snapshot || ' ' || kind || ' ' || amount || '/' || event_count || ' ' || state, ', ' ORDER BY position), '') FROM adjustments WHERE tenant_id = $1`, f.tenant)
+	return f.text(`SELECT coalesce(string_agg(snapshot || ' ' || kind || ' ' || amount || '/' || event_count || ' ' || state, ', '
+		ORDER BY position), '') FROM adjustments WHERE tenant_id = $1`, f.tenant)
 }
 
 // billable describes the lines of the present snapshot: what is frozen, approved and waived, and the live figure.
 func (f *closeFixture) billable() string {
 	f.Helper()
-	return f.text(`SELECT coalesce(string_agg(format('%s frozen %s approved %s waived %s net %s', feature, frozen, approved, waived, net), ', ' ORDER BY feature), '') FROM (`+periods.Lines+`) l`, f.tenant, f.partition, "", 0)
+	return f.text(`SELECT coalesce(string_agg(format('%s frozen %s approved %s waived %s net %s', feature, frozen, approved, waived, net),
+		', ' ORDER BY feature), '') FROM (`+periods.Lines+`) l`, f.tenant, f.partition, "", 0)
 }
 
 func (f *closeFixture) text(sql string, args ...any) (text string) {
@@ -234,7 +246,8 @@ func (f *closeFixture) want(what, got, want string) {
 	}
 }
 
-// check requires the equation of closed periods, that no snapshot has changed since the last check, and the independent fold of meterplex verify.
+// check requires the equation of closed periods, that no snapshot has changed since the last check, and the independent fold of meterplex
+// verify.
 func (f *closeFixture) check() {
 	f.Helper()
 	f.checkEquation()
@@ -244,15 +257,20 @@ func (f *closeFixture) check() {
 // checkEquation requires that each row is the frozen figure and its adjustments.
 func (f *closeFixture) checkEquation() {
 	f.Helper()
-	f.want("unreconciled", f.text(`SELECT coalesce(string_agg(format('%s %s: net %s, frozen %s, difference %s in %s', period_key, feature, net, frozen, unreconciled, unreconciled_count), '; '), '') FROM (`+
+	f.want("unreconciled", f.text(`SELECT coalesce(string_agg(format('%s %s: net %s, frozen %s, difference %s in %s', period_key, feature,
+		net, frozen, unreconciled, unreconciled_count), '; '), '') FROM (`+
 		periods.Lines+`) l WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0)`, f.tenant, f.partition, "", 0), "")
 }
 
-// checkFrozen requires that no snapshot has changed since the last check, and what meterplex verify computes of closed periods from the log.
+// checkFrozen requires that no snapshot has changed since the last check, and what meterplex verify computes of closed periods from the
+// log.
 func (f *closeFixture) checkFrozen() {
 	f.Helper()
-	rows, err := f.Pool.Query(context.Background(), `SELECT period_key || ' ' || snapshot, s::text || (SELECT coalesce(string_agg(l::text, ' ' ORDER BY l.feature, l.subscription_id), '')
- FROM period_lines l WHERE (l.tenant_id, l.period_key, l.snapshot) = (s.tenant_id, s.period_key, s.snapshot)) FROM period_snapshots s WHERE tenant_id = $1`, f.tenant)
+	rows, err := f.Pool.Query(context.Background(),
+		`SELECT period_key || ' ' || snapshot, s::text || (SELECT coalesce(string_agg(l::text, ' ' ORDER BY l.feature, l.subscription_id),
+			'')
+ FROM period_lines l WHERE (l.tenant_id, l.period_key, l.snapshot) = (s.tenant_id, s.period_key, s.snapshot)) FROM period_snapshots s
+ WHERE tenant_id = $1`, f.tenant)
 	f.Must(err)
 	var name, all string
 	_, err = pgx.ForEachRow(rows, []any{&name, &all}, func() error {
@@ -263,7 +281,8 @@ func (f *closeFixture) checkFrozen() {
 		return nil
 	})
 	f.Must(err)
-	checks, err := verify.Run(context.Background(), verify.Config{DatabaseURL: f.URL, NoTopics: "not read", Partitions: []int16{f.partition}, Now: time.Now, Progress: func(string) {}})
+	checks, err := verify.Run(context.Background(), verify.Config{DatabaseURL: f.URL, NoTopics: "not read",
+		Partitions: []int16{f.partition}, Now: time.Now, Progress: func(string) {}})
 	f.Must(err)
 	for _, c := range checks {
 		if strings.HasPrefix(c.Name, "P8 ") && (c.Holds == nil || !*c.Holds) {

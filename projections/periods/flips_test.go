@@ -74,7 +74,8 @@ func TestP8_AFlipIsAdjusted(t *testing.T) {
 	for n, want := range []string{
 		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING",
 		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING, 1 REBUILD -18/0 PENDING, 1 REBUILD -7/0 PENDING",
-		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING, 1 REBUILD -18/0 PENDING, 1 REBUILD -7/0 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING",
+		"1 LATE_USAGE 8/1 PENDING, 1 REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING, 1 REBUILD -18/0 PENDING, 1 REBUILD -7/0 PENDING, 1 " +
+			"REBUILD 18/0 PENDING, 1 REBUILD 7/0 PENDING",
 	} {
 		if n%2 == 0 {
 			f.Must(f.Promote(r))
@@ -90,7 +91,8 @@ func TestP8_AFlipIsAdjusted(t *testing.T) {
 	f.check()
 	c := f.close()
 	f.want("lines by the new fold", f.lines(), "calls 36/2 tokens 17/2")
-	if logic := f.text(`SELECT logic FROM period_snapshots WHERE tenant_id = $1 AND snapshot = 2`, f.tenant); c.Snapshot != 2 || logic != LargeTwice {
+	if logic := f.text(`SELECT logic FROM period_snapshots WHERE tenant_id = $1 AND snapshot = 2`, f.tenant); c.Snapshot != 2 ||
+		logic != LargeTwice {
 		t.Errorf("snapshot %d by %s", c.Snapshot, logic)
 	}
 	hashes := f.text(`SELECT string_agg(DISTINCT logic_hash, ' ') FROM period_snapshots WHERE tenant_id = $1`, f.tenant)
@@ -110,7 +112,8 @@ func TestP8_LateUsageBehindAFlipIsAdjusted(t *testing.T) {
 		f.Helper()
 		f.Must(late.Look(t.Context()))
 		f.Must(late.Look(t.Context()))
-		f.want("reconciliations", f.text(`SELECT count(*)::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, billing.SagaReconcile), fmt.Sprint(sagas))
+		f.want("reconciliations", f.text(`SELECT count(*)::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, billing.SagaReconcile),
+			fmt.Sprint(sagas))
 		f.reconcile()
 	}
 	f.record("early", "calls", 6)
@@ -142,7 +145,8 @@ func TestP8_LateUsageBehindAFlipIsAdjusted(t *testing.T) {
 	f.want("adjustments of more late usage", f.adjusted(), behind+", 1 LATE_USAGE 9/1 PENDING, 1 REBUILD 9/0 PENDING")
 }
 
-// proposed returns the features of the tenant's lines that a promotion changes, each with the snapshot of its closed period and the adjustment.
+// proposed returns the features of the tenant's lines that a promotion changes, each with the snapshot of its closed period and the
+// adjustment.
 func (f *closeFixture) proposed(rebuildID uuid.UUID) string {
 	f.Helper()
 	d, err := f.Reads.Diff(context.Background(), rebuild.DiffQuery{RebuildID: rebuildID, TenantID: f.tenant, Limit: 10, Totals: true})
@@ -163,7 +167,8 @@ func (f *closeFixture) proposed(rebuildID uuid.UUID) string {
 	return strings.Join(lines, " ")
 }
 
-// A period is closed by the fold that is live. Behind a rollback the adjustments bring its lines to what the former fold counts, late usage included.
+// A period is closed by the fold that is live. Behind a rollback the adjustments bring its lines to what the former fold counts, late usage
+// included.
 func TestP8_ARollbackBehindACloseIsAdjusted(t *testing.T) {
 	f := newCloseFixture(t)
 	f.deployFold(LargeTwice, FoldLargeTwice)
@@ -225,10 +230,13 @@ func (s *flippingStore) FiguresOfLog(ctx context.Context, c domain.Closing) (dom
 func TestP8_LateUsageIsOfThePeriodsThatAnotherFoldCounts(t *testing.T) {
 	f := newCloseFixture(t)
 	ctx, tenants, closed := t.Context(), []uuid.UUID{NewID(), NewID(), NewID()}, []string{"2026-03", "2026-04"}
-	f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO period_snapshots SELECT t, p, 1, 1, 1, now(), 'x', 'x', 'x', 1, '{}' FROM unnest($1::uuid[]) t, unnest($2::text[]) p`, tenants, closed)))
-	f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
+	f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO period_snapshots SELECT t, p, 1, 1, 1, now(), 'x', 'x', 'x', 1, '{}'
+		FROM unnest($1::uuid[]) t, unnest($2::text[]) p`, tenants, closed)))
+	f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount,
+		event_count, position, recorded, state)
  SELECT gen_random_uuid(), t, '2026-03', 1, 'calls', t, 'LATE_USAGE', 1, 1, 1, 1, 'PENDING' FROM unnest($1::uuid[]) t`, tenants[:2])))
-	f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ('usage_aggregates', 101, $1), ('usage_aggregates', 102, $2)`, usage.V1, LargeTwice)))
+	f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO projection_generations (projection, generation, fold_version) VALUES ('usage_aggregates',
+		101, $1), ('usage_aggregates', 102, $2)`, usage.V1, LargeTwice)))
 	random, listed := rand.New(rand.NewPCG(1, 2)), 0
 	for round := range 60 {
 		f.Must(Second(f.Pool.Exec(ctx, `DELETE FROM projection_pointers WHERE projection = 'usage_aggregates' AND flip >= 1000`)))
@@ -238,11 +246,14 @@ func TestP8_LateUsageIsOfThePeriodsThatAnotherFoldCounts(t *testing.T) {
 				undone = new(int)
 				*undone = 2000
 			}
-			f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO projection_pointers (projection, tenant_id, period_key, generation, flip, undone_flip, live) VALUES ('usage_aggregates', $1, $2, $3, $4, $5, $5::int IS NULL)`,
-				append([]uuid.UUID{uuid.Nil}, tenants...)[random.IntN(4)], append([]string{""}, closed...)[random.IntN(3)], 101+random.IntN(2), 1000+n, undone)))
+			f.Must(Second(f.Pool.Exec(ctx, `INSERT INTO projection_pointers (projection, tenant_id, period_key, generation, flip,
+				undone_flip, live) VALUES ('usage_aggregates', $1, $2, $3, $4, $5, $5::int IS NULL)`,
+				append([]uuid.UUID{uuid.Nil}, tenants...)[random.IntN(4)], append([]string{""}, closed...)[random.IntN(3)],
+				101+random.IntN(2), 1000+n, undone)))
 		}
 		rows, err := f.Pool.Query(ctx, `SELECT t || ' ' || max(l.flip) FROM unnest($1::uuid[]) t CROSS JOIN unnest($2::text[]) p
- JOIN projection_pointers l ON l.projection = 'usage_aggregates' AND l.flip >= 1000 AND l.generation = 102 AND l.generation = live_generation('usage_aggregates', t, p) AND l.undone_flip IS NULL
+ JOIN projection_pointers l ON l.projection = 'usage_aggregates' AND l.flip >= 1000 AND l.generation = 102
+ AND l.generation = live_generation('usage_aggregates', t, p) AND l.undone_flip IS NULL
   AND l.tenant_id IN (t, '00000000-0000-0000-0000-000000000000') AND l.period_key IN (p, '')
   AND NOT EXISTS (SELECT FROM projection_pointers o WHERE o.projection = l.projection AND o.flip > l.flip AND o.undone_flip IS NULL
    AND o.tenant_id IN (t, '00000000-0000-0000-0000-000000000000') AND o.period_key IN (p, '')) GROUP BY t ORDER BY t`, tenants[:2], closed)

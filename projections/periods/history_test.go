@@ -183,8 +183,8 @@ func (h *closeHistory) finish() {
 	f.Fatalf("a close is %s and waits for %v", s.State, s.Missing)
 }
 
-// P8: after each step of any history the rows are the frozen figures and the adjustments; the frozen figures are those of an independent fold,
-// and never change.
+// P8: after each step of any history the rows are the frozen figures and the adjustments; the frozen figures are those of an independent
+// fold, and never change.
 func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 	localtest.FewChecks(t, 15)
 	y := NewRebuilds(t)
@@ -213,7 +213,8 @@ func TestP8_AnyHistoryOfClosesAddsUp(t *testing.T) {
 		}
 		h.finish()
 		h.check()
-		for state := range strings.SplitSeq(h.text(`SELECT coalesce(string_agg(state, ' '), '') FROM adjustments WHERE tenant_id = $1`, d.Tenant), " ") {
+		for state := range strings.SplitSeq(h.text(`SELECT coalesce(string_agg(state, ' '), '') FROM adjustments WHERE tenant_id = $1`,
+			d.Tenant), " ") {
 			done[state]++
 		}
 	})

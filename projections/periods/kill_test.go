@@ -23,7 +23,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// P8: each step of a close, a reopening, a decision and a reconciliation has its effect once if its COMMIT is lost, and if only the answer to it is.
+// P8: each step of a close, a reopening, a decision and a reconciliation has its effect once if its COMMIT is lost, and if only the answer
+// to it is.
 func TestP8_EachStepHasItsEffectOnceWithoutCommitAndWithoutAnswer(t *testing.T) {
 	for name, lost := range map[string]func(*localtest.Cutter) *atomic.Int32{
 		"COMMIT lost": func(c *localtest.Cutter) *atomic.Int32 { return &c.Request },
@@ -47,18 +48,22 @@ func TestP8_EachStepHasItsEffectOnceWithoutCommitAndWithoutAnswer(t *testing.T) 
 			r := f.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 			f.Must(f.Promote(r))
 			f.cutReconcile()
-			f.want("adjustments", f.adjusted(), "1 LATE_USAGE 2/1 APPROVED, 1 LATE_USAGE 3/1 APPROVED, 1 REBUILD 10/0 PENDING, 1 REBUILD 7/0 PENDING")
+			f.want("adjustments", f.adjusted(),
+				"1 LATE_USAGE 2/1 APPROVED, 1 LATE_USAGE 3/1 APPROVED, 1 REBUILD 10/0 PENDING, 1 REBUILD 7/0 PENDING")
 			f.check()
 			f.cutReopen(2, 2)
-			f.want("adjustments", f.adjusted(), "1 LATE_USAGE 2/1 APPROVED, 1 LATE_USAGE 3/1 APPROVED, 1 REBUILD 10/0 VOID, 1 REBUILD 7/0 VOID")
+			f.want("adjustments", f.adjusted(),
+				"1 LATE_USAGE 2/1 APPROVED, 1 LATE_USAGE 3/1 APPROVED, 1 REBUILD 10/0 VOID, 1 REBUILD 7/0 VOID")
 			closing = f.cutClose()
 			f.flow()
 			f.cutSaga(closing.ID)
 			f.want("lines", f.lines(), "calls 25/3 tokens 14/1")
 			f.check()
-			f.want("events", f.text(`SELECT string_agg(subject || ' ' || n, ', ' ORDER BY subject) FROM (SELECT subject, count(*) n FROM event_log_rows WHERE tenant_id = $1 AND subject BETWEEN 70 AND 75 GROUP BY 1) s`, f.tenant),
+			f.want("events", f.text(`SELECT string_agg(subject || ' ' || n, ', ' ORDER BY subject) FROM (SELECT subject, count(*) n
+				FROM event_log_rows WHERE tenant_id = $1 AND subject BETWEEN 70 AND 75 GROUP BY 1) s`, f.tenant),
 				"70 2, 71 2, 72 2, 73 1, 74 2, 75 1")
-			f.want("snapshots", f.text(`SELECT string_agg(snapshot || ' of ' || lines, ', ' ORDER BY snapshot) FROM period_snapshots WHERE tenant_id = $1`, f.tenant), "1 of 2, 2 of 2")
+			f.want("snapshots", f.text(`SELECT string_agg(snapshot || ' of ' || lines, ', ' ORDER BY snapshot) FROM period_snapshots
+				WHERE tenant_id = $1`, f.tenant), "1 of 2, 2 of 2")
 		})
 	}
 }
@@ -79,7 +84,8 @@ func newCutFixture(t *testing.T, lost func(*localtest.Cutter) *atomic.Int32) *cu
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: proxied, ApplicationName: "cut", MaxConns: 1})
 	f.Must(err)
 	t.Cleanup(pool.Close)
-	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "cut", Commit: "0"}, Written: f.Payloads.Written})
+	log, err := eventlog.New(t.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "test", Instance: "cut", Commit: "0"},
+		Written: f.Payloads.Written})
 	f.Must(err)
 	t.Cleanup(log.Close)
 	f.periods = f.periodsOf(store.New(pool, log, store.Config{}))
@@ -166,7 +172,8 @@ func (f *cutFixture) cutSaga(id [16]byte) {
 func (f *cutFixture) cutReconcile() {
 	f.Helper()
 	id := f.text(`SELECT id::text FROM sagas WHERE kind = $1 AND ended_at IS NULL`, billing.SagaReconcile)
-	list, err := (&store.Catalogue{Pool: f.Pool}).Sagas(context.Background(), commands.SagaQuery{Kind: billing.SagaReconcile, Page: commands.Page{Limit: 10}})
+	list, err := (&store.Catalogue{Pool: f.Pool}).Sagas(context.Background(), commands.SagaQuery{Kind: billing.SagaReconcile,
+		Page: commands.Page{Limit: 10}})
 	f.Must(err)
 	f.cut(func() error {
 		_, err := f.periods.ReconcileKind().Run(context.Background(), &list[0])

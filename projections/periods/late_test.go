@@ -20,7 +20,8 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-// The validator ends the dead letter of a retried event before the aggregator folds the verdict: a close waits for the fold, and reports no drift.
+// The validator ends the dead letter of a retried event before the aggregator folds the verdict: a close waits for the fold, and reports no
+// drift.
 func TestP8_ACloseWaitsForTheVerdictOfARetry(t *testing.T) {
 	f := newCloseFixture(t)
 	d := &History{Pipeline: f.Pipeline, Tenant: f.tenant}
@@ -40,8 +41,8 @@ func TestP8_ACloseWaitsForTheVerdictOfARetry(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "")
 }
 
-// The cut is the position of the request, taken under the head's lock: usage whose transaction is before that of the request counts, although the
-// request arrived first.
+// The cut is the position of the request, taken under the head's lock: usage whose transaction is before that of the request counts,
+// although the request arrived first.
 func TestP8_TheCutIsTakenUnderTheLockOfTheHead(t *testing.T) {
 	f := newCloseFixture(t)
 	ctx := context.Background()
@@ -108,8 +109,8 @@ func TestP8_AVerdictAfterTheReopeningIsAVoidAdjustment(t *testing.T) {
 	f.check()
 }
 
-// A rejected event that is retried behind the cut is late, although it was recorded before: its verdict, a parked one, and one whose fold is retried
-// are not in the figures, and the close does not wait for their dead letters.
+// A rejected event that is retried behind the cut is late, although it was recorded before: its verdict, a parked one, and one whose fold
+// is retried are not in the figures, and the close does not wait for their dead letters.
 func TestP8_AVerdictOfARetryBehindTheCutIsLate(t *testing.T) {
 	f := closeFixtureOf(NewRebuilds(t))
 	for name, folds := range map[string]func(*closeFixture){
@@ -143,8 +144,8 @@ func TestP8_AVerdictOfARetryBehindTheCutIsLate(t *testing.T) {
 	}
 }
 
-// Late verdicts that fail, that are made or that are not folded yet when the figures by the rows are computed are subtracted as far as the rows have
-// them: the first comparison agrees.
+// Late verdicts that fail, that are made or that are not folded yet when the figures by the rows are computed are subtracted as far as the
+// rows have them: the first comparison agrees.
 func TestP8_LateVerdictsBetweenTheComputations(t *testing.T) {
 	f := newCloseFixture(t)
 	frozen := f.periods.Store
@@ -233,8 +234,10 @@ func TestP8_OnlyRebuildsOfThePeriodAreAwaited(t *testing.T) {
 		period, state string
 		waits         bool
 	}{
-		{f.tenant, "", "FOLDING", true}, {f.tenant, "", "CATCHING_UP", true}, {f.tenant, "", "READY", true}, {uuid.Nil, "", "READY", true}, {f.tenant, "2026-05", "READY", true},
-		{uuid.Nil, "2026-05", "FOLDING", true}, {other, "", "READY", false}, {f.tenant, "2026-04", "READY", false}, {uuid.Nil, "2026", "READY", false}, {f.tenant, "", "FAILED", false},
+		{f.tenant, "", "FOLDING", true}, {f.tenant, "", "CATCHING_UP", true}, {f.tenant, "", "READY", true}, {uuid.Nil, "", "READY", true},
+		{f.tenant, "2026-05", "READY", true},
+		{uuid.Nil, "2026-05", "FOLDING", true}, {other, "", "READY", false}, {f.tenant, "2026-04", "READY", false},
+		{uuid.Nil, "2026", "READY", false}, {f.tenant, "", "FAILED", false},
 	} {
 		f.Must(
 			Second(
@@ -278,9 +281,11 @@ func TestP8_ClosesAreDueHoursAfterTheEnd(t *testing.T) {
 		Second(
 			f.Pool.Exec(
 				t.Context(),
-				`INSERT INTO usage_aggregates (generation, tenant_id, feature, period_key, subscription_id, amount, event_count, period_start, period_end, last_event_at, partition, applied_count)
+				`INSERT INTO usage_aggregates (generation, tenant_id, feature, period_key, subscription_id, amount, event_count,
+					period_start, period_end, last_event_at, partition, applied_count)
 SELECT 1, $1, 'calls', p.key, $1, 1, 1, CASE WHEN p.key <> 'lifetime' THEN now() - interval '40 days' END, now() - p.since, now(), $2, 1
-FROM (VALUES ('2026-05', interval '90 minutes'), ('2026-04', interval '121 minutes'), ('2025', interval '3 hours'), ('2026', interval '-1 hour'), ('lifetime', NULL)) p (key, since)`,
+FROM (VALUES ('2026-05', interval '90 minutes'), ('2026-04', interval '121 minutes'), ('2025', interval '3 hours'), ('2026',
+interval '-1 hour'), ('lifetime', NULL)) p (key, since)`,
 				f.tenant,
 				f.partition,
 			),

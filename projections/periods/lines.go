@@ -6,16 +6,17 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Lines is a query of the lines of a tenant's closed periods: $1 is the tenant, $2 its partition, $3 a period ("": all that are closed), $4 a snapshot
-// (0: the last). In one snapshot of the database, with the live generation's aggregator at a position x, for amounts and for counts:
+// Lines is a query of the lines of a tenant's closed periods: $1 is the tenant, $2 its partition, $3 a period ("": all that are closed), $4
+// a snapshot (0: the last). In one snapshot of the database, with the live generation's aggregator at a position x, for amounts and for
+// counts:
 //
 //	row = frozen + adjustments that are not void, whose verdict is folded up to x and not parked (REBUILD: always) + unreconciled
 //
 // A verdict is parked from its failure until a retry of it is folded, which closes its dead letter as RESOLVED in the same transaction.
 var Lines = lines("")
 
-// lines returns the query of a page of the lines. The page is selected before adjustments are summed up: there can be many of them for a line. Their
-// lines are found by one look into the index adjustments_sums each.
+// lines returns the query of a page of the lines. The page is selected before adjustments are summed up: there can be many of them for a
+// line. Their lines are found by one look into the index adjustments_sums each.
 func lines(page string) string {
 	return events.SQL(`
 WITH RECURSIVE closed AS MATERIALIZED (
@@ -32,7 +33,8 @@ parked AS MATERIALIZED (
   FROM event_log_rows f
   WHERE f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2 AND ` + projections.UncountedVerdict("f") + `
     AND NOT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
-      AND e.dedupe_key = 'r/' || coalesce(f.body ->> 'deadLetterId', f.event_id::text) || '/closed' AND e.body ->> 'status' = '` + events.StatusResolved + `')),
+      AND e.dedupe_key = 'r/' || coalesce(f.body ->> 'deadLetterId', f.event_id::text) || '/closed' AND e.body ->> 'status' = '` +
+		events.StatusResolved + `')),
 adjusted (period_key, snapshot, feature, subscription_id) AS (
   SELECT c.period_key, c.snapshot, k.feature, k.subscription_id FROM closed c CROSS JOIN LATERAL (
     SELECT a.feature, a.subscription_id FROM adjustments a WHERE a.tenant_id = $1 AND a.period_key = c.period_key AND a.snapshot = c.snapshot
@@ -56,14 +58,18 @@ page AS MATERIALIZED (
 lines AS (
   SELECT k.*, s.pending, s.approved, s.waived, s.counted, s.counted_events
   FROM page k CROSS JOIN LATERAL (
-    SELECT coalesce(sum(a.amount) FILTER (WHERE a.state = 'PENDING'), 0) AS pending, coalesce(sum(a.amount) FILTER (WHERE a.state = 'APPROVED'), 0) AS approved,
+    SELECT coalesce(sum(a.amount) FILTER (WHERE a.state = 'PENDING'), 0) AS pending,
+    coalesce(sum(a.amount) FILTER (WHERE a.state = 'APPROVED'), 0) AS approved,
       coalesce(sum(a.amount) FILTER (WHERE a.state = 'WAIVED'), 0) AS waived,
-      coalesce(sum(a.amount) FILTER (WHERE a.counts), 0) AS counted, coalesce(sum(a.event_count) FILTER (WHERE a.counts), 0) AS counted_events
+      coalesce(sum(a.amount) FILTER (WHERE a.counts), 0) AS counted, coalesce(sum(a.event_count) FILTER (WHERE a.counts),
+      0) AS counted_events
     FROM (
       SELECT a.state, a.amount, a.event_count, a.state <> 'VOID' AND (a.kind = 'REBUILD' OR a.position <= k.position
-        AND (NOT EXISTS (SELECT FROM parked) OR a.position::text NOT IN (SELECT p.source FROM parked p WHERE p.source IS NOT NULL))) AS counts
+        AND (NOT EXISTS (SELECT FROM parked) OR a.position::text NOT IN (SELECT p.source FROM parked p
+        WHERE p.source IS NOT NULL))) AS counts
       FROM adjustments a
-      WHERE a.tenant_id = $1 AND a.period_key = k.period_key AND a.snapshot = k.snapshot AND a.feature = k.feature AND a.subscription_id = k.subscription_id) a) s)
+      WHERE a.tenant_id = $1 AND a.period_key = k.period_key AND a.snapshot = k.snapshot AND a.feature = k.feature
+      AND a.subscription_id = k.subscription_id) a) s)
 SELECT period_key, snapshot, present, feature, subscription_id, frozen, frozen_count, pending, approved, waived,
   net, net_count, net - frozen - counted AS unreconciled, net_count - frozen_count - counted_events AS unreconciled_count
 FROM lines`)

@@ -137,7 +137,8 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 		}
 		g.Wait()
 	}
-	closes := `SELECT coalesce(string_agg(period_key || ' ' || snapshot, ', ' ORDER BY position), '') FROM period_changes WHERE tenant_id = $1 AND change = 'close_requested'`
+	closes := `SELECT coalesce(string_agg(period_key || ' ' || snapshot, ', ' ORDER BY position), '') FROM period_changes
+		WHERE tenant_id = $1 AND change = 'close_requested'`
 	look()
 	f.want("closes without a policy", f.text(closes, f.tenant), "")
 	policy := func(hours int, want string) {
@@ -200,8 +201,8 @@ func (c *lockedTrips) trip(conn *pgx.Conn, statements []string) {
 	}
 }
 
-// While a close holds the head of its partition, ingest of all the partition's tenants waits. The COPY of the events, which is not counted here, is
-// one more round trip.
+// While a close holds the head of its partition, ingest of all the partition's tenants waits. The COPY of the events, which is not counted
+// here, is one more round trip.
 func TestACloseHoldsTheHeadForFewRoundTrips(t *testing.T) {
 	f := newCloseFixture(t)
 	seen := &lockedTrips{open: map[*pgx.Conn][]string{}}

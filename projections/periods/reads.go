@@ -45,7 +45,8 @@ type Period struct {
 	Missing        []string         `json:"missing"`
 }
 
-// PeriodLine is a line of a snapshot. Net and Unreconciled compare it with the live figure: nil unless the period is closed with this snapshot.
+// PeriodLine is a line of a snapshot. Net and Unreconciled compare it with the live figure: nil unless the period is closed with this
+// snapshot.
 type PeriodLine struct {
 	Feature          string       `json:"feature"`
 	SubscriptionID   uuid.UUID    `json:"subscriptionId"`
@@ -68,11 +69,13 @@ type Detail struct {
 	Next  string
 }
 
-// $1 is the tenant, $2 a period ("": all that were ever closed), $3 a snapshot (0: that of the last change). A snapshot is there from the request
-// to close on; its figures are there once it is frozen.
+// $1 is the tenant, $2 a period ("": all that were ever closed), $3 a snapshot (0: that of the last change). A snapshot is there from the
+// request to close on; its figures are there once it is frozen.
 const readPeriods = `
-SELECT q.period_key, last.change, q.snapshot, q.position, s.frozen_position, s.frozen_at, s.logic, s.logic_hash, s.figures_hash, s.charges_hash,
-  coalesce(s.despite, g.despite, '{}'), g.id, coalesce(g.state = 'PARTIAL', false), CASE WHEN g.ended_at IS NULL THEN coalesce(g.missing, '{}') ELSE '{}' END
+SELECT q.period_key, last.change, q.snapshot, q.position, s.frozen_position, s.frozen_at, s.logic, s.logic_hash, s.figures_hash,
+s.charges_hash,
+  coalesce(s.despite, g.despite, '{}'), g.id, coalesce(g.state = 'PARTIAL', false), CASE WHEN g.ended_at IS NULL THEN coalesce(g.missing,
+  '{}') ELSE '{}' END
 FROM (SELECT DISTINCT ON (period_key) period_key, snapshot, change FROM period_changes
   WHERE tenant_id = $1 AND ($2 = '' OR period_key = $2) ORDER BY period_key, position DESC) last
 JOIN period_changes q ON q.tenant_id = $1 AND q.period_key = last.period_key AND q.change = 'close_requested'
@@ -92,7 +95,8 @@ func scanPeriod(rows pgx.Rows, tenant uuid.UUID) (p Period, err error) {
 	var snapshot int
 	var cut int64
 	var frozen *int64
-	err = rows.Scan(&p.PeriodKey, &change, &snapshot, &cut, &frozen, &p.ClosedAt, &p.Logic, &p.LogicHash, &p.FiguresHash, &p.ChargesHash, &p.Despite, &p.SagaID, &p.Partial, &p.Missing)
+	err = rows.Scan(&p.PeriodKey, &change, &snapshot, &cut, &frozen, &p.ClosedAt, &p.Logic, &p.LogicHash, &p.FiguresHash, &p.ChargesHash,
+		&p.Despite, &p.SagaID, &p.Partial, &p.Missing)
 	p.State = (&domain.PeriodChange{Change: change}).State()
 	p.Snapshot, p.CutPosition, p.ClosedAt = &snapshot, &events.Position{Partition: partition, Number: cut}, query.UTC(p.ClosedAt)
 	if frozen != nil {
@@ -147,7 +151,8 @@ func (r *Reads) Periods(ctx context.Context, tenant uuid.UUID, after string, lim
 	return page[:min(len(page), limit)], err
 }
 
-// PeriodQuery asks for a period with at most Limit of its lines after the place After, "" for the first. Snapshot is 0 for that of the last change.
+// PeriodQuery asks for a period with at most Limit of its lines after the place After, "" for the first. Snapshot is 0 for that of the last
+// change.
 type PeriodQuery struct {
 	TenantID  uuid.UUID
 	PeriodKey string
@@ -160,9 +165,11 @@ type PeriodQuery struct {
 var readLines = `
 SELECT feature, subscription_id, frozen::text, frozen_count, pending::text, approved::text, waived::text, (frozen + approved)::text,
   CASE WHEN present THEN net::text END, CASE WHEN present THEN net_count END, CASE WHEN present THEN unreconciled::text END
-FROM (` + lines("WHERE (k.feature, k.subscription_id) > ($5::text, $6::uuid) ORDER BY k.feature, k.subscription_id LIMIT $7") + `) l ORDER BY feature, subscription_id`
+FROM (` + lines("WHERE (k.feature, k.subscription_id) > ($5::text, $6::uuid) ORDER BY k.feature, k.subscription_id LIMIT $7") +
+	`) l ORDER BY feature, subscription_id`
 
-// Period returns a period with a page of its lines, or refuses with snapshot_not_found. A period that was never closed has no snapshot and no lines.
+// Period returns a period with a page of its lines, or refuses with snapshot_not_found. A period that was never closed has no snapshot and
+// no lines.
 func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error) {
 	after, err := placeOf(q.After)
 	if err != nil {
@@ -191,7 +198,8 @@ func standing(ctx context.Context, tx pgx.Tx, q PeriodQuery) (p Period, asOf eve
 			return err
 		})))
 	if err == nil && p.Snapshot == nil && q.Snapshot != 0 {
-		err = &domain.Error{Code: "snapshot_not_found", Message: "The period " + q.PeriodKey + " has no snapshot " + strconv.Itoa(q.Snapshot)}
+		err = &domain.Error{Code: "snapshot_not_found", Message: "The period " + q.PeriodKey + " has no snapshot " +
+			strconv.Itoa(q.Snapshot)}
 	}
 	return p, stands.AsOf(q.TenantID, query.Wait{}), err
 }
@@ -237,9 +245,11 @@ func placeOf(after string) (p place, err error) {
 func scanLine(rows pgx.Rows) (l PeriodLine, err error) {
 	var frozen, pending, approved, waived, billable string
 	var net, unreconciled *string
-	err = rows.Scan(&l.Feature, &l.SubscriptionID, &frozen, &l.FrozenEventCount, &pending, &approved, &waived, &billable, &net, &l.NetEventCount, &unreconciled)
+	err = rows.Scan(&l.Feature, &l.SubscriptionID, &frozen, &l.FrozenEventCount, &pending, &approved, &waived, &billable, &net,
+		&l.NetEventCount, &unreconciled)
 	number := func(text string) json.Number { return json.Number(text) }
-	l.Frozen, l.Pending, l.Approved, l.Waived, l.Billable = number(frozen), number(pending), number(approved), number(waived), number(billable)
+	l.Frozen, l.Pending, l.Approved, l.Waived, l.Billable = number(frozen), number(pending), number(approved), number(waived),
+		number(billable)
 	l.Net, l.Unreconciled = (*json.Number)(net), (*json.Number)(unreconciled)
 	return l, err
 }

@@ -1,5 +1,5 @@
-// Package prices reads what charges are computed from: sums by grant, the histories that name the grants' prices, and versions of prices. The
-// package changes nothing, and decides no charge: domain.ChargeLines does.
+// Package prices reads what charges are computed from: sums by grant, the histories that name the grants' prices, and versions of prices.
+// The package changes nothing, and decides no charge: domain.ChargeLines does.
 package prices
 
 import (
@@ -32,7 +32,8 @@ type Sums interface {
 	OfVerdicts(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, positions []int64, h domain.History) ([]domain.GrantSum, error)
 }
 
-const readHistories = `SELECT tenant_id, from_position, effective_from, snapshot FROM subscription_history WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, from_position`
+const readHistories = `SELECT tenant_id, from_position, effective_from, snapshot FROM subscription_history
+	WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, from_position`
 
 // Histories reads the changes of tenants' subscriptions.
 func Histories(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID) (map[uuid.UUID]domain.History, error) {
@@ -75,7 +76,8 @@ func Versions(ctx context.Context, tx pgx.Tx, list []domain.PriceVersion) (map[d
 const Latest = math.MaxInt64
 
 // Charge returns the lines of sums with their charges, as known at a position.
-func Charge(ctx context.Context, tx pgx.Tx, h domain.History, sums []domain.GrantSum, position int64, periodKey string) ([]domain.ChargeLine, error) {
+func Charge(ctx context.Context, tx pgx.Tx, h domain.History, sums []domain.GrantSum, position int64,
+	periodKey string) ([]domain.ChargeLine, error) {
 	lines := h.Lines(sums, position, periodKey)
 	versions, err := Versions(ctx, tx, domain.PricesOf(lines))
 	if err != nil {

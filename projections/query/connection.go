@@ -66,11 +66,13 @@ func explainEnd(ctx context.Context, err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case errors.Is(context.Cause(ctx), seats.ErrEnded):
-		return RefusedAs("overloaded", "The read was ended after a while because other tenants wait; read less at once, such as a shorter period, or send the same again later", ErrOverloaded)
+		return RefusedAs("overloaded", "The read was ended after a while because other tenants wait; read less at once, such as a "+
+			"shorter period, or send the same again later", ErrOverloaded)
 	case !errors.As(err, &pg) || pg.Code != queryCanceled:
 		return err
 	case ctx.Err() != nil:
 		return errors.Join(ctx.Err(), err)
 	}
-	return RefusedAs("overloaded", "The database did not answer this read in time; read less at once, such as a shorter period, or send the same again later", ErrOverloaded)
+	return RefusedAs("overloaded", "The database did not answer this read in time; read less at once, such as a shorter period, or send "+
+		"the same again later", ErrOverloaded)
 }

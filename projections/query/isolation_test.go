@@ -54,7 +54,8 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 			return shown(t, err) && len(list.Data) > 0
 		},
 		"dead letters": func(v query.Viewer) bool {
-			page, err := s.Reads.DeadLetters(t.Context(), v, deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Limit: 10})
+			page, err := s.Reads.DeadLetters(t.Context(), v,
+				deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Limit: 10})
 			return shown(t, err) && len(page.Data) > 0
 		},
 		"all dead letters": func(v query.Viewer) bool {
@@ -100,10 +101,12 @@ func TestP9_LogFunctionsShowATenantOnlyItsOwnRows(t *testing.T) {
 	effect.CausationID = cause.EventID
 	s.Append(cause, effect)
 	for _, ask := range []string{
-		`SELECT count(*) FROM consumer_standing($1, $2, 'usage_aggregates', NULL, 'meterplex-usage-aggregator', false, 100) s WHERE s.passed = 0`,
+		`SELECT count(*) FROM consumer_standing($1, $2, 'usage_aggregates', NULL, 'meterplex-usage-aggregator', false, 100) s
+			WHERE s.passed = 0`,
 		`SELECT count(*) FROM log_positions($1, $2, 0, 99, NULL, NULL, '', '', NULL, false, 9)`,
 		`SELECT count(*) FROM log_positions($1, $2, 0, 99, NULL, NULL, '', '', NULL, true, 9)`,
-		`SELECT count(*) FROM position_of_event('` + cause.EventID.String() + `', $2, ARRAY[$1]::smallint[], now() - interval '1 hour', now(), 9)`,
+		`SELECT count(*) FROM position_of_event('` + cause.EventID.String() +
+			`', $2, ARRAY[$1]::smallint[], now() - interval '1 hour', now(), 9)`,
 		`SELECT count(*) FROM caused_positions($1, $2, 0, 99, ARRAY['` + cause.EventID.String() + `']::uuid[], 9)`,
 	} {
 		viewed := []*uuid.UUID{&tenant, nil}

@@ -17,7 +17,8 @@ const PageBytes = 1 << 20
 // PageSize returns the number of entries of a page that a request with a limit gets.
 func PageSize(limit int) int { return max(1, min(limit, maxPage)) }
 
-// Fill scans rows into the page until it has so many entries as the limit, or PageBytes. If a further row follows, next returns the cursor after the last entry.
+// Fill scans rows into the page until it has so many entries as the limit, or PageBytes. If a further row follows, next returns the cursor
+// after the last entry.
 func (p *Page[T]) Fill(limit int, scan func(pgx.Rows) (T, error), next func(last *T) string) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for bytes := 0; rows.Next(); {

@@ -69,7 +69,8 @@ func (m *passedModel) append(subject events.Subject, tenant int, cause uuid.UUID
 		payload = fmt.Sprintf(`{"validated":{"rawPosition":%d}}`, raw)
 	}
 	m.exec(`INSERT INTO event_log_rows VALUES ($1, 0, now(), now(), $2, $3, NULL, $4, 0, 0, $5, $6, $7, $8, NULL, $9)`,
-		m.head(), l.id, m.tenants[tenant], cause, int16(modelPartition), int16(subject.Topic()), int16(subject), "e/"+l.id.String(), payload)
+		m.head(), l.id, m.tenants[tenant], cause, int16(modelPartition), int16(subject.Topic()), int16(subject), "e/"+l.id.String(),
+		payload)
 }
 
 func (m *passedModel) exec(sql string, args ...any) {
@@ -103,7 +104,8 @@ func (m *passedModel) validate() {
 
 func (m *passedModel) step() {
 	tenant := rapid.IntRange(0, len(m.tenants)-1).Draw(m.t, "tenant")
-	switch rapid.SampledFrom([]string{"record", "record", "validate", "validate", "aggregate", "read", "catalogue", "retry", "again"}).Draw(m.t, "step") {
+	switch rapid.SampledFrom([]string{"record", "record", "validate", "validate", "aggregate", "read", "catalogue", "retry", "again"}).
+		Draw(m.t, "step") {
 	case "record":
 		for range rapid.IntRange(1, 5).Draw(m.t, "recorded at once") {
 			m.append(events.UsageRecorded, tenant, uuid.Nil, 0)
@@ -176,12 +178,14 @@ func (m *passedModel) check(tenant int, wholeLog bool) {
 	decided, passed := m.passedByDefinition(tenant, wholeLog)
 	for _, span := range []int64{1 << 40, 3} {
 		var gotDecided, gotPassed int64
-		err := m.tx.QueryRow(context.Background(), `SELECT decided, passed FROM consumer_standing($1::smallint, $2::uuid, $3, NULL, $4, $5, $6)`,
+		err := m.tx.QueryRow(context.Background(),
+			`SELECT decided, passed FROM consumer_standing($1::smallint, $2::uuid, $3, NULL, $4, $5, $6)`,
 			modelPartition, m.tenants[tenant], projection, consumer, wholeLog, span).Scan(&gotDecided, &gotPassed)
 		must.OK(m.t, err)
 		exact := gotDecided == decided && gotPassed == passed
 		if span > 3 && !exact || gotDecided > decided || gotPassed > passed {
-			m.t.Fatalf("%s, tenant %d, span %d: decided %d, passed %d; true is %d, %d\n%s", projection, tenant, span, gotDecided, gotPassed, decided, passed, m)
+			m.t.Fatalf("%s, tenant %d, span %d: decided %d, passed %d; true is %d, %d\n%s", projection, tenant, span, gotDecided, gotPassed,
+				decided, passed, m)
 		}
 	}
 	key := fmt.Sprint(projection, tenant)

@@ -44,8 +44,8 @@ func NewSeats(connections, reserved int) *Seats {
 	}
 }
 
-// Reader takes a seat for a read by a key of a tenant, or by an operator (Nil). It refuses with ErrOverloaded. The read runs with the context seated,
-// and the caller calls leave after it returned the connection.
+// Reader takes a seat for a read by a key of a tenant, or by an operator (Nil). It refuses with ErrOverloaded. The read runs with the
+// context seated, and the caller calls leave after it returned the connection.
 func (s *Seats) Reader(ctx context.Context, tenant uuid.UUID) (seated context.Context, leave func(), err error) {
 	return s.acquire(ctx, Viewer{TenantID: tenant, Operator: tenant == uuid.Nil}, ordinary)
 }

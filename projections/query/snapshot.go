@@ -17,10 +17,11 @@ import (
 // Errors of reads; compare with errors.Is. Each is a *domain.Error, too.
 var (
 	ErrNotFound         error = &domain.Error{Code: "not_found", Message: "Not found"}
-	ErrProjectionBehind error = &domain.Error{Code: "projection_behind", Message: "The projection has not applied the position yet; retry, or wait longer by Prefer: wait=N"}
-	ErrPositionInvalid  error = &domain.Error{Code: "position_invalid", Message: "minPosition is not a position of this tenant's log"}
-	ErrOverloaded       error = &domain.Error{Code: "overloaded", Message: "Overloaded: the database has too many reads; retry later"}
-	ErrCursorInvalid    error = &domain.Error{Code: "cursor_invalid", Message: "The cursor is not of this list; start again without it"}
+	ErrProjectionBehind error = &domain.Error{Code: "projection_behind",
+		Message: "The projection has not applied the position yet; retry, or wait longer by Prefer: wait=N"}
+	ErrPositionInvalid error = &domain.Error{Code: "position_invalid", Message: "minPosition is not a position of this tenant's log"}
+	ErrOverloaded      error = &domain.Error{Code: "overloaded", Message: "Overloaded: the database has too many reads; retry later"}
+	ErrCursorInvalid   error = &domain.Error{Code: "cursor_invalid", Message: "The cursor is not of this list; start again without it"}
 )
 
 // refused returns a refusal with details of this case.

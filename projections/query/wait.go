@@ -120,7 +120,8 @@ func (d *DB) AwaitPassed(ctx context.Context, v Viewer, src source, tenant uuid.
 		return nil
 	}
 	if w.MinPosition.Partition != events.PartitionOf(tenant) {
-		return PositionInvalid(fmt.Sprintf("minPosition %s is in another partition than the tenant's log, %d", w.MinPosition, events.PartitionOf(tenant)))
+		return PositionInvalid(fmt.Sprintf("minPosition %s is in another partition than the tenant's log, %d", w.MinPosition,
+			events.PartitionOf(tenant)))
 	}
 	a := arrival{position: w.MinPosition.Number, target: -1, wholeLog: src.wholeLog}
 	deadline := time.Now().Add(w.For)
@@ -179,7 +180,8 @@ func (a *arrival) arrived(s *Standing) bool {
 var readLettersStanding = events.SQL(`
 SELECT h.topic_positions[{usage.dead-letter}], c.position
 FROM log_heads h
-JOIN projection_pointers p ON p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
+JOIN projection_pointers p ON p.live AND p.projection = '` + projections.ProjectionDeadLetters +
+	`' AND p.tenant_id = '00000000-0000-0000-0000-000000000000'
 JOIN consumer_checkpoints c ON c.consumer = 'meterplex-dead-letter-handler' AND c.generation = p.generation AND c.partition = h.partition
 WHERE h.partition = $1`)
 

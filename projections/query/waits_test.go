@@ -111,7 +111,9 @@ func (r *timedReads) ways() map[string]func(ctx context.Context, sql string) err
 			return r.db.Snapshot(ctx, r.v, query.New(sql, nil, nothing))
 		},
 		"steps": func(ctx context.Context, sql string) error {
-			return r.db.Within(ctx, r.v, func(ctx context.Context, tx pgx.Tx) error { return query.Run(ctx, tx, query.New(sql, nil, nothing)) })
+			return r.db.Within(ctx, r.v, func(ctx context.Context, tx pgx.Tx) error {
+				return query.Run(ctx, tx, query.New(sql, nil, nothing))
+			})
 		},
 	}
 }

@@ -24,12 +24,14 @@ var errChunkFailed = errors.New("an event of the chunk cannot be folded")
 const markReady = `
 UPDATE projection_rebuilds r SET state = 'READY', ready_at = now()
 FROM projection_generations g
-WHERE r.id = $1 AND r.state IN ('FOLDING', 'CATCHING_UP') AND g.projection = r.projection AND g.generation = r.generation AND g.broken IS NULL AND NOT EXISTS (
+WHERE r.id = $1 AND r.state IN ('FOLDING', 'CATCHING_UP') AND g.projection = r.projection AND g.generation = r.generation
+AND g.broken IS NULL AND NOT EXISTS (
   SELECT FROM consumer_checkpoints c
   WHERE c.consumer = r.consumer AND c.generation = r.generation AND NOT c.joined)`
 
 const rebuildState = `
-SELECT r.state, coalesce(g.broken, '') FROM projection_rebuilds r JOIN projection_generations g USING (projection, generation) WHERE r.id = $1`
+SELECT r.state, coalesce(g.broken, '') FROM projection_rebuilds r JOIN projection_generations g USING (projection, generation)
+WHERE r.id = $1`
 
 // finish marks a rebuild READY if all events are folded; over means that no work on it
 // remains here.
@@ -41,14 +43,16 @@ func (b *Rebuilder) finish(ctx context.Context, r *domain.Rebuild) (over bool, e
 			return fmt.Errorf("mark a rebuild ready: %w", err)
 		}
 		if ready = tag.RowsAffected() == 1; ready {
-			if _, err := b.Log.AppendTx(ctx, tx, []events.Pending{b.stateEvent(r, events.RebuildReady, "it has caught up with the live generation")}); err != nil {
+			if _, err := b.Log.AppendTx(ctx, tx,
+				[]events.Pending{b.stateEvent(r, events.RebuildReady, "it has caught up with the live generation")}); err != nil {
 				return fmt.Errorf("record that a rebuild is ready: %w", err)
 			}
 		}
 		var state string
 		switch err := tx.QueryRow(ctx, rebuildState, r.ID).Scan(&state, &broken); {
 		case errors.Is(err, pgx.ErrNoRows):
-			b.Logger.Warn("a rebuild is gone: the database lost it in a failover or restore; start it again", "rebuild", r.ID, "projection", r.Projection)
+			b.Logger.Warn("a rebuild is gone: the database lost it in a failover or restore; start it again", "rebuild", r.ID, "projection",
+				r.Projection)
 			over = true
 			return nil
 		case err != nil:
@@ -136,12 +140,14 @@ const (
 // than consume.LockTimeout, the generation is dropped later.
 const findPartitions = `SELECT partition FROM consumer_checkpoints WHERE consumer = $1 AND generation = $2 ORDER BY partition`
 
-const findUnpurged = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged AND projection = ANY ($1::text[])`
+const findUnpurged = `SELECT projection, generation FROM projection_generations WHERE dropped_at IS NOT NULL AND NOT purged
+	AND projection = ANY ($1::text[])`
 
 // purgeSQL deletes a batch of a generation's rows, to keep locks and transactions short.
 // The table is one of Projection.Tables.
 func purgeSQL(table string) string {
-	return fmt.Sprintf(`DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE generation = $1 LIMIT 5000))`, pgx.Identifier{table}.Sanitize())
+	return fmt.Sprintf(`DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE generation = $1 LIMIT 5000))`,
+		pgx.Identifier{table}.Sanitize())
 }
 
 // numbered is a generation of a projection.

@@ -82,12 +82,13 @@ func (c *Comparison) readBase(ctx context.Context, tx pgx.Tx) error {
 		asOf = &before
 	}
 	var all []pointer
-	err := query.Run(ctx, tx, query.New(readBase, []any{c.Rebuild.Projection, asOf, c.Rebuild.TenantID, c.Rebuild.PeriodKey}, query.Each(func(rows pgx.Rows) error {
-		var p pointer
-		err := rows.Scan(&p.TenantID, &p.PeriodKey, &p.flip, &p.Generation, &p.FoldVersion, &p.broken, &p.dropped)
-		all = append(all, p)
-		return err
-	})))
+	err := query.Run(ctx, tx, query.New(readBase, []any{c.Rebuild.Projection, asOf, c.Rebuild.TenantID, c.Rebuild.PeriodKey},
+		query.Each(func(rows pgx.Rows) error {
+			var p pointer
+			err := rows.Scan(&p.TenantID, &p.PeriodKey, &p.flip, &p.Generation, &p.FoldVersion, &p.broken, &p.dropped)
+			all = append(all, p)
+			return err
+		})))
 	if err != nil {
 		return err
 	}
@@ -116,16 +117,17 @@ func (c *Comparison) readPositions(ctx context.Context, tx pgx.Tx) error {
 		live = append(live, c.base[i].Generation)
 	}
 	apart := -1
-	err := query.Run(ctx, tx, query.New(readEqual, []any{c.Rebuild.ID, c.Rebuild.Consumer, c.Rebuild.Generation, live}, query.Each(func(rows pgx.Rows) error {
-		var p events.Position
-		var equal bool
-		err := rows.Scan(&p.Partition, &p.Number, &equal)
-		if !equal {
-			apart = int(p.Partition)
-		}
-		c.Positions = append(c.Positions, p)
-		return err
-	})))
+	err := query.Run(ctx, tx, query.New(readEqual, []any{c.Rebuild.ID, c.Rebuild.Consumer, c.Rebuild.Generation, live},
+		query.Each(func(rows pgx.Rows) error {
+			var p events.Position
+			var equal bool
+			err := rows.Scan(&p.Partition, &p.Number, &equal)
+			if !equal {
+				apart = int(p.Partition)
+			}
+			c.Positions = append(c.Positions, p)
+			return err
+		})))
 	switch {
 	case err != nil:
 		return err

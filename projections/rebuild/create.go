@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	createRebuild = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, workers, created_at)
+	createRebuild = `INSERT INTO projection_rebuilds (id, projection, consumer, generation, fold_version, purpose, repair, tenant_id,
+		period_key, reason, state, workers, created_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 	createUnits = `INSERT INTO rebuild_units (rebuild_id, partition, target) SELECT $1, u.* FROM unnest($2::smallint[], $3::bigint[]) u`
 	saveRebuild = `UPDATE projection_rebuilds SET state = $2, flip = nullif($3, 0), differs = $4, ended_at = $5 WHERE id = $1`
@@ -25,7 +26,8 @@ func Create(ctx context.Context, tx pgx.Tx, r domain.Rebuild) (generation int, e
 	if err != nil {
 		return 0, err
 	}
-	_, err = tx.Exec(ctx, createRebuild, r.ID, r.Projection, r.Consumer, g.Number, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey,
+	_, err = tx.Exec(ctx, createRebuild, r.ID, r.Projection, r.Consumer, g.Number, r.FoldVersion, r.Purpose, r.Repair, r.TenantID,
+		r.PeriodKey,
 		r.Reason, r.State, r.Workers, r.CreatedAt)
 	if err != nil {
 		return 0, fmt.Errorf("keeping a rebuild: %w", err)

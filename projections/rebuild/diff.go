@@ -255,7 +255,8 @@ func (c *Comparison) largest(ctx context.Context, tx pgx.Tx, q DiffQuery) (list 
 func scanDiff(rows pgx.Rows) (DiffRow, error) {
 	var d DiffRow
 	var live, rebuilt, delta *string
-	into := []any{&d.ID, &d.TenantID, &d.Feature, &d.PeriodKey, &d.SubscriptionID, &live, &rebuilt, &delta, &d.EventCount, &d.LiveEventCount, &d.ClosedSnapshot}
+	into := []any{&d.ID, &d.TenantID, &d.Feature, &d.PeriodKey, &d.SubscriptionID, &live, &rebuilt, &delta, &d.EventCount,
+		&d.LiveEventCount, &d.ClosedSnapshot}
 	err := rows.Scan(into[:len(rows.FieldDescriptions())]...) // only figures of periods that can be closed have the last
 	d.Live, d.Rebuilt = orNull(live), orNull(rebuilt)
 	if delta != nil {

@@ -26,13 +26,16 @@ import (
 func TestP3_EveryVerdictOnACorrectionIsInOnePlaceOfADifference(t *testing.T) {
 	y := newDiffFixture(t)
 	tenant := y.Tenants(1)[0]
-	y.Must(Second(y.Pool.Exec(t.Context(), `INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`, tenant)))
+	y.Must(Second(y.Pool.Exec(t.Context(), `INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`,
+		tenant)))
 	y.Append(Usage(tenant, "a", "calls", 10, May), Usage(tenant, "b", "calls", 20, May), Usage(tenant, "no", "unknown", 20, May),
-		Correction(tenant, "c", "calls", "a", 2).Pending, Correction(tenant, "r", "calls", "b", -1).Pending, Correction(tenant, "late", "calls", "b", 2).Pending)
+		Correction(tenant, "c", "calls", "a", 2).Pending, Correction(tenant, "r", "calls", "b", -1).Pending,
+		Correction(tenant, "late", "calls", "b", 2).Pending)
 	y.Settle()
 	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	d := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true, All: true})
-	if k := d.Conservation; !k.Holds || k.Verdicts != 4 || k.Counted != 4 || *k.Recorded != 6 || *k.Validated != 4 || *k.Rejected != 2 || *k.Undecided != 0 {
+	if k := d.Conservation; !k.Holds || k.Verdicts != 4 || k.Counted != 4 || *k.Recorded != 6 || *k.Validated != 4 || *k.Rejected != 2 ||
+		*k.Undecided != 0 {
 		t.Errorf("%+v", k)
 	}
 	if len(d.Data) != 1 || string(d.Data[0].Live) != "2" || *d.Data[0].EventCount != 1 {
@@ -82,7 +85,8 @@ func TestDiffShowsExactlyTheDifferingKeys(t *testing.T) {
 	for _, row := range got.Data {
 		sums := want[row.TenantID.String()+row.Feature+*row.PeriodKey]
 		live, rebuilt = live+sums[0], rebuilt+sums[1]
-		if string(row.Live) != fmt.Sprint(sums[0]) || string(row.Rebuilt) != fmt.Sprint(sums[1]) || row.Delta.String() != fmt.Sprint(sums[1]-sums[0]) || *row.EventCount != *row.LiveEventCount {
+		if string(row.Live) != fmt.Sprint(sums[0]) || string(row.Rebuilt) != fmt.Sprint(sums[1]) ||
+			row.Delta.String() != fmt.Sprint(sums[1]-sums[0]) || *row.EventCount != *row.LiveEventCount {
 			t.Errorf("%s %s %s: %s %s %s, want %v", row.TenantID, row.Feature, *row.PeriodKey, row.Live, row.Rebuilt, row.Delta, sums)
 		}
 		if sums[0] != sums[1] {
@@ -99,11 +103,13 @@ func TestDiffShowsExactlyTheDifferingKeys(t *testing.T) {
 		t.Errorf("%d keys differ, want %d", n, differing)
 	}
 	sum := got.Totals.DiffSum
-	if sum.Live.String() != fmt.Sprint(live) || sum.Rebuilt.String() != fmt.Sprint(rebuilt) || sum.Delta.String() != fmt.Sprint(rebuilt-live) ||
+	if sum.Live.String() != fmt.Sprint(live) || sum.Rebuilt.String() != fmt.Sprint(rebuilt) ||
+		sum.Delta.String() != fmt.Sprint(rebuilt-live) ||
 		sum.Keys != int64(len(want)) || sum.Differing != differing || len(got.Totals.ByPeriod) == 0 || len(got.Totals.ByTenant) == 0 {
 		t.Errorf("totals %+v, want %d %d of %d", got.Totals, live, rebuilt, differing)
 	}
-	if k := got.Conservation; !k.Holds || k.Verdicts != 400 || k.Counted != 400 || *k.Recorded != 400 || *k.Rejected != 0 || *k.Undecided != 0 {
+	if k := got.Conservation; !k.Holds || k.Verdicts != 400 || k.Counted != 400 || *k.Recorded != 400 || *k.Rejected != 0 ||
+		*k.Undecided != 0 {
 		t.Errorf("conservation %+v", k)
 	}
 	checkPages(y, rebuild.DiffQuery{RebuildID: r.ID, All: true}, got.Data)
@@ -138,7 +144,8 @@ func checkEventsOfEachKey(y *Rebuilds, r domain.Rebuild, rows []rebuild.DiffRow)
 			d, err := y.Reads.DiffEvents(context.Background(), q)
 			y.Must(err)
 			for _, e := range d.Data {
-				if delta += e.Delta; *e.Live <= 5 || *e.Rebuilt != 2**e.Live || e.Delta != *e.Live || e.EventID == "" || e.Position.Number >= e.VerdictPosition.Number {
+				if delta += e.Delta; *e.Live <= 5 || *e.Rebuilt != 2**e.Live || e.Delta != *e.Live || e.EventID == "" ||
+					e.Position.Number >= e.VerdictPosition.Number {
 					y.Errorf("%+v makes no difference", e)
 				}
 			}
@@ -149,7 +156,8 @@ func checkEventsOfEachKey(y *Rebuilds, r domain.Rebuild, rows []rebuild.DiffRow)
 				break
 			}
 		}
-		if fmt.Sprint(delta) != row.Delta.String() || *first.Explained != *row.Delta || *first.Delta != *row.Delta || first.Unexplained.String() != "0" || first.LiveDrift.String() != "0" {
+		if fmt.Sprint(delta) != row.Delta.String() || *first.Explained != *row.Delta || *first.Delta != *row.Delta ||
+			first.Unexplained.String() != "0" || first.LiveDrift.String() != "0" {
 			y.Errorf("%s %s: the events come to %d, %+v, and the row says %s", row.TenantID, row.Feature, delta, first, row.Delta)
 		}
 	}
@@ -166,12 +174,16 @@ func TestP5_DriftIsReported(t *testing.T) {
 		t.Fatalf("%d differ: %+v, %v", n, sample, err)
 	}
 	plant := func(sql string, args ...any) { y.Must(Second(y.Pool.Exec(t.Context(), sql, args...))) }
-	plant(`UPDATE usage_aggregates SET amount = amount + 1000000000000000000000 WHERE generation = 1 AND tenant_id = $1 AND feature = 'calls'`, tenants[0])
-	plant(`UPDATE usage_aggregates SET event_count = event_count - 1 WHERE generation = 1 AND tenant_id = $1 AND feature = 'tokens'`, tenants[1])
+	plant(`UPDATE usage_aggregates SET amount = amount + 1000000000000000000000 WHERE generation = 1 AND tenant_id = $1
+		AND feature = 'calls'`, tenants[0])
+	plant(`UPDATE usage_aggregates SET event_count = event_count - 1 WHERE generation = 1 AND tenant_id = $1 AND feature = 'tokens'`,
+		tenants[1])
 	plant(`DELETE FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 AND feature = 'calls'`, tenants[1])
-	plant(`INSERT INTO usage_aggregates SELECT generation, partition, tenant_id, 'ghost', period_key, subscription_id, 7, 1, 1, period_start, period_end, last_event_at
+	plant(`INSERT INTO usage_aggregates SELECT generation, partition, tenant_id, 'ghost', period_key, subscription_id, 7, 1, 1,
+		period_start, period_end, last_event_at
 		FROM usage_aggregates WHERE generation = 1 AND tenant_id = $1 AND feature = 'tokens'`, tenants[2])
-	plant(`UPDATE usage_aggregates SET last_event_at = last_event_at + interval '1 s' WHERE generation = 1 AND tenant_id = $1 AND feature = 'calls'`, tenants[2])
+	plant(`UPDATE usage_aggregates SET last_event_at = last_event_at + interval '1 s' WHERE generation = 1 AND tenant_id = $1
+		AND feature = 'calls'`, tenants[2])
 	n, sample, err := y.Reads.Drift(t.Context(), r)
 	y.Must(err)
 	kinds := map[string]bool{}
@@ -197,14 +209,19 @@ func TestP5_DriftIsReported(t *testing.T) {
 	if err != nil || len(status.Drift) != len(sample) {
 		t.Errorf("kept %+v, %v", status.Drift, err)
 	}
-	plant(`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to) VALUES ($1, $1, $1, 'RUNNING', 'r', 'a', now(), 1)`, tenants[1])
+	plant(`INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to) VALUES ($1, $1, $1, 'RUNNING', 'r', 'a',
+		now(), 1)`, tenants[1])
 	y.Must(y.Reads.SaveReport(t.Context(), r.ID, sample))
 	status, err = y.Reads.Rebuild(t.Context(), r.ID)
-	if err != nil || len(status.Drift) == 0 || slices.ContainsFunc(status.Drift, func(d rebuild.DiffRow) bool { return d.TenantID == tenants[1] }) {
+	if err != nil || len(status.Drift) == 0 || slices.ContainsFunc(status.Drift, func(d rebuild.DiffRow) bool {
+		return d.TenantID == tenants[1]
+	}) {
 		t.Errorf("kept beside an erasure %+v, %v", status.Drift, err)
 	}
-	e, err := y.Reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[0], Feature: "calls", PeriodKey: "2026-05"})
-	if err != nil || len(e.Data) != 0 || e.Explained.String() != "0" || e.Unexplained.String() != "-1000000000000000000000" || e.LiveDrift.String() != "1000000000000000000000" || e.RebuiltDrift.String() != "0" {
+	e, err := y.Reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[0], Feature: "calls",
+		PeriodKey: "2026-05"})
+	if err != nil || len(e.Data) != 0 || e.Explained.String() != "0" || e.Unexplained.String() != "-1000000000000000000000" ||
+		e.LiveDrift.String() != "1000000000000000000000" || e.RebuiltDrift.String() != "0" {
 		t.Errorf("what no event explains: %+v, %v", e, err)
 	}
 }
@@ -217,12 +234,14 @@ func TestP3_EveryVerdictIsInOnePlaceOfADifference(t *testing.T) {
 	y.Append(Usage(tenants[0], "withheld", "calls", 3, May))
 	y.Drain(y.Validating)
 	y.Must(Second(y.Pool.Exec(t.Context(), `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
-		SELECT partition, max(position), 2, tenant_id, gen_random_uuid(), 'r' FROM event_log_rows WHERE tenant_id = $1 AND topic = 2 GROUP BY partition, tenant_id`, tenants[0])))
+		SELECT partition, max(position), 2, tenant_id, gen_random_uuid(), 'r' FROM event_log_rows WHERE tenant_id = $1 AND topic = 2
+		GROUP BY partition, tenant_id`, tenants[0])))
 	y.Settle()
 	r := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	// Of 42 with i%7%4 as the feature, 0, 4: calls, 1, 5: tokens, 2, 6: unknown, 3: broken.
 	k := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true}).Conservation
-	if !k.Holds || k.Counted != 24 || k.Parked != 6 || k.Withheld != 1 || k.Verdicts != 31 || *k.Recorded != 43 || *k.Validated != 31 || *k.Rejected != 12 || *k.Undecided != 0 {
+	if !k.Holds || k.Counted != 24 || k.Parked != 6 || k.Withheld != 1 || k.Verdicts != 31 || *k.Recorded != 43 || *k.Validated != 31 ||
+		*k.Rejected != 12 || *k.Undecided != 0 {
 		t.Errorf("%+v", k)
 	}
 	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE usage_aggregates SET applied_count = applied_count + 1 WHERE generation = 2`)))
@@ -238,25 +257,31 @@ func TestDiffOfTheOtherProjections(t *testing.T) {
 	y.Settle()
 	plant := func(sql string, args ...any) { y.Must(Second(y.Pool.Exec(t.Context(), sql, args...))) }
 	for name, sql := range map[string]string{
-		projections.ProjectionEntitlements: `UPDATE entitlement_usage SET used = used + 3 WHERE generation = 1 AND tenant_id = $1 AND feature = 'tokens'`,
-		projections.ProjectionSeries:       `UPDATE usage_series SET amount = amount + 3 WHERE generation = 1 AND hour = (SELECT min(hour) FROM usage_series WHERE tenant_id = $1) AND tenant_id = $1`,
-		projections.ProjectionDeadLetters:  `UPDATE dead_letter_events SET code = 'other' WHERE generation = 1 AND id = (SELECT min(id::text)::uuid FROM dead_letter_events WHERE tenant_id = $1)`,
+		projections.ProjectionEntitlements: `UPDATE entitlement_usage SET used = used + 3 WHERE generation = 1 AND tenant_id = $1
+			AND feature = 'tokens'`,
+		projections.ProjectionSeries: `UPDATE usage_series SET amount = amount + 3 WHERE generation = 1 AND hour = (SELECT min(hour)
+			FROM usage_series WHERE tenant_id = $1) AND tenant_id = $1`,
+		projections.ProjectionDeadLetters: `UPDATE dead_letter_events SET code = 'other' WHERE generation = 1
+			AND id = (SELECT min(id::text)::uuid FROM dead_letter_events WHERE tenant_id = $1)`,
 	} {
 		r := y.Rebuilt(repair.StartRebuild{Projection: name})
 		all := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, All: true, Totals: true, Limit: 1000})
-		if len(y.Diff(rebuild.DiffQuery{RebuildID: r.ID}).Data) != 0 || len(all.Data) == 0 || all.Totals.Keys != int64(len(all.Data)) || all.Totals.Differing != 0 || all.Conservation != nil {
+		if len(y.Diff(rebuild.DiffQuery{RebuildID: r.ID}).Data) != 0 || len(all.Data) == 0 || all.Totals.Keys != int64(len(all.Data)) ||
+			all.Totals.Differing != 0 || all.Conservation != nil {
 			t.Errorf("%s: %d rows, %+v", name, len(all.Data), all.Totals)
 		}
 		checkPages(y, rebuild.DiffQuery{RebuildID: r.ID, All: true}, all.Data)
 		plant(sql, tenants[1])
 		d := y.Diff(rebuild.DiffQuery{RebuildID: r.ID, Totals: true})
-		if len(d.Data) != 1 || d.Totals.Differing != 1 || d.Data[0].TenantID != tenants[1] || !json.Valid(d.Data[0].Live) || string(d.Data[0].Live) == string(d.Data[0].Rebuilt) {
+		if len(d.Data) != 1 || d.Totals.Differing != 1 || d.Data[0].TenantID != tenants[1] || !json.Valid(d.Data[0].Live) ||
+			string(d.Data[0].Live) == string(d.Data[0].Rebuilt) {
 			t.Fatalf("%s: %+v", name, d)
 		}
 		if delta := d.Data[0].Delta; (name != projections.ProjectionDeadLetters) != (delta != nil && delta.String() == "-3") {
 			t.Errorf("%s: delta %v", name, delta)
 		}
-		if _, err := y.Reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[1]}); Refusal(err) != "scope_invalid" {
+		if _, err := y.Reads.DiffEvents(t.Context(), usage.DiffEventsQuery{RebuildID: r.ID, TenantID: tenants[1]}); Refusal(
+			err) != "scope_invalid" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -267,7 +292,8 @@ func TestDiffComparesWithTheGenerationThatReadersSee(t *testing.T) {
 	y := newDiffFixture(t)
 	tenants := y.Tenants(3)
 	for i, tenant := range tenants {
-		y.Must(Second(y.Pool.Exec(t.Context(), `INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`, tenant)))
+		y.Must(Second(y.Pool.Exec(t.Context(), `INSERT INTO tenants VALUES ($1, 'n', 'small', 'ACTIVE', now()) ON CONFLICT DO NOTHING`,
+			tenant)))
 		y.Append(Usage(tenant, fmt.Sprint("a", i), "calls", 10, May), Usage(tenant, fmt.Sprint("b", i), "calls", 20, May.AddDate(0, 1, 0)))
 	}
 	y.Settle()
@@ -354,8 +380,10 @@ func TestReplacedGenerationsAreNotCompared(t *testing.T) {
 	first := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	_, err := y.Commands.Promote(t.Context(), commands.Request{By: OperatorKey}, first.ID, "test")
 	y.Must(err)
-	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE projection_generations SET dropped_at = now() WHERE projection = 'usage_aggregates' AND generation = 1`)))
-	y.Must(Second(y.Pool.Exec(t.Context(), `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1`, events.GroupAggregator)))
+	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE projection_generations SET dropped_at = now() WHERE projection = 'usage_aggregates'
+		AND generation = 1`)))
+	y.Must(Second(y.Pool.Exec(t.Context(), `DELETE FROM consumer_checkpoints WHERE consumer = $1 AND generation = 1`,
+		events.GroupAggregator)))
 	next := y.Rebuilt(repair.StartRebuild{Projection: projections.ProjectionUsage})
 	if d := y.Diff(rebuild.DiffQuery{RebuildID: next.ID, All: true}); len(d.Data) == 0 {
 		t.Errorf("%+v", d)

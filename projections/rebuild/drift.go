@@ -27,9 +27,11 @@ func (r *Reads) Drift(ctx context.Context, rebuild domain.Rebuild) (differs int6
 	return differs, sample, err
 }
 
-// saveReport leaves out rows of tenants whose personal data is erased: their rows of the series may differ meanwhile, and a verify may have read old ones.
+// saveReport leaves out rows of tenants whose personal data is erased: their rows of the series may differ meanwhile, and a verify may have
+// read old ones.
 const saveReport = `UPDATE projection_rebuilds SET report = (SELECT coalesce(json_agg(x.row::json ORDER BY x.n), '[]')
- FROM unnest($2::text[], $3::uuid[]) WITH ORDINALITY AS x (row, tenant, n) WHERE NOT EXISTS (SELECT FROM erasures e WHERE e.tenant_id = x.tenant)) WHERE id = $1`
+ FROM unnest($2::text[], $3::uuid[]) WITH ORDINALITY AS x (row, tenant, n) WHERE NOT EXISTS (SELECT FROM erasures e
+ WHERE e.tenant_id = x.tenant)) WHERE id = $1`
 
 // SaveReport stores the result of a verify. It is written before the verify ends, and may
 // be written again.

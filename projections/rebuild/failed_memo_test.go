@@ -26,7 +26,8 @@ func TestP5_FailedEventsAreForgottenInAnotherLife(t *testing.T) {
 	v := events.CurrentVocabulary()
 	exec(`INSERT INTO log_vocabularies (hash, document) VALUES ($1, $2)`, v.Hash(), v.Document())
 	exec(
-		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary) VALUES ('service', $1, 'meterplex', 'test', 'x', $2)`,
+		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary) VALUES ('service', $1, 'meterplex', 'test',
+			'x', $2)`,
 		events.GroupAggregator, v.Hash(),
 	)
 	exec(

@@ -19,11 +19,12 @@ import (
 // it needs, event by event, without envelopes. It folds the events of a stretch, except
 // those to leave out, with the same fold as Apply.
 type BulkFolder interface {
-	FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *Pace) (folded int64, failure *projections.Failure, err error)
+	FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *Pace) (folded int64,
+		failure *projections.Failure, err error)
 }
 
-// byPosition makes the planner read stretches of the log in the order of their positions, and no further than a batch. It would read all events of a tenant, or of the
-// chunk, and sort them, for each batch: without statistics of partitions it takes them for few.
+// byPosition makes the planner read stretches of the log in the order of their positions, and no further than a batch. It would read all
+// events of a tenant, or of the chunk, and sort them, for each batch: without statistics of partitions it takes them for few.
 const byPosition = `SET LOCAL enable_sort = off`
 
 // foldChunk folds a unit's events from its position up to another into its generation.
@@ -45,7 +46,8 @@ func (b *Rebuilder) foldChunk(ctx context.Context, tx pgx.Tx, u *unit, upTo int6
 		if err != nil {
 			return 0, err
 		}
-		n, failure, err := bulk.FoldStretch(ctx, tx, u.generation(), events.Stretch{Partition: u.partition, After: u.position, UpTo: upTo}, leftOut, &u.pace)
+		n, failure, err := bulk.FoldStretch(ctx, tx, u.generation(), events.Stretch{Partition: u.partition, After: u.position, UpTo: upTo},
+			leftOut, &u.pace)
 		u.failure = failure
 		return n, err
 	}
@@ -193,7 +195,9 @@ func (b *Rebuilder) foldBatches(ctx context.Context, tx pgx.Tx, u *unit, upTo in
 		batch = slices.DeleteFunc(batch, func(e events.Envelope) bool {
 			return !g.HasTenant(e.TenantID) || c.Misses(&e) || c.Parks && failed[e.Position.Number]
 		})
-		if u.failure, err = consume.ApplyAside(ctx, tx, c, g, batch, func(p events.Position) bool { return failed[p.Number] }); err != nil || u.failure != nil {
+		if u.failure, err = consume.ApplyAside(ctx, tx, c, g, batch, func(p events.Position) bool {
+			return failed[p.Number]
+		}); err != nil || u.failure != nil {
 			return 0, err
 		}
 		folded += int64(len(batch))

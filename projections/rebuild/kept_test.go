@@ -127,7 +127,9 @@ func TestAGenerationUnderLoadIsDropped(t *testing.T) {
 func isDropped(y *Rebuilds, r domain.Rebuild) (dropped bool) {
 	y.Helper()
 	y.Must(
-		y.Pool.QueryRow(context.Background(), `SELECT dropped_at IS NOT NULL FROM projection_generations WHERE projection = $1 AND generation = $2`, r.Projection, r.Generation).
+		y.Pool.QueryRow(context.Background(),
+			`SELECT dropped_at IS NOT NULL FROM projection_generations WHERE projection = $1 AND generation = $2`, r.Projection,
+			r.Generation).
 			Scan(&dropped),
 	)
 	return dropped
@@ -183,7 +185,8 @@ func expireAll(y *Rebuilds) {
 		`UPDATE projection_rebuilds SET ended_at = ended_at - interval '1 year', ready_at = ready_at - interval '1 year'`,
 	)
 	y.Must(err)
-	for _, sql := range []string{`SELECT expire_answers('90 days', 100)`, `SELECT expire_replays('90 days', 100)`, `SELECT expire_rebuild_units('90 days', 100)`} {
+	for _, sql := range []string{`SELECT expire_answers('90 days', 100)`, `SELECT expire_replays('90 days', 100)`,
+		`SELECT expire_rebuild_units('90 days', 100)`} {
 		var n int64
 		y.Must(y.Pool.QueryRow(y.Context(), sql).Scan(&n))
 	}

@@ -45,7 +45,8 @@ func (f *flip) covers(tenant uuid.UUID, period string) bool {
 
 func (f *flip) overlaps(g *flip) bool {
 	a, b := &f.rebuild, &g.rebuild
-	return (a.TenantID == b.TenantID || a.TenantID == uuid.Nil || b.TenantID == uuid.Nil) && (a.PeriodKey == b.PeriodKey || a.PeriodKey == "" || b.PeriodKey == "")
+	return (a.TenantID == b.TenantID || a.TenantID == uuid.Nil || b.TenantID == uuid.Nil) &&
+		(a.PeriodKey == b.PeriodKey || a.PeriodKey == "" || b.PeriodKey == "")
 }
 
 func times(n int64) usage.Fold {
@@ -197,6 +198,7 @@ func TestP5_RebuildsInAnyOrderMatchTheirModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newRebuildModel(t)
 		rt.Repeat(map[string]func(*rapid.T){
-			"record": m.record, "start": m.start, "promote": m.promoteOne, "promote again": m.promoteOne, "roll back": m.rollBackOne, "abandon": m.abandonOne, "": m.compare})
+			"record": m.record, "start": m.start, "promote": m.promoteOne, "promote again": m.promoteOne, "roll back": m.rollBackOne,
+			"abandon": m.abandonOne, "": m.compare})
 	})
 }

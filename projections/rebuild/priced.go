@@ -90,7 +90,8 @@ func (c *Comparison) periodsOf(row *DiffRow) [2]prices.Period {
 			live, flip = p.Generation, p.flip
 		}
 	}
-	return [2]prices.Period{{TenantID: row.TenantID, PeriodKey: *row.PeriodKey, Generation: live}, {TenantID: row.TenantID, PeriodKey: *row.PeriodKey, Generation: c.Rebuild.Generation}}
+	return [2]prices.Period{{TenantID: row.TenantID, PeriodKey: *row.PeriodKey, Generation: live},
+		{TenantID: row.TenantID, PeriodKey: *row.PeriodKey, Generation: c.Rebuild.Generation}}
 }
 
 // charge sets the charges of a row, one for each currency: that of the last line first.
@@ -115,7 +116,8 @@ func (d *DiffRow) charge(live, rebuilt []domain.ChargeLine) {
 	}
 	for _, currency := range order {
 		of := sums[currency]
-		d.Charges = append(d.Charges, DiffCharge{price[currency], currency, prices.MoneyOf(&of[0]), prices.MoneyOf(&of[1]), prices.MoneyOf(new(big.Int).Sub(&of[1], &of[0]))})
+		d.Charges = append(d.Charges, DiffCharge{price[currency], currency, prices.MoneyOf(&of[0]), prices.MoneyOf(&of[1]),
+			prices.MoneyOf(new(big.Int).Sub(&of[1], &of[0]))})
 	}
 	if len(d.Charges) > 0 {
 		d.Charge, d.Charges = &d.Charges[len(d.Charges)-1], d.Charges[:len(d.Charges)-1]
@@ -198,7 +200,8 @@ func (t *DiffTotals) addCharges(sums map[chargeKey]*chargeSums) {
 	var byTenant []*ChargeSum
 	for key, s := range sums {
 		delta := new(big.Int).Sub(&s.rebuilt, &s.live)
-		sum := ChargeSum{Currency: key.currency, Live: prices.MoneyOf(&s.live), Rebuilt: prices.MoneyOf(&s.rebuilt), Delta: prices.MoneyOf(delta), Keys: s.keys}
+		sum := ChargeSum{Currency: key.currency, Live: prices.MoneyOf(&s.live), Rebuilt: prices.MoneyOf(&s.rebuilt),
+			Delta: prices.MoneyOf(delta), Keys: s.keys}
 		if key.tenant == uuid.Nil {
 			t.Charges = append(t.Charges, sum)
 			continue
@@ -209,7 +212,8 @@ func (t *DiffTotals) addCharges(sums map[chargeKey]*chargeSums) {
 	}
 	slices.SortFunc(t.Charges, func(a, b ChargeSum) int { return strings.Compare(a.Currency, b.Currency) })
 	slices.SortFunc(byTenant, func(a, b *ChargeSum) int {
-		return cmp.Or(changes[b].Cmp(changes[a]), strings.Compare(a.TenantID.String(), b.TenantID.String()), strings.Compare(a.Currency, b.Currency))
+		return cmp.Or(changes[b].Cmp(changes[a]), strings.Compare(a.TenantID.String(), b.TenantID.String()),
+			strings.Compare(a.Currency, b.Currency))
 	})
 	for _, sum := range byTenant[:min(len(byTenant), maxSums)] {
 		t.ChargesByTenant = append(t.ChargesByTenant, *sum)

@@ -34,7 +34,8 @@ func TestP5_AGenerationDetachedMeanwhileIsNotPromoted(t *testing.T) {
 	consumer, err := y.Pool.Begin(t.Context())
 	y.Must(err)
 	defer func() { _ = consumer.Rollback(context.Background()) }()
-	_, err = consumer.Exec(t.Context(), `UPDATE consumer_checkpoints SET joined = false WHERE consumer = $1 AND generation = $2 AND partition = 31`, r.Consumer, r.Generation)
+	_, err = consumer.Exec(t.Context(), `UPDATE consumer_checkpoints SET joined = false WHERE consumer = $1 AND generation = $2
+		AND partition = 31`, r.Consumer, r.Generation)
 	y.Must(err)
 	done := make(chan error, 1)
 	go func() { done <- y.Promote(r) }()
@@ -82,7 +83,8 @@ func TestP5_ARebuildThatRestsFoldsEveryPiece(t *testing.T) {
 		y.Settle()
 	}
 	var around int
-	y.Must(y.Pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE partition = $1 AND topic = 2 AND position IN (4096, 4097, 8192, 8193)`,
+	y.Must(y.Pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE partition = $1 AND topic = 2 AND position IN (4096, 4097,
+		8192, 8193)`,
 		events.PartitionOf(tenant)).Scan(&around))
 	if around != 4 {
 		t.Fatalf("%d verdicts stand around the rests", around)
@@ -181,7 +183,8 @@ func TestP5_ARepairNeverUndoesAPromotion(t *testing.T) {
 		t.Errorf("it ended %s with %v", end.State, end.Differs)
 	}
 	checkAmounts(y, "promoted meanwhile", fixed)
-	_, err := y.Commands.Start(t.Context(), commands.Request{By: OperatorKey}, repair.StartRebuild{Projection: projections.ProjectionUsage, Verify: true, Repair: true, Reason: "test"})
+	_, err := y.Commands.Start(t.Context(), commands.Request{By: OperatorKey}, repair.StartRebuild{Projection: projections.ProjectionUsage,
+		Verify: true, Repair: true, Reason: "test"})
 	RefusedWith(t, "scope_mixed", err)
 	for _, tenant := range all {
 		v := y.Start(repair.StartRebuild{Projection: projections.ProjectionUsage, TenantID: tenant, Verify: true, Repair: true})
@@ -201,7 +204,8 @@ func TestP5_APeriodThatIsNotConservedIsNotPromoted(t *testing.T) {
 	y.Append(Usage(tenant, "a", "calls", 10, May), Usage(tenant, "b", "calls", 10, May.AddDate(0, 1, 0)))
 	y.Settle()
 	r := y.Built(repair.StartRebuild{PeriodKey: "2026-05"})
-	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE usage_aggregates SET amount = 20, event_count = 2, applied_count = 2 WHERE generation = $1`, r.Generation)))
+	y.Must(Second(y.Pool.Exec(t.Context(), `UPDATE usage_aggregates SET amount = 20, event_count = 2, applied_count = 2
+		WHERE generation = $1`, r.Generation)))
 	RefusedWith(t, "period_not_conserved", y.Promote(r))
 	checkAmounts(y, "refused", map[uuid.UUID]string{tenant: "2026-06:10 2026-05:10 "})
 	_, err := y.Commands.Abandon(t.Context(), commands.Request{By: OperatorKey}, r.ID, "all of it, then")
@@ -231,7 +235,8 @@ func TestAVerifyThatCannotBeComparedEnds(t *testing.T) {
 // pickyHandler is a read model whose first generation fails on an amount of 7.
 type pickyHandler struct{ entitlements.Handler }
 
-func (p *pickyHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result, error) {
+func (p *pickyHandler) Apply(ctx context.Context, tx pgx.Tx, g projections.Generation, batch []events.Envelope) (projections.Result,
+	error) {
 	var taken []events.Envelope
 	var failed []projections.Failure
 	for _, e := range batch {
@@ -258,7 +263,8 @@ func TestP5_AReadModelIsRepairedBeforeAndAfterItJoins(t *testing.T) {
 	y.Settle()
 	y.Must(y.Promote(r))
 	var used string
-	y.Must(y.Pool.QueryRow(t.Context(), `SELECT coalesce(sum(used), 0)::text FROM entitlement_usage WHERE generation = $1`, r.Generation).Scan(&used))
+	y.Must(y.Pool.QueryRow(t.Context(), `SELECT coalesce(sum(used), 0)::text FROM entitlement_usage WHERE generation = $1`, r.Generation).
+		Scan(&used))
 	if used != "14" {
 		t.Errorf("used %s, want 14", used)
 	}

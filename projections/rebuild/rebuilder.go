@@ -125,7 +125,8 @@ func (b *Rebuilder) begin(ctx context.Context, workers *sync.WaitGroup, r domain
 		defer b.working.Delete(r.ID)
 		if r.State == domain.RebuildReady {
 			err := b.verifyWithSeat(ctx, r)
-			if refusal := (*domain.Error)(nil); errors.As(err, &refusal) && !errors.Is(err, query.ErrOverloaded) { // it would be refused every time
+			if refusal := (*domain.Error)(nil); errors.As(err, &refusal) && !errors.Is(err, query.ErrOverloaded) {
+				// it would be refused every time
 				err = b.end(ctx, &r, refusal.Message)
 			}
 			if err != nil && ctx.Err() == nil {
@@ -223,7 +224,8 @@ type unit struct {
 
 func (u *unit) generation() projections.Generation {
 	r := u.rebuild
-	return projections.Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: projections.Scope{TenantID: r.TenantID, PeriodKey: r.PeriodKey}}
+	return projections.Generation{Number: r.Generation, FoldVersion: r.FoldVersion, Scope: projections.Scope{TenantID: r.TenantID,
+		PeriodKey: r.PeriodKey}}
 }
 
 // foldWithSeat calls foldUnit with a bound on the workers of this instance, so that connections
@@ -328,7 +330,8 @@ func openRebuilds(ctx context.Context, pool consume.Pool) ([]domain.Rebuild, err
 		return nil, fmt.Errorf("read rebuilds: %w", err)
 	}
 	open, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r domain.Rebuild, err error) {
-		return r, row.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey, &r.Reason, &r.State, &r.Workers)
+		return r, row.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID,
+			&r.PeriodKey, &r.Reason, &r.State, &r.Workers)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read rebuilds: %w", err)
@@ -339,7 +342,8 @@ func openRebuilds(ctx context.Context, pool consume.Pool) ([]domain.Rebuild, err
 // stateEvent makes the event that records a rebuild's change of state.
 func (b *Rebuilder) stateEvent(r *domain.Rebuild, subject events.Subject, reason string) events.Pending {
 	cause := events.Envelope{TenantID: events.Platform, EventID: r.ID, OccurredAt: time.Now().UTC().Truncate(time.Microsecond)}
-	return projections.FollowUp(&cause, b.NewID(), subject, events.RebuildStep{RebuildID: r.ID, Projection: r.Projection, Generation: r.Generation, Reason: reason}, rebuilderName)
+	return projections.FollowUp(&cause, b.NewID(), subject, events.RebuildStep{RebuildID: r.ID, Projection: r.Projection,
+		Generation: r.Generation, Reason: reason}, rebuilderName)
 }
 
 // rebuilderName is the actor of state changes that the rebuilder makes itself.

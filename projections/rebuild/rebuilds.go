@@ -50,7 +50,8 @@ SELECT r.id, r.projection, r.consumer, r.generation, r.fold_version, r.purpose, 
        CASE WHEN r.state = 'PROMOTED' AND NOT r.repair AND NOT EXISTS (
            SELECT FROM projection_pointers later
            WHERE later.projection = r.projection AND later.flip > r.flip AND later.undone_flip IS NULL
-             AND (r.tenant_id = '00000000-0000-0000-0000-000000000000' OR later.tenant_id IN (r.tenant_id, '00000000-0000-0000-0000-000000000000'))
+             AND (r.tenant_id = '00000000-0000-0000-0000-000000000000' OR later.tenant_id IN (r.tenant_id,
+             '00000000-0000-0000-0000-000000000000'))
              AND (r.period_key = '' OR later.period_key IN (r.period_key, '')))
          AND EXISTS (
            SELECT FROM projection_generations g
@@ -78,7 +79,8 @@ func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int
 		var s stored
 		var report *string
 		r := &s.Rebuild
-		err := rows.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey, &r.Reason,
+		err := rows.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey,
+			&r.Reason,
 			&r.State, &r.Failure, &r.Workers, &r.Flip, &r.Differs, &r.CreatedAt, &r.ReadyAt, &r.EndedAt, &report, &s.until, &s.elapsed)
 		if report != nil {
 			s.report = []byte(*report)

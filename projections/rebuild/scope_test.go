@@ -112,7 +112,8 @@ func TestP5_ScopedRebuildsTouchTheirScopeAlone(t *testing.T) {
 	ofTenant := y.Built(repair.StartRebuild{TenantID: a})
 	var rows, strangers int
 	y.Must(
-		y.Pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE tenant_id <> $2) FROM usage_aggregates WHERE generation = $1`, ofTenant.Generation, a).
+		y.Pool.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE tenant_id <> $2) FROM usage_aggregates WHERE generation = $1`,
+			ofTenant.Generation, a).
 			Scan(&rows, &strangers),
 	)
 	if rows != 2 || strangers != 0 {
@@ -229,7 +230,8 @@ func TestP5_PagesOfAPeriodStayInTheirGenerations(t *testing.T) {
 	}, cleaner)
 	_, err = rest()
 	RefusedAs(t, query.ErrCursorInvalid, err)
-	for _, forged := range []string{"x", "1|2|3", "99|" + all[0].String() + "|calls|" + all[0].String(), "1|" + all[0].String() + "|\x00|" + all[0].String(), "1|x|calls|" + all[0].String()} {
+	for _, forged := range []string{"x", "1|2|3", "99|" + all[0].String() + "|calls|" + all[0].String(),
+		"1|" + all[0].String() + "|\x00|" + all[0].String(), "1|x|calls|" + all[0].String()} {
 		_, err := y.Reads.OfPeriod(t.Context(), Operator, usage.PeriodQuery{PeriodKey: "2026-05", After: forged})
 		RefusedAs(t, query.ErrCursorInvalid, err)
 	}

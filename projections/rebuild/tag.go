@@ -21,10 +21,11 @@ import (
 
 // tag identifies a difference as it was shown.
 type tag struct {
-	// state is a hash of the compared generations, their positions, and the number of closes and reopenings. While it is equal, so is every figure.
+	// state is a hash of the compared generations, their positions, and the number of closes and reopenings. While it is equal, so is every
+	// figure.
 	state string
-	// figures is a hash of the number of differing keys, of their deltas: in all, by period and by tenant, and of their closed periods. "" if the rows are no
-	// amounts.
+	// figures is a hash of the number of differing keys, of their deltas: in all, by period and by tenant, and of their closed periods. ""
+	// if the rows are no amounts.
 	figures string
 }
 
@@ -109,7 +110,8 @@ func Changed(ctx context.Context, tx pgx.Tx, list []projections.Projection, id u
 	}
 	totals, err := c.sums(ctx, tx)
 	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) && pg.Code == canceled && ctx.Err() == nil {
-		return nil, &domain.Error{Code: "state_changed", Message: "The positions or the closed periods are not those of the difference that was shown, and its sums take too long to compare; read it again"}
+		return nil, &domain.Error{Code: "state_changed", Message: "The positions or the closed periods are not those of the difference " +
+			"that was shown, and its sums take too long to compare; read it again"}
 	}
 	if err != nil {
 		return nil, err

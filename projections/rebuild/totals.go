@@ -120,7 +120,8 @@ var readConservation = events.SQL(`
 WITH scope AS MATERIALIZED (SELECT * FROM unnest($1::smallint[], $2::bigint[]) AS s (partition, up_to)),
 failed AS MATERIALIZED (
   SELECT f.partition, (f.payload ->> 'sourcePosition')::bigint AS position
-  FROM scope s JOIN event_log_rows f ON f.partition = s.partition AND f.topic = {usage.dead-letter} AND f.subject = {usage.event.aggregation_failed}
+  FROM scope s JOIN event_log_rows f ON f.partition = s.partition AND f.topic = {usage.dead-letter}
+  AND f.subject = {usage.event.aggregation_failed}
   JOIN log_origins o ON o.id = f.origin AND o.actor_type = 'service' AND o.actor_id = 'meterplex-usage-aggregator'
   WHERE f.tenant_id BETWEEN $3::uuid AND $4::uuid),
 verdicts AS (
@@ -135,7 +136,8 @@ SELECT count(*), count(*) FILTER (WHERE v.parked), count(*) FILTER (WHERE v.with
         WHERE a.generation = $6::int AND a.tenant_id BETWEEN $3::uuid AND $4::uuid AND ($5::text = '' OR a.period_key = $5))
 FROM verdicts v`)
 
-// Recorded usage with its corrections and retractions, acceptances and rejections; a rejection that a retry turned into an acceptance counts as accepted.
+// Recorded usage with its corrections and retractions, acceptances and rejections; a rejection that a retry turned into an acceptance
+// counts as accepted.
 var readAccepted = events.SQL(`
 WITH scope AS MATERIALIZED (SELECT unnest($1::smallint[]) AS partition),
 refused AS (
@@ -146,8 +148,10 @@ SELECT counted.recorded, counted.validated, (
   SELECT count(*) FROM refused r WHERE NOT EXISTS (
     SELECT FROM event_log_rows v WHERE v.partition = r.partition AND v.tenant_id = r.tenant_id AND v.dedupe_key = 'v/' || r.raw))
 FROM (
-  SELECT count(*) FILTER (WHERE l.subject <> {usage.event.validated}) AS recorded, count(*) FILTER (WHERE l.subject = {usage.event.validated}) AS validated
-  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.validated})
+  SELECT count(*) FILTER (WHERE l.subject <> {usage.event.validated}) AS recorded,
+  count(*) FILTER (WHERE l.subject = {usage.event.validated}) AS validated
+  FROM scope s JOIN event_log_rows l ON l.partition = s.partition AND l.subject IN ({usage.event.recorded}, {usage.event.admitted},
+  {usage.event.corrected}, {usage.event.retracted}, {usage.event.validated})
   WHERE l.tenant_id BETWEEN $2::uuid AND $3::uuid) counted`)
 
 // conservation returns nil for figures of one feature, which only a fold can determine,
@@ -167,7 +171,8 @@ func (c *Comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (
 	low, high, period := args[7], args[8], args[9].([]string)[1]
 	partitions, upTo := split(c.Positions)
 	k := new(Conservation)
-	err = query.Run(ctx, tx, query.New(readConservation, []any{partitions, upTo, low, high, period, c.Rebuild.Generation}, query.One(&k.Verdicts, &k.Parked, &k.Withheld, &k.Counted)))
+	err = query.Run(ctx, tx, query.New(readConservation, []any{partitions, upTo, low, high, period, c.Rebuild.Generation},
+		query.One(&k.Verdicts, &k.Parked, &k.Withheld, &k.Counted)))
 	k.Holds = k.Verdicts == k.Counted+k.Parked+k.Withheld
 	if err != nil || period != "" {
 		return k, err

@@ -90,7 +90,8 @@ func TestP5_RebuildsUnderTrafficAndCrashes(t *testing.T) {
 		crashes := rapid.IntRange(0, 3).Draw(rt, "crashes")
 		chunk := rapid.Int64Range(1, 200).Draw(rt, "chunk")
 		workers := rapid.IntRange(1, 4).Draw(rt, "workers")
-		name := rapid.SampledFrom([]string{projections.ProjectionUsage, projections.ProjectionUsage, projections.ProjectionDeadLetters, projections.ProjectionEntitlements, projections.ProjectionSeries}).Draw(rt, "projection")
+		name := rapid.SampledFrom([]string{projections.ProjectionUsage, projections.ProjectionUsage, projections.ProjectionDeadLetters,
+			projections.ProjectionEntitlements, projections.ProjectionSeries}).Draw(rt, "projection")
 		y.RecordMixedUsage(tenants, sent, before)
 		if rapid.Bool().Draw(rt, "settled before") {
 			y.Settle()

@@ -7,7 +7,8 @@ WITH base AS MATERIALIZED (
   SELECT * FROM unnest($4::uuid[], $5::text[], $6::int[], $7::int[]) AS b (tenant_id, period_key, flip, generation)),
 rows AS (
   SELECT r.generation, r.tenant_id, r.feature, md5(concat_ws(' ', r.tenant_id, r.code, r.feature))::uuid AS id,
-         json_build_object('code', r.code, 'feature', r.feature, 'count', r.count, 'first', to_char(r.first_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+         json_build_object('code', r.code, 'feature', r.feature, 'count', r.count, 'first', to_char(r.first_at AT TIME ZONE 'UTC',
+         'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
            'last', to_char(r.last_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), 'samples', r.samples)::text AS says
   FROM usage_refusals r
   WHERE r.generation = ANY ($1::int || $7::int[]) AND r.tenant_id BETWEEN $8::uuid AND $9::uuid

@@ -13,11 +13,13 @@ import (
 
 // PersonalData leaves the payloads out of the samples.
 func PersonalData() projections.PersonalData {
-	return projections.PersonalData{Name: projections.ProjectionRefusals, Consumer: events.GroupRefusals, Topic: events.TopicUsageDuplicates, Erase: erase}
+	return projections.PersonalData{Name: projections.ProjectionRefusals, Consumer: events.GroupRefusals,
+		Topic: events.TopicUsageDuplicates, Erase: erase}
 }
 
 var eraseSamples = events.SQL(`UPDATE usage_refusals SET samples = erased_body({usage.event.refusals_seen}::smallint, samples::text)::json
- WHERE generation = ANY (ARRAY(SELECT generation FROM projection_generations WHERE projection = '` + projections.ProjectionRefusals + `' AND NOT purged))
+ WHERE generation = ANY (ARRAY(SELECT generation FROM projection_generations WHERE projection = '` + projections.ProjectionRefusals +
+	`' AND NOT purged))
   AND tenant_id = $1 AND strpos(samples::text, '"payload"') > 0`)
 
 // erase erases all groups of the tenant: a tenant has about 1,000 in a generation.

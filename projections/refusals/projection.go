@@ -13,7 +13,8 @@ type Reads struct{ query.DB }
 func Projection(folds projections.Versions[Fold]) projections.Projection {
 	return projections.Projection{
 		Name: projections.ProjectionRefusals, Consumer: Consumer(folds), Tables: []string{"usage_refusals"},
-		Diff: projections.Difference{Rows: readRefusalDiff, Totals: countRefusalDiff, Columns: []string{"id", "tenantId", "feature", "live", "rebuilt"}},
+		Diff: projections.Difference{Rows: readRefusalDiff, Totals: countRefusalDiff, Columns: []string{"id", "tenantId", "feature", "live",
+			"rebuilt"}},
 	}
 }
 

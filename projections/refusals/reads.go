@@ -39,7 +39,8 @@ const readRefusals = `
 WITH live AS MATERIALIZED (
   SELECT p.tenant_id, p.generation FROM projection_pointers p WHERE p.live AND p.projection = 'usage_refusals')
 SELECT p.tenant_id, p.code, p.feature, p.count, p.first_at, p.last_at, p.samples
-FROM (SELECT n.*, sum(pg_column_size(n.samples)) OVER (ORDER BY n.last_at DESC, n.tenant_id, n.code, n.feature ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS before FROM (
+FROM (SELECT n.*, sum(pg_column_size(n.samples)) OVER (ORDER BY n.last_at DESC, n.tenant_id, n.code,
+n.feature ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS before FROM (
 SELECT r.tenant_id, r.code, r.feature, r.count, r.first_at, r.last_at, r.samples
 FROM usage_refusals r
 WHERE r.generation IN (SELECT generation FROM live)

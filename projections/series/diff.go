@@ -7,14 +7,16 @@ WITH base AS MATERIALIZED (
   SELECT * FROM unnest($4::uuid[], $5::text[], $6::int[], $7::int[]) AS b (tenant_id, period_key, flip, generation)),
 rows AS (
   SELECT s.generation, s.tenant_id, s.feature, s.amount, s.event_count,
-         (to_char(s.hour AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') || CASE WHEN s.group_values = '{}' THEN '' ELSE ' ' || s.group_values END) COLLATE "C" AS period_key
+         (to_char(s.hour AT TIME ZONE 'UTC',
+         'YYYY-MM-DD"T"HH24:MI:SS"Z"') || CASE WHEN s.group_values = '{}' THEN '' ELSE ' ' || s.group_values END) COLLATE "C" AS period_key
   FROM usage_series s
   WHERE s.generation = ANY ($1::int || $7::int[]) AND s.tenant_id BETWEEN $8::uuid AND $9::uuid
     AND (($10::text[])[1] = '' OR s.feature = ($10::text[])[1])),
 sides AS (
   SELECT r.tenant_id, r.feature, r.period_key,
          max(r.amount) FILTER (WHERE r.generation <> $1) AS live, max(r.amount) FILTER (WHERE r.generation = $1) AS rebuilt,
-         max(r.event_count) FILTER (WHERE r.generation <> $1) AS live_count, max(r.event_count) FILTER (WHERE r.generation = $1) AS rebuilt_count
+         max(r.event_count) FILTER (WHERE r.generation <> $1) AS live_count,
+         max(r.event_count) FILTER (WHERE r.generation = $1) AS rebuilt_count
   FROM rows r
   WHERE (($10::text[])[2] = '' OR r.period_key = ($10::text[])[2])
     AND (r.tenant_id, r.feature, r.period_key) > (($11::text[])[1]::uuid, ($11::text[])[2], ($11::text[])[3])
@@ -36,7 +38,8 @@ LIMIT $13::int`
 const readSeriesTotals = seriesSides + `
 SELECT t.tenant_id, NULL::text, t.live::text, t.rebuilt::text, (t.rebuilt - t.live)::text, t.keys, t.differing
 FROM (
-  SELECT grouping(s.tenant_id) AS every_tenant, s.tenant_id, coalesce(sum(s.live), 0) AS live, coalesce(sum(s.rebuilt), 0) AS rebuilt, count(*) AS keys,
+  SELECT grouping(s.tenant_id) AS every_tenant, s.tenant_id, coalesce(sum(s.live), 0) AS live, coalesce(sum(s.rebuilt), 0) AS rebuilt,
+  count(*) AS keys,
          count(*) FILTER (WHERE s.live IS DISTINCT FROM s.rebuilt OR s.live_count IS DISTINCT FROM s.rebuilt_count) AS differing
   FROM sides s
   GROUP BY GROUPING SETS ((), (s.tenant_id))) t

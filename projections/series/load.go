@@ -34,7 +34,8 @@ func (g groupings) keys(feature string, at time.Time) []string {
 
 // load reads the data that the events of a batch are grouped by. Usage of features without keys does not need it.
 func load(ctx context.Context, tx pgx.Tx, generation int, batch []events.Envelope) (*State, error) {
-	s := &State{recorded: make(map[events.Position]recordedUsage), values: make(map[valueKey]*groupValues), hours: make(map[hourKey]*hourSum)}
+	s := &State{recorded: make(map[events.Position]recordedUsage), values: make(map[valueKey]*groupValues),
+		hours: make(map[hourKey]*hourSum)}
 	var err error
 	if s.groupings, err = readAllGroupings(ctx, tx); err != nil || len(s.groupings) == 0 {
 		return s, err
@@ -106,7 +107,8 @@ func describedAt(v *events.Validated) int64 {
 const readUsage = `
 SELECT g.partition, g.number, l.recorded_at, l.payload
 FROM unnest($1::smallint[], $2::bigint[]) AS g (partition, number)
-CROSS JOIN LATERAL (SELECT e.recorded_at, e.payload FROM event_log_rows e WHERE e.partition = g.partition AND e.position = g.number LIMIT 1) l`
+CROSS JOIN LATERAL (SELECT e.recorded_at, e.payload FROM event_log_rows e WHERE e.partition = g.partition AND e.position = g.number
+LIMIT 1) l`
 
 func (s *State) readRecorded(ctx context.Context, tx pgx.Tx, usage []groupedUsage) error {
 	var partitions []int16
@@ -139,7 +141,8 @@ func (s *State) readRecorded(ctx context.Context, tx pgx.Tx, usage []groupedUsag
 
 const (
 	readKnownValues = `
-SELECT g.number, v.value FROM unnest($2::int[], $3::uuid[], $4::text[], $5::text[], $6::text[]) AS g (number, tenant_id, feature, key, value)
+SELECT g.number, v.value FROM unnest($2::int[], $3::uuid[], $4::text[], $5::text[], $6::text[]) AS g (number, tenant_id, feature, key,
+value)
 CROSS JOIN LATERAL (SELECT u.value FROM usage_series_values u
   WHERE u.generation = $1::int AND u.tenant_id = g.tenant_id AND u.feature = g.feature AND u.key = g.key AND u.value = g.value LIMIT 1) v`
 

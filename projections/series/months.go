@@ -57,10 +57,12 @@ func (w *walk) months(ctx context.Context, tx pgx.Tx) (list []Bucket, ok bool, e
 const readGroups = `
 WITH RECURSIVE g AS (
  (SELECT u.group_values FROM usage_series u
-   WHERE u.generation IS NOT DISTINCT FROM $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.group_values <> '{}' ORDER BY u.group_values LIMIT 1)
+   WHERE u.generation IS NOT DISTINCT FROM $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.group_values <> '{}'
+   ORDER BY u.group_values LIMIT 1)
  UNION ALL
  SELECT n.group_values FROM g CROSS JOIN LATERAL (SELECT u.group_values FROM usage_series u
-   WHERE u.generation IS NOT DISTINCT FROM $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.group_values <> '{}' AND u.group_values > g.group_values
+   WHERE u.generation IS NOT DISTINCT FROM $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.group_values <> '{}'
+   AND u.group_values > g.group_values
    ORDER BY u.group_values LIMIT 1) n)
 SELECT group_values FROM g LIMIT $4`
 
@@ -97,12 +99,13 @@ WHERE u.generation = $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.hour 
 
 // skipEmpty moves the start to the next month with usage; false after the last one.
 func (w *walk) skipEmpty(ctx context.Context, tx pgx.Tx) (more bool, err error) {
-	err = query.Run(ctx, tx, query.New(readNextHour, []any{w.generation, w.TenantID, w.Feature, w.start, w.To}, query.Each(func(rows pgx.Rows) error {
-		var hour time.Time
-		err := rows.Scan(&hour)
-		w.start, more = w.Granularity.Floor(hour), true
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(readNextHour, []any{w.generation, w.TenantID, w.Feature, w.start, w.To},
+		query.Each(func(rows pgx.Rows) error {
+			var hour time.Time
+			err := rows.Scan(&hour)
+			w.start, more = w.Granularity.Floor(hour), true
+			return err
+		})))
 	return more, err
 }
 
@@ -113,10 +116,12 @@ const sumGroups = `
 SELECT s.number, sum(s.amount)::text, sum(s.event_count)::bigint FROM (
   SELECT g.number, u.amount, u.event_count FROM unnest($4::int[], $5::text[]) AS g (number, group_values)
   CROSS JOIN LATERAL (SELECT u.amount, u.event_count FROM usage_series u
-    WHERE u.generation IS NOT DISTINCT FROM $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.group_values = g.group_values AND u.group_values <> '{}'
+    WHERE u.generation IS NOT DISTINCT FROM $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.group_values = g.group_values
+    AND u.group_values <> '{}'
       AND u.hour >= $6::timestamptz AND u.hour < $7::timestamptz OFFSET 0) u
   UNION ALL
-  SELECT $8::int, u.amount, u.event_count FROM generate_series($6::timestamptz, $7::timestamptz - interval '1 hour', interval '1 hour') AS h (hour)
+  SELECT $8::int, u.amount, u.event_count FROM generate_series($6::timestamptz, $7::timestamptz - interval '1 hour',
+  interval '1 hour') AS h (hour)
   CROSS JOIN LATERAL (SELECT u.amount, u.event_count FROM usage_series u
     WHERE u.generation = $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.hour = h.hour AND u.group_values = '{}' LIMIT 1) u
   WHERE $8::int >= 0) s
@@ -137,14 +142,15 @@ func (w *walk) sum(ctx context.Context, tx pgx.Tx, of []candidate) (list []Bucke
 		}
 	}
 	end := w.Granularity.Next(w.start)
-	err = query.Run(ctx, tx, query.New(sumGroups, []any{w.generation, w.TenantID, w.Feature, numbers, groups, w.start, end, none}, query.Each(func(rows pgx.Rows) error {
-		var number int
-		var amount string
-		b := Bucket{Start: w.start, End: end}
-		err := rows.Scan(&number, &amount, &b.EventCount)
-		b.Amount, b.Group = json.Number(amount), of[number].group
-		list = append(list, b)
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(sumGroups, []any{w.generation, w.TenantID, w.Feature, numbers, groups, w.start, end, none},
+		query.Each(func(rows pgx.Rows) error {
+			var number int
+			var amount string
+			b := Bucket{Start: w.start, End: end}
+			err := rows.Scan(&number, &amount, &b.EventCount)
+			b.Amount, b.Group = json.Number(amount), of[number].group
+			list = append(list, b)
+			return err
+		})))
 	return list, err
 }

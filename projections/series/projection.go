@@ -26,7 +26,8 @@ func Projection(folds projections.Versions[Fold]) projections.Projection {
 // Consumer adds verdicts up by the hour. It reads the log.
 func Consumer(folds projections.Versions[Fold]) projections.Consumer {
 	return projections.Consumer{
-		Name: events.GroupSeries, Role: "projector", Handler: &Handler{Folds: folds}, Subjects: seriesSubjects(), Every: every, Paced: true, Hot: true,
+		Name: events.GroupSeries, Role: "projector", Handler: &Handler{Folds: folds}, Subjects: seriesSubjects(), Every: every, Paced: true,
+		Hot:        true,
 		Projection: projections.ProjectionSeries, Versions: folds.Names(),
 		MaxPerPartition: projections.MaxWithoutFollowUps, MaxRecords: maxRecords,
 	}

@@ -99,7 +99,8 @@ func (r *Reads) Read(ctx context.Context, v query.Viewer, q Query) (Page, error)
 var errFeatureNotFound = &domain.Error{Code: "feature_not_found", Message: "Not found"}
 
 const readKeys = `
-SELECT (SELECT coalesce(array_agg(DISTINCT k.key ORDER BY k.key), '{}') FROM feature_groupings g, unnest(g.keys) AS k (key) WHERE g.feature = f.lookup_key)
+SELECT (SELECT coalesce(array_agg(DISTINCT k.key ORDER BY k.key), '{}') FROM feature_groupings g, unnest(g.keys) AS k (key)
+WHERE g.feature = f.lookup_key)
 FROM features f WHERE f.lookup_key = $1`
 
 // checkKeys refuses an unknown feature, and keys that the feature has never declared.
@@ -118,7 +119,9 @@ func checkKeys(ctx context.Context, tx pgx.Tx, q *Query) error {
 	}
 	for _, key := range q.GroupBy {
 		if !slices.Contains(declared, key) {
-			return &domain.Error{Code: "parameter_invalid", Message: fmt.Sprintf("groupBy=metadata.%s: the feature %s has %s. Declare the key in groupBy of PUT /features/%s", key, q.Feature, declaredKeys(declared), q.Feature)}
+			return &domain.Error{Code: "parameter_invalid",
+				Message: fmt.Sprintf("groupBy=metadata.%s: the feature %s has %s. Declare the key in groupBy of PUT /features/%s", key,
+					q.Feature, declaredKeys(declared), q.Feature)}
 		}
 	}
 	return nil

@@ -27,7 +27,8 @@ func TestUsageIsGroupedByTheKeysOfItsFeature(t *testing.T) {
 	s.Subscribe(tenant, May, Grant("calls", domain.ResetMonthly))
 	declare(s.Database, "calls", time.Now().Add(-time.Hour), "region", "model")
 	long, _ := json.Marshal(make([]byte, 100))
-	for i, metadata := range []string{`{"region":"eu","model":"s"}`, `{"region":"eu","model":"l"}`, `{"region":"us","model":"s"}`, `{"model":"s"}`, `{}`, `{"region":7,"model":true}`,
+	for i, metadata := range []string{`{"region":"eu","model":"s"}`, `{"region":"eu","model":"l"}`, `{"region":"us","model":"s"}`,
+		`{"model":"s"}`, `{}`, `{"region":7,"model":true}`,
 		`{"region":{"a":1},"model":` + string(long) + `}`, `{"region":"a|b","model":"\"<"}`, `{"region":"eu","model":"s"}`} {
 		s.Append(taggedUsage(tenant, fmt.Sprint(i), "calls", 1<<i, May.Add(time.Duration(i/8)*time.Hour), metadata))
 	}
@@ -38,10 +39,13 @@ func TestUsageIsGroupedByTheKeysOfItsFeature(t *testing.T) {
 		want string
 	}{
 		{nil, "0501T00 511/9 "},
-		{[]string{"region"}, `0501T00 32/1{"region":"7"} 0501T00 128/1{"region":"a|b"} 0501T00 259/3{"region":"eu"} 0501T00 64/1{"region":"other"} 0501T00 4/1{"region":"us"} 0501T00 24/2{"region":null} `},
-		{[]string{"model"}, `0501T00 128/1{"model":"\"\u003c"} 0501T00 2/1{"model":"l"} 0501T00 64/1{"model":"other"} 0501T00 269/4{"model":"s"} 0501T00 32/1{"model":"true"} 0501T00 16/1{"model":null} `},
-		{[]string{"model", "region"}, `0501T00 128/1{"model":"\"\u003c","region":"a|b"} 0501T00 2/1{"model":"l","region":"eu"} 0501T00 64/1{"model":"other","region":"other"} ` +
-			`0501T00 257/2{"model":"s","region":"eu"} 0501T00 4/1{"model":"s","region":"us"} 0501T00 8/1{"model":"s","region":null} 0501T00 32/1{"model":"true","region":"7"} 0501T00 16/1{"model":null,"region":null} `},
+		{[]string{"region"},
+			`0501T00 32/1{"region":"7"} 0501T00 128/1{"region":"a|b"} 0501T00 259/3{"region":"eu"} 0501T00 64/1{"region":"other"} 0501T00 4/1{"region":"us"} 0501T00 24/2{"region":null} `},
+		{[]string{"model"},
+			`0501T00 128/1{"model":"\"\u003c"} 0501T00 2/1{"model":"l"} 0501T00 64/1{"model":"other"} 0501T00 269/4{"model":"s"} 0501T00 32/1{"model":"true"} 0501T00 16/1{"model":null} `},
+		{[]string{"model", "region"},
+			`0501T00 128/1{"model":"\"\u003c","region":"a|b"} 0501T00 2/1{"model":"l","region":"eu"} 0501T00 64/1{"model":"other","region":"other"} ` +
+				`0501T00 257/2{"model":"s","region":"eu"} 0501T00 4/1{"model":"s","region":"us"} 0501T00 8/1{"model":"s","region":null} 0501T00 32/1{"model":"true","region":"7"} 0501T00 16/1{"model":null,"region":null} `},
 	} {
 		q.GroupBy = c.by
 		for _, limit := range []int{1, 3, 100} {
@@ -81,7 +85,8 @@ func TestP12_ASeriesIsCompleteUpToWhatWasFolded(t *testing.T) {
 	before := read()
 	recorded := func(position int64) (at time.Time) {
 		s.Must(
-			s.Pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log WHERE partition = $1 AND position = $2`, first.Partition, position).
+			s.Pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log WHERE partition = $1 AND position = $2`, first.Partition,
+				position).
 				Scan(&at),
 		)
 		return at.UTC()
@@ -174,7 +179,8 @@ func TestP12_PagesOfASeriesDoNotGrowWithTheTenant(t *testing.T) {
 			by          []string
 			limit       int
 			most        int64
-		}{{series.Hour, nil, 100, 800}, {series.Hour, []string{"region"}, 100, 1000}, {series.Day, nil, 7, 8*24*3*2 + 300}, {series.Day, []string{"region"}, 7, 8*24*3*2 + 300}} {
+		}{{series.Hour, nil, 100, 800}, {series.Hour, []string{"region"}, 100, 1000}, {series.Day, nil, 7, 8*24*3*2 + 300},
+			{series.Day, []string{"region"}, 7, 8*24*3*2 + 300}} {
 			q := series.Query{
 				TenantID:    s.Tenant,
 				Feature:     "calls",
@@ -210,7 +216,8 @@ FROM generate_series(0, $4::int - 1) h, (
 // monthsInOne reads the entries of months by one statement over all hours.
 const monthsInOne = `
 SELECT month, a, b, amount::text, events FROM (
-  SELECT to_char(date_trunc('month', hour AT TIME ZONE 'UTC'), 'YYYY-MM') AS month, group_values::json ->> $2 AS a, group_values::json ->> $3 AS b, sum(amount) AS amount, sum(event_count) AS events
+  SELECT to_char(date_trunc('month', hour AT TIME ZONE 'UTC'), 'YYYY-MM') AS month, group_values::json ->> $2 AS a,
+  group_values::json ->> $3 AS b, sum(amount) AS amount, sum(event_count) AS events
   FROM usage_series WHERE tenant_id = $1 GROUP BY 1, 2, 3 HAVING sum(event_count) <> 0) s
 ORDER BY month, a COLLATE "C" NULLS LAST, b COLLATE "C" NULLS LAST`
 
@@ -262,7 +269,8 @@ func TestMonthsAreTheSumsOfTheirHours(t *testing.T) {
 		tenant        uuid.UUID
 		at            time.Time
 		groups, hours int
-	}{{few, May.Add(740 * time.Hour), 30, 10}, {few, May.AddDate(0, 8, 3), 9, 5}, {few, May.AddDate(0, 9, 0).Add(-time.Hour), 12, 2}, {many, May, 2100, 2}} {
+	}{{few, May.Add(740 * time.Hour), 30, 10}, {few, May.AddDate(0, 8, 3), 9, 5}, {few, May.AddDate(0, 9, 0).Add(-time.Hour), 12, 2},
+		{many, May, 2100, 2}} {
 		s.Must(Second(s.Pool.Exec(context.Background(), writeGroups, w.tenant, w.at, w.groups, w.hours)))
 	}
 	for _, by := range [][]string{{"region"}, {"model"}, {"region", "model"}, {"model", "region"}} {

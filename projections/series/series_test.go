@@ -24,14 +24,17 @@ import (
 // declare adds a feature with the keys that it groups by from a time on.
 func declare(w *Database, feature string, since time.Time, keys ...string) {
 	w.Helper()
-	w.Must(Second(w.Pool.Exec(context.Background(), `INSERT INTO features (lookup_key, name, type, unit) VALUES ($1, 'F', 'METERED', '') ON CONFLICT DO NOTHING`, feature)))
-	w.Must(Second(w.Pool.Exec(context.Background(), `INSERT INTO feature_groupings VALUES ($1, $2, coalesce($3::text[], '{}'))`, feature, since, keys)))
+	w.Must(Second(w.Pool.Exec(context.Background(), `INSERT INTO features (lookup_key, name, type, unit) VALUES ($1, 'F', 'METERED', '')
+		ON CONFLICT DO NOTHING`, feature)))
+	w.Must(Second(w.Pool.Exec(context.Background(), `INSERT INTO feature_groupings VALUES ($1, $2, coalesce($3::text[], '{}'))`, feature,
+		since, keys)))
 }
 
 // taggedUsage is usage with metadata.
 func taggedUsage(tenant uuid.UUID, id, feature string, amount int64, at time.Time, metadata string) events.Pending {
 	p := Usage(tenant, id, feature, amount, at)
-	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage", Metadata: json.RawMessage(metadata)})
+	body, err := json.Marshal(events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage",
+		Metadata: json.RawMessage(metadata)})
 	if err != nil {
 		panic(err)
 	}
@@ -86,8 +89,10 @@ func TestP5_HoursAddUpToTheFigures(t *testing.T) {
 				for range rapid.IntRange(1, 30).Draw(rt, "events") {
 					at := May.Add(time.Duration(rapid.Int64Range(-40*24*3600e6, 40*24*3600e6).Draw(rt, "at")) * time.Microsecond)
 					feature := rapid.SampledFrom([]string{"calls", "tokens", "broken", "unknown"}).Draw(rt, "feature")
-					region := rapid.SampledFrom([]string{`{"region":"eu"}`, `{"region":"us"}`, `{}`, `{"region":null}`, `{"region":7}`}).Draw(rt, "region")
-					batch = append(batch, taggedUsage(rapid.SampledFrom(tenants).Draw(rt, "tenant"), fmt.Sprint("s", sent), feature, rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount"), at, region))
+					region := rapid.SampledFrom([]string{`{"region":"eu"}`, `{"region":"us"}`, `{}`, `{"region":null}`, `{"region":7}`}).
+						Draw(rt, "region")
+					batch = append(batch, taggedUsage(rapid.SampledFrom(tenants).Draw(rt, "tenant"), fmt.Sprint("s", sent), feature,
+						rapid.Int64Range(1, 1<<53-1).Draw(rt, "amount"), at, region))
 					sent++
 				}
 				y.Append(batch...)
@@ -123,7 +128,8 @@ func TestP5_HoursLeaveOutVerdictsThatTheAggregatesDo(t *testing.T) {
 	declare(y.Pipeline.Database, "broken", time.Time{}, "region")
 	y.Append(taggedUsage(tenant, "a", "broken", 5, May, `{"region":"eu"}`), Usage(tenant, "b", "calls", 7, May))
 	y.Drain(y.Validating, y.Summing) // before the aggregator fails
-	q := series.Query{TenantID: tenant, Feature: "broken", From: May, To: May.Add(24 * time.Hour), Granularity: series.Hour, GroupBy: []string{"region"}, Limit: 10}
+	q := series.Query{TenantID: tenant, Feature: "broken", From: May, To: May.Add(24 * time.Hour), Granularity: series.Hour,
+		GroupBy: []string{"region"}, Limit: 10}
 	y.Settle()
 	if got := described(allBuckets(y.Pipeline, q)); got != "" {
 		t.Errorf("a verdict that failed is in %s", got)
@@ -146,7 +152,8 @@ func TestHoursBeginAndEndExactly(t *testing.T) {
 	declare(s.Database, "calls", time.Time{})
 	s.Subscribe(tenant, May.AddDate(0, -2, 0), Grant("calls", domain.ResetMonthly))
 	for i, at := range []time.Time{May.Add(-time.Microsecond), May, May.Add(time.Hour - time.Microsecond), May.Add(time.Hour),
-		May.Add(23*time.Hour + 59*time.Minute + 59*time.Second + 999999*time.Microsecond), May.Add(24 * time.Hour), May.AddDate(0, 1, 0).Add(-time.Microsecond).In(time.FixedZone("", 7200))} {
+		May.Add(23*time.Hour + 59*time.Minute + 59*time.Second + 999999*time.Microsecond), May.Add(24 * time.Hour),
+		May.AddDate(0, 1, 0).Add(-time.Microsecond).In(time.FixedZone("", 7200))} {
 		s.Append(Usage(tenant, fmt.Sprint(i), "calls", 1<<i, at))
 	}
 	s.Settle()
@@ -179,7 +186,8 @@ func TestP5_KeysApplyToUsageRecordedLater(t *testing.T) {
 	time.Sleep(time.Millisecond) // the clock of the log
 	y.Append(taggedUsage(tenant, "after", "calls", 2, May, `{"region":"eu"}`))
 	y.Settle()
-	q := series.Query{TenantID: tenant, Feature: "calls", From: May, To: May.AddDate(0, 0, 1), Granularity: series.Day, GroupBy: []string{"region"}, Limit: 10}
+	q := series.Query{TenantID: tenant, Feature: "calls", From: May, To: May.AddDate(0, 0, 1), Granularity: series.Day,
+		GroupBy: []string{"region"}, Limit: 10}
 	const want = `0501T00 2/1{"region":"eu"} 0501T00 1/1{"region":null} `
 	if got := described(allBuckets(y.Pipeline, q)); got != want {
 		t.Errorf("live: %s", got)
@@ -203,14 +211,16 @@ func TestP5_ValuesAfterTheThousandthAreOther(t *testing.T) {
 			batch = append(batch, taggedUsage(tenants[0], fmt.Sprint(i), "calls", 1, May, fmt.Sprintf(`{"user":"u%04d"}`, i)))
 			i++
 		}
-		batch = append(batch, taggedUsage(tenants[0], fmt.Sprint("again", i), "calls", 1, May, fmt.Sprintf(`{"user":"u%04d"}`, random.IntN(i))))
+		batch = append(batch, taggedUsage(tenants[0], fmt.Sprint("again", i), "calls", 1, May,
+			fmt.Sprintf(`{"user":"u%04d"}`, random.IntN(i))))
 		batch = append(batch, taggedUsage(tenants[1], fmt.Sprint(i), "calls", 1, May, `{"user":"u1299"}`))
 		y.Append(batch...)
 		y.Drain(y.Validating)
 		y.Summing.Consumer.MaxPerPartition = 1 + random.IntN(300)
 		y.Drain(y.Summing)
 	}
-	q := series.Query{TenantID: tenants[0], Feature: "calls", From: May, To: May.AddDate(0, 0, 1), Granularity: series.Day, GroupBy: []string{"user"}, Limit: 300}
+	q := series.Query{TenantID: tenants[0], Feature: "calls", From: May, To: May.AddDate(0, 0, 1), Granularity: series.Day,
+		GroupBy: []string{"user"}, Limit: 300}
 	values, others := map[string]bool{}, int64(0)
 	for _, b := range allBuckets(y.Pipeline, q) {
 		values[*b.Group["user"]] = true

@@ -31,7 +31,8 @@ type hourKey struct {
 }
 
 func (k hourKey) compare(o hourKey) int {
-	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), k.hour.Compare(o.hour), cmp.Compare(k.group, o.group))
+	return cmp.Or(bytes.Compare(k.tenant[:], o.tenant[:]), cmp.Compare(k.feature, o.feature), k.hour.Compare(o.hour),
+		cmp.Compare(k.group, o.group))
 }
 
 type hourSum struct {

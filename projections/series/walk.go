@@ -26,9 +26,11 @@ type walk struct {
 // A generation that was detached after a failure, or is being dropped, does not get the newest usage.
 const (
 	findLive = `SELECT live_generation('usage_series', $1)`
-	findKept = `SELECT generation FROM projection_generations WHERE projection = 'usage_series' AND generation = $1 AND dropped_at IS NULL AND broken IS NULL
+	findKept = `SELECT generation FROM projection_generations WHERE projection = 'usage_series' AND generation = $1 AND dropped_at IS NULL
+		AND broken IS NULL
  AND tenant_id IN ($2, '00000000-0000-0000-0000-000000000000')
- AND EXISTS (SELECT FROM consumer_checkpoints c WHERE c.consumer = 'meterplex-usage-series' AND c.generation = $1 AND c.partition = $3 AND c.joined)`
+ AND EXISTS (SELECT FROM consumer_checkpoints c WHERE c.consumer = 'meterplex-usage-series' AND c.generation = $1 AND c.partition = $3
+ AND c.joined)`
 )
 
 func (w *walk) findGeneration(ctx context.Context, tx pgx.Tx) error {
@@ -80,7 +82,8 @@ const readBuckets = `
 SELECT b.number, s.first_value, s.second_value, s.amount::text, s.event_count
 FROM unnest($4::int[], $5::timestamptz[], $6::timestamptz[]) AS b (number, start, stop)
 CROSS JOIN LATERAL (
-  SELECT u.group_values::json ->> $7 AS first_value, u.group_values::json ->> $8 AS second_value, sum(u.amount) AS amount, sum(u.event_count)::bigint AS event_count
+  SELECT u.group_values::json ->> $7 AS first_value, u.group_values::json ->> $8 AS second_value, sum(u.amount) AS amount,
+  sum(u.event_count)::bigint AS event_count
   FROM usage_series u
   WHERE u.generation = $1::int AND u.tenant_id = $2 AND u.feature = $3 AND u.hour >= b.start AND u.hour < b.stop
   GROUP BY 1, 2) s
@@ -101,7 +104,8 @@ func (w *walk) piece(ctx context.Context, tx pgx.Tx, size int) ([]Bucket, error)
 	}
 	keys := append(slices.Clone(w.GroupBy), "", "")
 	found := make([][]Bucket, len(numbers))
-	err := query.Run(ctx, tx, query.New(readBuckets, []any{w.generation, w.TenantID, w.Feature, numbers, starts, ends, keys[0], keys[1], most}, query.Each(func(rows pgx.Rows) error {
+	err := query.Run(ctx, tx, query.New(readBuckets, []any{w.generation, w.TenantID, w.Feature, numbers, starts, ends, keys[0], keys[1],
+		most}, query.Each(func(rows pgx.Rows) error {
 		var number int
 		var b Bucket
 		var amount string

@@ -77,5 +77,6 @@ func (c *hourColumns) add(key hourKey, sum *hourSum) {
 // Statements returns the SQL of the fold that runs for each batch, in sessions that keep their
 // plans: a plan must not depend on the tables' contents when it is made.
 func Statements() map[string]string {
-	return map[string]string{"series": upsertHours, "groupings": readGroupings, "usage of groups": readUsage, "known values": readKnownValues, "values": countValues, "new values": keepValues}
+	return map[string]string{"series": upsertHours, "groupings": readGroupings, "usage of groups": readUsage,
+		"known values": readKnownValues, "values": countValues, "new values": keepValues}
 }

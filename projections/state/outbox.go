@@ -45,9 +45,11 @@ type OutboxPartition struct {
 // A rewind moves the cursor back; furthest is the cursor before it. The oldest event is read for each cursor (LATERAL): a statement without
 // parameters keeps the plan that a session made while the log was empty, which as a join reads all of it.
 const outboxSQL = `
-SELECT h.partition, h.position, c.position, greatest(h.position - c.position, 0), greatest(h.position - greatest(c.position, c.furthest), 0),
+SELECT h.partition, h.position, c.position, greatest(h.position - c.position, 0), greatest(h.position - greatest(c.position, c.furthest),
+0),
        l.recorded_at, greatest(coalesce(extract(epoch FROM now() - l.recorded_at), 0), 0)::float8,
-       c.owner, c.owner IS NOT NULL AND c.lease_until >= now(), CASE WHEN c.owner IS NOT NULL AND isfinite(c.lease_until) THEN c.lease_until END,
+       c.owner, c.owner IS NOT NULL AND c.lease_until >= now(), CASE WHEN c.owner IS NOT NULL
+       AND isfinite(c.lease_until) THEN c.lease_until END,
        c.attempts, c.last_error, c.last_attempt_at
 FROM log_heads h JOIN relay_cursors c USING (partition)
 LEFT JOIN LATERAL (SELECT recorded_at FROM event_log_rows
@@ -62,7 +64,8 @@ func (o *Outbox) Statement() query.Statement {
 		err := rows.Scan(&p.Partition, &p.Head.Number, &p.Cursor.Number, &p.LagEvents, &p.Unpublished, &p.OldestUnpublishedAt,
 			&p.OldestUnpublishedSeconds, &p.Owner, &p.Leased, &p.LeaseUntil, &p.Attempts, &p.LastError, &p.LastFailedAt)
 		p.Head.Partition, p.Cursor.Partition = p.Partition, p.Partition
-		p.OldestUnpublishedAt, p.LeaseUntil, p.LastFailedAt = query.UTC(p.OldestUnpublishedAt), query.UTC(p.LeaseUntil), query.UTC(p.LastFailedAt)
+		p.OldestUnpublishedAt, p.LeaseUntil, p.LastFailedAt = query.UTC(p.OldestUnpublishedAt), query.UTC(p.LeaseUntil),
+			query.UTC(p.LastFailedAt)
 		o.Partitions = append(o.Partitions, p)
 		o.Totals.add(&p)
 		return err

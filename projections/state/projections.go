@@ -96,7 +96,8 @@ func (l *LastRebuilds) Statement() query.Statement {
 	return rows((*[]LastRebuild)(l), `
 SELECT p.projection, r.id, r.state, r.purpose, r.created_at, v.differs, v.ended_at
 FROM (SELECT DISTINCT projection FROM projection_rebuilds) p
-CROSS JOIN LATERAL (SELECT id, state, purpose, created_at FROM projection_rebuilds WHERE projection = p.projection ORDER BY id DESC LIMIT 1) r
+CROSS JOIN LATERAL (SELECT id, state, purpose, created_at FROM projection_rebuilds WHERE projection = p.projection ORDER BY id DESC
+LIMIT 1) r
 LEFT JOIN LATERAL (SELECT differs, ended_at FROM projection_rebuilds
   WHERE projection = p.projection AND differs IS NOT NULL ORDER BY ended_at DESC, id DESC LIMIT 1) v ON true
 ORDER BY p.projection`)
@@ -164,8 +165,9 @@ func (r *Reads) Projections(ctx context.Context) ([]ProjectionStatus, error) {
 	err := r.Snapshot(ctx, query.Viewer{Operator: true}, lags.Statement(), generations.Statement(), pointers.Statement(), last.Statement())
 	var all []ProjectionStatus
 	for _, known := range r.List {
-		p := ProjectionStatus{Name: known.Name, Consumer: known.Consumer.Name, Versions: slices.Sorted(slices.Values(known.Consumer.Versions)),
-			Scoped: []ScopedGeneration{}, Generations: []GenerationStatus{}}
+		p := ProjectionStatus{Name: known.Name, Consumer: known.Consumer.Name,
+			Versions: slices.Sorted(slices.Values(known.Consumer.Versions)),
+			Scoped:   []ScopedGeneration{}, Generations: []GenerationStatus{}}
 		p.follow(lags)
 		p.point(pointers)
 		for _, g := range generations {

@@ -40,16 +40,19 @@ const becomeMonitorSQL = `SET LOCAL ROLE pg_monitor`
 
 // monitorSQL needs pg_monitor: without it pg_stat_replication hides its columns.
 const monitorSQL = `SELECT (SELECT coalesce(sum(size), 0)::float8 FROM pg_ls_waldir()),
- coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, replay_lsn)), 0)::float8,
+ coalesce(max(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, replay_lsn)),
+ 0)::float8,
  count(*) FILTER (WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum'))::float8
  FROM pg_stat_replication`
 
-const raisedSQL = `SELECT reason, greatest(extract(epoch FROM clock_timestamp() - max(raised_at)), 0)::float8 FROM log_epochs GROUP BY reason`
+const raisedSQL = `SELECT reason, greatest(extract(epoch FROM clock_timestamp() - max(raised_at)), 0)::float8 FROM log_epochs
+	GROUP BY reason`
 
 // ReadServer reads the state of the server. The number of epochs grows with the lives of the server only.
 func ReadServer(ctx context.Context, pool *pgxpool.Pool) (s Server, err error) {
 	var standbys string
-	if err := pool.QueryRow(ctx, serverSQL).Scan(&s.Monitored, &standbys, &s.WALLimit, &s.ArchivedSeconds, &s.KeyExpiresSeconds); err != nil {
+	if err := pool.QueryRow(ctx, serverSQL).Scan(&s.Monitored, &standbys, &s.WALLimit, &s.ArchivedSeconds,
+		&s.KeyExpiresSeconds); err != nil {
 		return s, err
 	}
 	if err := s.monitor(ctx, pool, requiredStandbys(standbys)); err != nil {

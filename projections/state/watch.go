@@ -78,7 +78,8 @@ func (w *Watch) Run(ctx context.Context) error {
 	}
 }
 
-// Read reads the state once; parts of it that change slowly are read less often. A part that cannot be read stays as it was, and ReadAt, too.
+// Read reads the state once; parts of it that change slowly are read less often. A part that cannot be read stays as it was, and ReadAt,
+// too.
 func (w *Watch) Read(ctx context.Context) {
 	slow, server := w.reads%slowEach == 0, w.reads%serverEach == 0
 	w.reads++

@@ -28,8 +28,10 @@ func TestADeadLetterIsCountedByTheNextRead(t *testing.T) {
 	pool := migrated(t)
 	fail := func(from, to int) {
 		t.Helper()
-		must.Exec(t, pool, `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
-		 SELECT 1, gen_random_uuid(), 3, $1, 'VALIDATION', 'FAILED', 'c', 'r', '', 'f', n, 't', 0, now(), now() FROM generate_series($2::int, $3::int) n`, uuid.New(), from, to)
+		must.Exec(t, pool, `INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
+			producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+		 SELECT 1, gen_random_uuid(), 3, $1, 'VALIDATION', 'FAILED', 'c', 'r', '', 'f', n, 't', 0, now(), now()
+		 FROM generate_series($2::int, $3::int) n`, uuid.New(), from, to)
 	}
 	w := &Watch{Pool: pool, Accounts: func(context.Context) (Accounts, error) { return Accounts{}, nil }}
 	read := func(want int64) {
@@ -66,7 +68,8 @@ func TestAStateThatCannotBeReadStays(t *testing.T) {
 	w := &Watch{Pool: pool, Accounts: func(context.Context) (Accounts, error) { return Accounts{Differ: 7}, nil }}
 	w.Read(t.Context())
 	before := *w.State()
-	if before.ReadAt.IsZero() || before.Accounts.Differ != 7 || len(before.Outbox.Partitions) != 32 || len(before.Lags) == 0 || before.Server == nil {
+	if before.ReadAt.IsZero() || before.Accounts.Differ != 7 || len(before.Outbox.Partitions) != 32 || len(before.Lags) == 0 ||
+		before.Server == nil {
 		t.Fatalf("%+v", before)
 	}
 	must.Exec(t, pool, `UPDATE log_heads SET position = 5`)
@@ -93,7 +96,8 @@ func TestTheOutboxIsReadByTheKeyOfTheLog(t *testing.T) {
 }
 
 func TestRequiredStandbys(t *testing.T) {
-	for names, want := range map[string]int{"": 0, "a": 1, "*": 1, "a, b": 1, "2 (a, b)": 2, "FIRST 2 (a, b, c)": 2, "any 3(*)": 3, `"2" , b`: 1} {
+	for names, want := range map[string]int{"": 0, "a": 1, "*": 1, "a, b": 1, "2 (a, b)": 2, "FIRST 2 (a, b, c)": 2, "any 3(*)": 3,
+		`"2" , b`: 1} {
 		if got := requiredStandbys(names); got != want {
 			t.Errorf("%q requires %d, want %d", names, got, want)
 		}

@@ -61,7 +61,8 @@ type OpenSagas struct {
 type Sagas []OpenSagas
 
 // sagasSQL uses the index of open sagas.
-const sagasSQL = `SELECT kind, state, count(*), min(coalesce(deadline_at, created_at)) FROM sagas WHERE ended_at IS NULL GROUP BY kind, state`
+const sagasSQL = `SELECT kind, state, count(*), min(coalesce(deadline_at, created_at)) FROM sagas WHERE ended_at IS NULL GROUP BY kind,
+	state`
 
 // Statement counts the open sagas.
 func (s *Sagas) Statement() query.Statement { return rows((*[]OpenSagas)(s), sagasSQL) }
@@ -76,9 +77,12 @@ type Pushes struct {
 
 // Open pushes are found by the index pushes_open, differences by push_comparisons_different. A meter has a row for each of its months.
 // Months of which no push is compared any more are left out: their differences would stay for ever.
-const pushesSQL = `SELECT count(*) FILTER (WHERE state = 'PENDING'), count(*) FILTER (WHERE state = 'UNKNOWN'), count(*) FILTER (WHERE state = 'FAILED'),
- greatest(coalesce(extract(epoch FROM clock_timestamp() - min(stored_at)), 0), 0)::float8, min(stored_at) FILTER (WHERE state = 'FAILED'), min(unknown_since) FILTER (WHERE state = 'UNKNOWN'),
- (SELECT count(*) FROM push_comparisons WHERE total <> delivered AND month >= to_char((now() - $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM')) FROM pushes WHERE state <> 'DELIVERED'`
+const pushesSQL = `SELECT count(*) FILTER (WHERE state = 'PENDING'), count(*) FILTER (WHERE state = 'UNKNOWN'),
+	count(*) FILTER (WHERE state = 'FAILED'),
+ greatest(coalesce(extract(epoch FROM clock_timestamp() - min(stored_at)), 0), 0)::float8, min(stored_at) FILTER (WHERE state = 'FAILED'),
+ min(unknown_since) FILTER (WHERE state = 'UNKNOWN'),
+ (SELECT count(*) FROM push_comparisons WHERE total <> delivered AND month >= to_char((now() - $1::interval) AT TIME ZONE 'UTC', 'YYYY-MM'))
+ FROM pushes WHERE state <> 'DELIVERED'`
 
 // Statement counts the open pushes.
 func (p *Pushes) Statement() query.Statement { return row(p, pushesSQL, push.Oldest) }
@@ -93,7 +97,8 @@ type Webhooks struct {
 // webhooksSQL uses the indexes of waiting deliveries and of due webhooks. It counts a million deliveries at most, since every instance
 // asks each 2 s.
 const webhooksSQL = `SELECT (SELECT count(*) FROM (SELECT FROM webhook_deliveries WHERE state = 'PENDING' LIMIT 1000000) d),
- (SELECT coalesce(extract(epoch FROM greatest(now() - min(next_at), '0')), 0)::float8 FROM webhooks WHERE status = 'ENABLED' AND next_at IS NOT NULL),
+ (SELECT coalesce(extract(epoch FROM greatest(now() - min(next_at), '0')), 0)::float8 FROM webhooks WHERE status = 'ENABLED'
+ AND next_at IS NOT NULL),
  (SELECT count(*) FROM webhooks WHERE status = 'ENABLED' AND failing_since IS NOT NULL)`
 
 // Statement reads the queues of webhooks.
@@ -107,7 +112,8 @@ type DisabledWebhooks struct {
 }
 
 // disabledSQL reads all webhooks: no index has the disabled ones.
-const disabledSQL = `SELECT count(*), min(failing_since), (array_agg(tenant_id ORDER BY failing_since, id))[1] FROM webhooks WHERE status = 'DISABLED' AND reason = ANY ($1)`
+const disabledSQL = `SELECT count(*), min(failing_since), (array_agg(tenant_id ORDER BY failing_since, id))[1] FROM webhooks
+	WHERE status = 'DISABLED' AND reason = ANY ($1)`
 
 // Statement counts the webhooks that the service has disabled.
 func (d *DisabledWebhooks) Statement() query.Statement {

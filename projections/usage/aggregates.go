@@ -76,14 +76,17 @@ LIMIT $10`
 // wholly was not live.
 const readFlip = `
 SELECT coalesce($2::int, max(greatest(p.flip, p.undone_flip)), 0),
-       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or($2::int IS NOT NULL AND p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2)
+       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or($2::int IS NOT NULL AND p.flip <= $2
+       AND (p.undone_flip IS NULL OR p.undone_flip > $2)
          AND (g.dropped_at IS NOT NULL OR g.broken IS NOT NULL OR NOT EXISTS (
            SELECT FROM consumer_checkpoints c
            WHERE c.consumer = 'meterplex-usage-aggregator' AND c.generation = g.generation AND c.partition = $3 AND c.joined))
          AND NOT EXISTS (
            SELECT FROM projection_pointers later
-           WHERE later.projection = p.projection AND later.flip > p.flip AND later.flip <= $2 AND (later.undone_flip IS NULL OR later.undone_flip > $2)
-             AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN (p.period_key, ''))), false)
+           WHERE later.projection = p.projection AND later.flip > p.flip AND later.flip <= $2 AND (later.undone_flip IS NULL
+           OR later.undone_flip > $2)
+             AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN (p.period_key, ''))),
+             false)
 FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
 WHERE p.projection = 'usage_aggregates' AND p.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')`
 
@@ -103,12 +106,13 @@ func (r *Reads) Aggregates(ctx context.Context, v query.Viewer, q AggregateQuery
 	var stands query.Standing
 	var flip int
 	var gone bool
-	err = r.For(q.Wait).Snapshot(ctx, v, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands), query.New(readFlip, []any{q.TenantID, after.flip, events.PartitionOf(q.TenantID)}, query.One(&flip, &gone)), query.Statement{
-		SQL: readAggregates,
-		Args: []any{q.TenantID, after.flip, q.Feature, q.PeriodKey,
-			after.given, after.start(), after.feature, after.periodKey, after.subscription, q.Limit + 1},
-		Scan: query.Into(&page.Data, scanAggregate),
-	})
+	err = r.For(q.Wait).Snapshot(ctx, v, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands),
+		query.New(readFlip, []any{q.TenantID, after.flip, events.PartitionOf(q.TenantID)}, query.One(&flip, &gone)), query.Statement{
+			SQL: readAggregates,
+			Args: []any{q.TenantID, after.flip, q.Feature, q.PeriodKey,
+				after.given, after.start(), after.feature, after.periodKey, after.subscription, q.Limit + 1},
+			Scan: query.Into(&page.Data, scanAggregate),
+		})
 	if err != nil {
 		return Aggregates{}, err
 	}
@@ -127,7 +131,8 @@ func (r *Reads) Aggregates(ctx context.Context, v query.Viewer, q AggregateQuery
 func scanAggregate(rows pgx.Rows) (Aggregate, error) {
 	var a Aggregate
 	var amount string
-	err := rows.Scan(&a.TenantID, &a.Feature, &a.PeriodKey, &a.SubscriptionID, &amount, &a.EventCount, &a.PeriodStart, &a.PeriodEnd, &a.LastEventAt)
+	err := rows.Scan(&a.TenantID, &a.Feature, &a.PeriodKey, &a.SubscriptionID, &amount, &a.EventCount, &a.PeriodStart, &a.PeriodEnd,
+		&a.LastEventAt)
 	a.Amount = json.Number(amount)
 	a.PeriodStart, a.PeriodEnd, a.LastEventAt = query.UTC(a.PeriodStart), query.UTC(a.PeriodEnd), a.LastEventAt.UTC()
 	return a, err

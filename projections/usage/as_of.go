@@ -63,7 +63,8 @@ func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQ
 }
 
 // figuresAsOf returns a tenant's figures after a place, at least as many as are wanted, or all.
-func (r *Reads) figuresAsOf(ctx context.Context, v query.Viewer, q *AggregateQuery, after aggregatePlace, at int64, wanted int) ([]Aggregate, error) {
+func (r *Reads) figuresAsOf(ctx context.Context, v query.Viewer, q *AggregateQuery, after aggregatePlace, at int64,
+	wanted int) ([]Aggregate, error) {
 	list := []Aggregate{}
 	err := r.Heavy().Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
 		t, err := r.verdictsOf(ctx, tx, q.TenantID)
@@ -141,7 +142,8 @@ func (r *Reads) moment(ctx context.Context, v query.Viewer, tenant uuid.UUID, at
 		if at.Time.After(r.Now()) {
 			return position, query.PositionInvalid("asOf lies ahead of now")
 		}
-		err := r.Snapshot(ctx, v, query.New(`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time}, query.One(&position.Number)))
+		err := r.Snapshot(ctx, v, query.New(`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time},
+			query.One(&position.Number)))
 		if err != nil {
 			return position, err
 		}

@@ -61,7 +61,8 @@ func checkPast(y *Rebuilds, when string, known map[uuid.UUID]map[int64]int64, fa
 		for number, amount := range amounts {
 			at := events.Position{Partition: events.PartitionOf(tenant), Number: number}
 			for _, feature := range []string{"calls", ""} {
-				page, err := y.Reads.AggregatesAsOf(y.Context(), TenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Feature: feature, Limit: 10}, usage.AsOf{Position: &at})
+				page, err := y.Reads.AggregatesAsOf(y.Context(), TenantViewer(tenant),
+					usage.AggregateQuery{TenantID: tenant, Feature: feature, Limit: 10}, usage.AsOf{Position: &at})
 				if err != nil || len(page.Data) != 1 || page.Data[0].Amount.String() != fmt.Sprint(amount*factor) {
 					y.Errorf("%s, as of %s: %+v %v, want %d", when, at, page.Data, err, amount*factor)
 				}
@@ -142,7 +143,8 @@ func TestP12_FiguresAsOfAPositionDoNotChange(t *testing.T) {
 		own, _ := d.ReadAll()
 		for range 3 {
 			at := events.Position{Partition: d.Partition, Number: rapid.Int64Range(1, own[len(own)-1].Position.Number).Draw(rt, "at")}
-			if got, want := figuresAsOf(d, usage.AsOf{Position: &at}, 1000), countedUpTo(own, at.Number); !reflect.DeepEqual(amounts(got), want) {
+			if got, want := figuresAsOf(d, usage.AsOf{Position: &at}, 1000), countedUpTo(own, at.Number); !reflect.DeepEqual(amounts(got),
+				want) {
 				rt.Fatalf("at %s: %v instead of %v", at, amounts(got), want)
 			}
 			checkEachFigureAsOf(d, rt, at, countedUpTo(own, at.Number))
@@ -231,7 +233,8 @@ func TestAsOfRefusesWhatIsNotKnownYet(t *testing.T) {
 	RefusedAs(t, query.ErrPositionInvalid, ask(usage.AsOf{Position: &elsewhere}))
 	RefusedAs(t, query.ErrPositionInvalid, ask(usage.AsOf{Time: s.Now.Add(time.Hour)}))
 	for _, cursor := range []string{"x", "1|", "1|2026-05|calls", "-1|2026-05|calls|" + tenant.String()} {
-		_, err := s.Reads.AggregatesAsOf(t.Context(), Operator, usage.AggregateQuery{TenantID: tenant, After: cursor}, usage.AsOf{Position: &at})
+		_, err := s.Reads.AggregatesAsOf(t.Context(), Operator, usage.AggregateQuery{TenantID: tenant, After: cursor},
+			usage.AsOf{Position: &at})
 		RefusedAs(t, query.ErrCursorInvalid, err)
 	}
 	s.Settle()
@@ -248,9 +251,11 @@ func TestFiguresAsOfATimeIncludeEventsOfThatTime(t *testing.T) {
 	s.Append(Usage(tenant, "later", "calls", 7, May))
 	s.Settle()
 	var recorded time.Time
-	s.Must(s.Pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&recorded))
+	s.Must(s.Pool.QueryRow(t.Context(), `SELECT recorded_at FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition,
+		at.Number).Scan(&recorded))
 	for moment, want := range map[time.Time]string{recorded: "5", recorded.Add(-time.Microsecond): ""} {
-		page, err := s.Reads.AggregatesAsOf(t.Context(), TenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10}, usage.AsOf{Time: moment})
+		page, err := s.Reads.AggregatesAsOf(t.Context(), TenantViewer(tenant), usage.AggregateQuery{TenantID: tenant, Limit: 10},
+			usage.AsOf{Time: moment})
 		s.Must(err)
 		got := ""
 		for _, a := range page.Data {

@@ -94,7 +94,8 @@ func withholdVerdicts(s *Sized, first, n int) {
 	s.Helper()
 	rows, err := s.Pool.Query(
 		s.Context(),
-		`SELECT position, dedupe_key FROM event_log_rows WHERE partition = $1 AND tenant_id = $2 AND subject = 2 ORDER BY position OFFSET $3 LIMIT $4`,
+		`SELECT position, dedupe_key FROM event_log_rows WHERE partition = $1 AND tenant_id = $2 AND subject = 2 ORDER BY position OFFSET $3
+			LIMIT $4`,
 		s.Partition,
 		s.Tenant,
 		first,

@@ -29,7 +29,8 @@ func upsertByGrant(ctx context.Context, tx pgx.Tx, generation int, keys []Key, s
 	if len(grants) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, addByGrant, generation, c.partitions, c.tenants, c.features, c.periods, c.subscriptions, grants, c.amounts, c.counts, c.applied)
+	_, err := tx.Exec(ctx, addByGrant, generation, c.partitions, c.tenants, c.features, c.periods, c.subscriptions, grants, c.amounts,
+		c.counts, c.applied)
 	if err != nil {
 		return fmt.Errorf("add to usage_by_grant: %w", err)
 	}

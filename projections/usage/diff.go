@@ -19,11 +19,13 @@ SELECT a.tenant_id, a.feature, a.period_key, a.subscription_id,
        max(a.applied_count) FILTER (WHERE NOT a.rebuilt) AS live_applied, max(a.applied_count) FILTER (WHERE a.rebuilt) AS rebuilt_applied,
        max(a.last_event_at) FILTER (WHERE NOT a.rebuilt) AS live_last, max(a.last_event_at) FILTER (WHERE a.rebuilt) AS rebuilt_last
 FROM (
-  (SELECT false AS rebuilt, l.tenant_id, l.feature, l.period_key, l.subscription_id, l.amount, l.event_count, l.applied_count, l.last_event_at
+  (SELECT false AS rebuilt, l.tenant_id, l.feature, l.period_key, l.subscription_id, l.amount, l.event_count, l.applied_count,
+  l.last_event_at
   FROM usage_aggregates l
   WHERE l.generation = $2::int AND l.tenant_id BETWEEN $8::uuid AND $9::uuid
     AND (($10::text[])[1] = '' OR l.feature = ($10::text[])[1]) AND (($10::text[])[2] = '' OR l.period_key = ($10::text[])[2])
-    AND (l.tenant_id, l.feature, l.period_key, l.subscription_id) > (($11::text[])[1]::uuid, ($11::text[])[2], ($11::text[])[3], ($11::text[])[4]::uuid)
+    AND (l.tenant_id, l.feature, l.period_key, l.subscription_id) > (($11::text[])[1]::uuid, ($11::text[])[2], ($11::text[])[3],
+    ($11::text[])[4]::uuid)
     AND ($3::boolean OR l.generation = (
       SELECT b.generation FROM base b
       WHERE b.tenant_id IN (l.tenant_id, '00000000-0000-0000-0000-000000000000') AND b.period_key IN (l.period_key, '')
@@ -34,7 +36,8 @@ FROM (
   FROM usage_aggregates l
   WHERE NOT $3::boolean AND l.generation = ANY ($7::int[]) AND l.generation <> $2::int AND l.tenant_id BETWEEN $8::uuid AND $9::uuid
     AND (($10::text[])[1] = '' OR l.feature = ($10::text[])[1]) AND (($10::text[])[2] = '' OR l.period_key = ($10::text[])[2])
-    AND (l.tenant_id, l.feature, l.period_key, l.subscription_id) > (($11::text[])[1]::uuid, ($11::text[])[2], ($11::text[])[3], ($11::text[])[4]::uuid)
+    AND (l.tenant_id, l.feature, l.period_key, l.subscription_id) > (($11::text[])[1]::uuid, ($11::text[])[2], ($11::text[])[3],
+    ($11::text[])[4]::uuid)
     AND l.generation = (
       SELECT b.generation FROM base b
       WHERE b.tenant_id IN (l.tenant_id, '00000000-0000-0000-0000-000000000000') AND b.period_key IN (l.period_key, '')
@@ -45,7 +48,8 @@ FROM (
   FROM usage_aggregates r
   WHERE r.generation = $1::int AND r.tenant_id BETWEEN $8::uuid AND $9::uuid
     AND (($10::text[])[1] = '' OR r.feature = ($10::text[])[1]) AND (($10::text[])[2] = '' OR r.period_key = ($10::text[])[2])
-    AND (r.tenant_id, r.feature, r.period_key, r.subscription_id) > (($11::text[])[1]::uuid, ($11::text[])[2], ($11::text[])[3], ($11::text[])[4]::uuid)
+    AND (r.tenant_id, r.feature, r.period_key, r.subscription_id) > (($11::text[])[1]::uuid, ($11::text[])[2], ($11::text[])[3],
+    ($11::text[])[4]::uuid)
   ORDER BY r.tenant_id, r.feature, r.period_key, r.subscription_id)
 ) a
 GROUP BY a.tenant_id, a.feature, a.period_key, a.subscription_id)
@@ -90,10 +94,11 @@ WHERE t.differing > 0 OR t.every_tenant = 1 AND t.every_period = 1
 ORDER BY t.every_tenant + t.every_period DESC, t.every_tenant DESC, abs(t.rebuilt - t.live) DESC, t.tenant_id, t.period_key
 LIMIT $12::int`
 
-// The number of keys that differ and whose period is closed: a period is as its last change left it. The text names these periods and their snapshots. The keys
-// are counted by tenant and period first, so that each period is looked up once. Without closed periods no key is read.
+// The number of keys that differ and whose period is closed: a period is as its last change left it. The text names these periods and their
+// snapshots. The keys are counted by tenant and period first, so that each period is looked up once. Without closed periods no key is read.
 const countClosedUsageDiff = usageSides + `
-SELECT coalesce(sum(g.differing), 0)::bigint, coalesce(sum(hashtextextended(concat_ws('/', g.tenant_id, g.period_key, c.snapshot), 0)), 0)::text
+SELECT coalesce(sum(g.differing), 0)::bigint, coalesce(sum(hashtextextended(concat_ws('/', g.tenant_id, g.period_key, c.snapshot), 0)),
+0)::text
 FROM (
   SELECT s.tenant_id, s.period_key, count(*) AS differing
   FROM sides s

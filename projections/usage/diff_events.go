@@ -68,7 +68,8 @@ WHERE l.partition = $1 AND l.tenant_id = $2 AND l.topic = {usage.validated} AND 
   AND l.position <> ALL (ARRAY(
     SELECT (f.payload ->> 'sourcePosition')::bigint
     FROM event_log_rows f JOIN log_origins o ON o.id = f.origin AND o.actor_type = 'service' AND o.actor_id = 'meterplex-usage-aggregator'
-    WHERE f.partition = $1 AND f.tenant_id = $2 AND f.topic = {usage.dead-letter} AND f.subject = {usage.event.aggregation_failed} AND f.position > $3))
+    WHERE f.partition = $1 AND f.tenant_id = $2 AND f.topic = {usage.dead-letter} AND f.subject = {usage.event.aggregation_failed}
+    AND f.position > $3))
 ORDER BY l.position`)
 
 const readKeysRows = `
@@ -153,7 +154,8 @@ func (r *Reads) compareKey(c *rebuild.Comparison, q DiffEventsQuery, page *DiffE
 	t.live, unknown = folds.Of(page.LiveFold)
 	t.rebuilt, neither = folds.Of(page.RebuiltFold)
 	if unknown != nil || neither != nil {
-		return nil, 0, &domain.Error{Code: "fold_not_held", Message: fmt.Sprintf("This instance does not hold both of the folds %s and %s", page.LiveFold, page.RebuiltFold)}
+		return nil, 0, &domain.Error{Code: "fold_not_held", Message: fmt.Sprintf("This instance does not hold both of the folds %s and %s",
+			page.LiveFold, page.RebuiltFold)}
 	}
 	return t, live.Generation, nil
 }

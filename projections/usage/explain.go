@@ -191,7 +191,8 @@ func (x *explanation) knows(c *countedUsage) bool {
 	if key == (Key{}) { // not folded
 		key = Key{Feature: c.verdict.Feature, PeriodKey: c.verdict.PeriodKey, SubscriptionID: c.verdict.ValidatedSubscriptionID}
 	}
-	return key.Feature == x.Feature && key.PeriodKey == x.PeriodKey && (x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID)
+	return key.Feature == x.Feature && key.PeriodKey == x.PeriodKey &&
+		(x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID)
 }
 
 // checkedAtOnce is the number of verdicts that a first page reads to find whether they add up to
@@ -244,7 +245,8 @@ func (x *explanation) adds() bool {
 
 func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
 	partition := events.PartitionOf(x.TenantID)
-	e := Explanation{Total: json.Number(x.place.total.String()), EventCount: x.place.count, Page: query.Page[ExplainedUsage]{Data: []ExplainedUsage{}},
+	e := Explanation{Total: json.Number(x.place.total.String()), EventCount: x.place.count,
+		Page: query.Page[ExplainedUsage]{Data: []ExplainedUsage{}},
 		Adds: x.adds(), AsOf: events.Position{Partition: partition, Number: x.place.asOf}}
 	more := len(x.entries) > x.limit
 	x.entries = x.entries[:min(len(x.entries), x.limit)]
@@ -253,7 +255,8 @@ func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) 
 		x.place.before.Add(&x.place.before, big.NewInt(c.delta.Amount))
 		x.place.counted += c.delta.Count
 		e.Data = append(e.Data, ExplainedUsage{
-			EventID: c.verdict.EventID, Kind: kindOf(&c.verdict), Position: events.Position{Partition: partition, Number: c.verdict.RawPosition},
+			EventID: c.verdict.EventID, Kind: kindOf(&c.verdict), Position: events.Position{Partition: partition,
+				Number: c.verdict.RawPosition},
 			Amount: c.delta.Amount, Count: c.delta.Count, Timestamp: c.verdict.Timestamp.UTC(), RecordedAt: recorded[c.verdict.RawPosition],
 			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.place.before.String()),
 		})

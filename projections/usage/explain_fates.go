@@ -82,7 +82,8 @@ func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) 
 			return LeftOutUsage{}, false
 		case known && c.position > last.VerdictPosition.Number:
 			why := s.verdicts.uncounted[c.position]
-			last = LeftOutUsage{EventID: c.verdict.EventID, Kind: kindOf(&c.verdict), Status: projections.UsageDeadLettered, Code: why.code, Reason: why.reason,
+			last = LeftOutUsage{EventID: c.verdict.EventID, Kind: kindOf(&c.verdict), Status: projections.UsageDeadLettered, Code: why.code,
+				Reason:    why.reason,
 				Timestamp: c.verdict.Timestamp.UTC(), VerdictPosition: at(c.position)}
 		}
 	}
@@ -93,11 +94,12 @@ func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) 
 // cause is the position of the retry that led to a verdict or refusal, or that of the event itself.
 func (f *usageFate) cause(causation *uuid.UUID) int64 { return causeAmong(f.retries, f.raw, causation) }
 
-// Rejections have keys x/<position>/<attempt>. OFFSET 0 keeps a lookup to its range of keys. A correction has the period of its target: that of the verdict
-// on it, else that of its time; without a target, that of its own time.
+// Rejections have keys x/<position>/<attempt>. OFFSET 0 keeps a lookup to its range of keys. A correction has the period of its target:
+// that of the verdict on it, else that of its time; without a target, that of its own time.
 var readRefusals = events.SQL(`
 SELECT given.raw, l.position, l.occurred_at, l.causation_id, l.payload,
-  CASE r.subject WHEN {usage.event.corrected} THEN '` + events.TypeCorrection + `' WHEN {usage.event.retracted} THEN '` + events.TypeRetraction + `' ELSE '` + events.TypeUsage + `' END
+  CASE r.subject WHEN {usage.event.corrected} THEN '` + events.TypeCorrection + `' WHEN {usage.event.retracted} THEN '` +
+	events.TypeRetraction + `' ELSE '` + events.TypeUsage + `' END
 FROM unnest($3::bigint[], $4::text[], $5::text[]) AS given (raw, after, before)
 CROSS JOIN LATERAL (
   SELECT e.position, e.occurred_at, e.causation_id, e.payload FROM event_log e
@@ -126,7 +128,8 @@ func (s *leftOutSearch) readRefusals(ctx context.Context, tx pgx.Tx, fates map[i
 	return query.Run(ctx, tx, query.New(readRefusals, args, query.Each(func(rows pgx.Rows) error {
 		var raw int64
 		var payload []byte
-		r := refusal{LeftOutUsage: LeftOutUsage{Status: projections.UsageRejected, VerdictPosition: events.Position{Partition: s.verdicts.partition}}}
+		r := refusal{LeftOutUsage: LeftOutUsage{Status: projections.UsageRejected,
+			VerdictPosition: events.Position{Partition: s.verdicts.partition}}}
 		if err := rows.Scan(&raw, &r.VerdictPosition.Number, &r.Timestamp, &r.causation, &payload, &r.Kind); err != nil {
 			return err
 		}
@@ -192,7 +195,8 @@ func (n *usageNames) add(name string, raw int64) {
 func readFollowing(columns, subject string) string {
 	return events.SQL(`
 SELECT ` + columns + ` FROM unnest($3::text[], $4::bigint[]) AS given (name, raw)
-CROSS JOIN LATERAL usage_stream($1, $2, given.name, given.raw, '{}', 0, 9223372036854775807, '{` + subject + `}', NULL, false, 10000) AS s (position)
+CROSS JOIN LATERAL usage_stream($1, $2, given.name, given.raw, '{}', 0, 9223372036854775807, '{` + subject +
+		`}', NULL, false, 10000) AS s (position)
 CROSS JOIN LATERAL (SELECT e.* FROM event_log e WHERE e.partition = $1 AND e.position = s.position LIMIT 1) l`)
 }
 

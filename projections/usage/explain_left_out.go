@@ -74,7 +74,8 @@ func (s *leftOutSearch) full() bool { return len(s.list) > maxLeftOut }
 const readRejected = `SELECT rejected_positions($1, $2, $3)`
 
 // scanRejections looks at the tenant's rejected events, the latest first. A refused event has no period
-// of its own: the time of usage determines it; for a correction the verdict on its target, or the target's time, if there is one. It returns true if it ended before the first of them.
+// of its own: the time of usage determines it; for a correction the verdict on its target, or the target's time, if there is one. It
+// returns true if it ended before the first of them.
 func (s *leftOutSearch) scanRejections(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	below := int64(math.MaxInt64)
 	if !s.live {
@@ -109,11 +110,13 @@ WITH looked AS MATERIALIZED (
          coalesce(l.body #>> '{payload,periodKey}', l.body #>> '{payload,validated,periodKey}') AS period,
          l.body #>> '{payload,eventId}' IS NULL AND l.body #>> '{payload,validated,eventId}' IS NULL AS short
   FROM event_log l
-  WHERE l.partition IS NOT DISTINCT FROM $1 AND l.tenant_id = $2 AND l.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed})
+  WHERE l.partition IS NOT DISTINCT FROM $1 AND l.tenant_id = $2 AND l.subject IN ({usage.event.publish_failed},
+  {usage.event.aggregation_failed})
   ORDER BY l.tenant_id, ` + projections.FailureSource("l") + `
   LIMIT $5 + 1)
 SELECT coalesce(array_agg(f.source) FILTER (WHERE (f.short OR f.feature = $3 AND f.period = $4)
-         AND (f.subject = {usage.event.publish_failed} OR EXISTS (SELECT FROM log_origins o WHERE o.id = f.origin AND o.actor_id = '` + events.GroupAggregator + `'))), '{}'),
+         AND (f.subject = {usage.event.publish_failed} OR EXISTS (SELECT FROM log_origins o WHERE o.id = f.origin AND o.actor_id = '` +
+	events.GroupAggregator + `'))), '{}'),
        count(*) > $5
 FROM looked f`)
 

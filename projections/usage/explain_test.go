@@ -374,7 +374,8 @@ func TestAggregatesAreListedNewestFirst(t *testing.T) {
 	if err != nil || len(page.Data) != 1 || page.Next != "" {
 		t.Errorf("%+v %v", page, err)
 	}
-	for _, forged := range []string{"x", "1|2|3", "7|2026-05|monthly|" + tenant.String(), "1|2026-05|\x00|" + tenant.String(), "99999999999|2026|a|" + tenant.String()} {
+	for _, forged := range []string{"x", "1|2|3", "7|2026-05|monthly|" + tenant.String(), "1|2026-05|\x00|" + tenant.String(),
+		"99999999999|2026|a|" + tenant.String()} {
 		if _, err := s.Reads.Aggregates(t.Context(), Operator, usage.AggregateQuery{TenantID: tenant, Limit: 1, After: forged}); !errors.Is(
 			err,
 			query.ErrCursorInvalid,

@@ -33,7 +33,8 @@ const postgresEpoch = 946684800_000_000
 
 // FoldStretch implements rebuild.BulkFolder: sums in memory, piece by piece, then one upsert.
 // Figures with many verdicts are upserted earlier, too, so that their running totals are dense.
-func (u *Handler) FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool, p *rebuild.Pace) (folded int64, failure *projections.Failure, err error) {
+func (u *Handler) FoldStretch(ctx context.Context, tx pgx.Tx, g projections.Generation, s events.Stretch, leftOut map[int64]bool,
+	p *rebuild.Pace) (folded int64, failure *projections.Failure, err error) {
 	sums, err := u.sums(g)
 	if err != nil {
 		return 0, nil, err
@@ -76,7 +77,8 @@ func (s *usageSums) upsertLarge(ctx context.Context, tx pgx.Tx, generation int, 
 }
 
 // stretch adds the verdicts of a stretch of the log.
-func (s *usageSums) stretch(ctx context.Context, tx pgx.Tx, g projections.Generation, of events.Stretch, leftOut map[int64]bool) (int64, *projections.Failure, error) {
+func (s *usageSums) stretch(ctx context.Context, tx pgx.Tx, g projections.Generation, of events.Stretch, leftOut map[int64]bool) (int64,
+	*projections.Failure, error) {
 	sql, args := readStretch, []any{pgx.QueryResultFormats{pgx.BinaryFormatCode}, of.Partition, of.After, of.UpTo}
 	if g.TenantID != uuid.Nil {
 		sql, args = readStretchOf, append(args, g.TenantID)

@@ -13,7 +13,8 @@ import (
 )
 
 func TestFoldUsage(t *testing.T) {
-	v := events.Validated{RawPosition: 3, Feature: "calls", Amount: -5, Count: -1, Timestamp: time.Unix(0, 0).UTC(), ValidatedSubscriptionID: uuid.UUID{1}, PeriodKey: "2026"}
+	v := events.Validated{RawPosition: 3, Feature: "calls", Amount: -5, Count: -1, Timestamp: time.Unix(0, 0).UTC(),
+		ValidatedSubscriptionID: uuid.UUID{1}, PeriodKey: "2026"}
 	e := events.Envelope{Subject: events.UsageValidated, TenantID: uuid.UUID{2}}
 	e.Payload, _ = json.Marshal(v)
 	again := events.Envelope{Subject: events.Reaggregated, TenantID: uuid.UUID{2}}
@@ -26,7 +27,8 @@ func TestFoldUsage(t *testing.T) {
 	}
 	for _, bad := range []events.Envelope{
 		{Subject: events.UsageRecorded, Payload: e.Payload}, {Subject: 999, Payload: e.Payload},
-		{Subject: events.UsageValidated, Payload: []byte(`{}`)}, {Subject: events.UsageValidated}, {Subject: events.UsageValidated, Payload: []byte(`[`)},
+		{Subject: events.UsageValidated, Payload: []byte(`{}`)}, {Subject: events.UsageValidated},
+		{Subject: events.UsageValidated, Payload: []byte(`[`)},
 	} {
 		if _, _, err := FoldV1(&bad); err == nil {
 			t.Errorf("%+v was folded", bad)
@@ -38,7 +40,8 @@ func TestFoldUsage(t *testing.T) {
 func TestUsageSumsCommute(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		deltas := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Delta {
-			return Delta{rapid.Int64().Draw(t, "amount"), rapid.Int64Range(-1, 1).Draw(t, "count"), time.Unix(rapid.Int64Range(-9e9, 9e9).Draw(t, "at"), 0), 0}
+			return Delta{rapid.Int64().Draw(t, "amount"), rapid.Int64Range(-1, 1).Draw(t, "count"),
+				time.Unix(rapid.Int64Range(-9e9, 9e9).Draw(t, "at"), 0), 0}
 		}), 1, 20).Draw(t, "deltas")
 		var a, b usageSum
 		for _, d := range deltas {
@@ -53,8 +56,8 @@ func TestUsageSumsCommute(t *testing.T) {
 	})
 }
 
-// The hash of a version never changes: snapshots keep it for ever. Change neither the golden log nor this hash; a fold that counts in another way is a
-// new version.
+// The hash of a version never changes: snapshots keep it for ever. Change neither the golden log nor this hash; a fold that counts in
+// another way is a new version.
 func TestP8_TheHashOfALogicNeverChanges(t *testing.T) {
 	double := func(e *events.Envelope) (Key, Delta, error) {
 		key, delta, err := FoldV1(e)
@@ -66,7 +69,8 @@ func TestP8_TheHashOfALogicNeverChanges(t *testing.T) {
 		delta.Count = 0
 		return key, delta, err
 	}
-	f := PeriodFigures{Folds: projections.Versions[Fold]{{Name: V1, Fold: FoldV1}, {Name: "same", Fold: FoldV1}, {Name: "double", Fold: double}, {Name: "uncounted", Fold: uncounted}}}
+	f := PeriodFigures{Folds: projections.Versions[Fold]{{Name: V1, Fold: FoldV1}, {Name: "same", Fold: FoldV1},
+		{Name: "double", Fold: double}, {Name: "uncounted", Fold: uncounted}}}
 	const golden = "9b6a431f7945141692dbccb632dff8c34c6417c4deba49456d624b4b7fc2546e"
 	for version, same := range map[string]bool{V1: true, "same": true, "double": false, "uncounted": false} {
 		got, err := f.LogicHash(version)

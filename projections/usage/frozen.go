@@ -18,8 +18,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// PeriodFigures computes the figures of a period that a close freezes: the sum of the verdicts whose cause is not behind the cut, by the fold
-// that is live. It does so in two ways, which must agree.
+// PeriodFigures computes the figures of a period that a close freezes: the sum of the verdicts whose cause is not behind the cut, by the
+// fold that is live. It does so in two ways, which must agree.
 type PeriodFigures struct{ Folds projections.Versions[Fold] }
 
 // closePiece is the number of verdicts that one statement of a close reads.
@@ -39,7 +39,8 @@ func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 }
 
 // ofLog is OfLog without the charges.
-func (f PeriodFigures) ofLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory, subscriptions domain.History) (domain.Figures, error) {
+func (f PeriodFigures) ofLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory,
+	subscriptions domain.History) (domain.Figures, error) {
 	var features []string
 	late := &domain.LateVerdicts{}
 	figures, t, err := f.live(ctx, tx, c,
@@ -48,7 +49,8 @@ func (f PeriodFigures) ofLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 	if err != nil {
 		return figures, err
 	}
-	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}, late: late, subscriptions: subscriptions}
+	cut := &periodCut{verdicts: t, history: h, closing: c, cut: h.Cut(c.PeriodKey, c.Snapshot), lines: map[Key]*usageSum{}, late: late,
+		subscriptions: subscriptions}
 	for some := range slices.Chunk(features, mostAtOnce) {
 		if err := cut.features(ctx, tx, some); err != nil {
 			return figures, err
@@ -64,7 +66,8 @@ func (f PeriodFigures) ofLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h
 		if sum.amount.Sign() == 0 && sum.count == 0 {
 			continue // the same as no line: readers of the answer compute the hash without it
 		}
-		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID, Amount: &sum.amount,
+		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID,
+			Amount:     &sum.amount,
 			EventCount: sum.count, LastEventAt: sum.last.UTC()})
 	}
 	sortLines(figures.Lines)
@@ -81,16 +84,19 @@ func sortLines(lines []domain.FigureLine) {
 }
 
 const readLiveOfPeriod = `SELECT g.generation, g.fold_version FROM projection_generations g
-WHERE g.projection = '` + projections.ProjectionUsage + `' AND g.generation = live_generation('` + projections.ProjectionUsage + `', $1, $2)`
+WHERE g.projection = '` + projections.ProjectionUsage + `' AND g.generation = live_generation('` + projections.ProjectionUsage +
+	`', $1, $2)`
 
 // live returns the generation that readers of the period see, and its fold. More reads share its round trip.
-func (f PeriodFigures) live(ctx context.Context, tx pgx.Tx, c domain.Closing, more ...query.Statement) (figures domain.Figures, t *tenantVerdicts, err error) {
+func (f PeriodFigures) live(ctx context.Context, tx pgx.Tx, c domain.Closing, more ...query.Statement) (figures domain.Figures,
+	t *tenantVerdicts, err error) {
 	live := query.New(readLiveOfPeriod, []any{c.TenantID, c.PeriodKey}, query.One(&figures.Generation, &figures.Logic))
 	if err = query.RunAll(ctx, tx, append(more, live)...); err != nil {
 		return figures, nil, err
 	}
 	fold, err := f.Folds.Of(figures.Logic)
-	t = &tenantVerdicts{tenant: c.TenantID, partition: events.PartitionOf(c.TenantID), folds: []liveFold{{"", fold}}, uncounted: map[int64]uncountedUsage{}}
+	t = &tenantVerdicts{tenant: c.TenantID, partition: events.PartitionOf(c.TenantID), folds: []liveFold{{"", fold}},
+		uncounted: map[int64]uncountedUsage{}}
 	return figures, t, err
 }
 
@@ -160,7 +166,8 @@ func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) er
 		switch late := c.verdict.Late; {
 		case !c.folds:
 		case late != nil && late.Snapshot == p.closing.Snapshot:
-			p.late.List = append(p.late.List, domain.LateVerdict{Position: c.position, Feature: c.key.Feature, SubscriptionID: c.key.SubscriptionID, Amount: c.delta.Amount, Count: c.delta.Count})
+			p.late.List = append(p.late.List, domain.LateVerdict{Position: c.position, Feature: c.key.Feature,
+				SubscriptionID: c.key.SubscriptionID, Amount: c.delta.Amount, Count: c.delta.Count})
 			fallthrough
 		default:
 			if c.position <= p.cut || p.cause(c, causes) <= p.cut {
@@ -172,8 +179,8 @@ func (p *periodCut) add(ctx context.Context, tx pgx.Tx, piece []countedUsage) er
 	return nil
 }
 
-// cause returns the position that decides whether a verdict is late. The fold of a verdict that is retried has the cause of the verdict, unless
-// the period was frozen before.
+// cause returns the position that decides whether a verdict is late. The fold of a verdict that is retried has the cause of the verdict,
+// unless the period was frozen before.
 func (p *periodCut) cause(c *countedUsage, retries map[int64]domain.RetriedUsage) int64 {
 	raw := c.verdict.RawPosition
 	cause := raw
@@ -189,7 +196,8 @@ func (p *periodCut) cause(c *countedUsage, retries map[int64]domain.RetriedUsage
 // The verdict on each recorded event, and the event that caused it.
 const readVerdictCauses = `
 SELECT g.raw, v.causation_id FROM unnest($3::bigint[]) AS g (raw)
-CROSS JOIN LATERAL (SELECT l.causation_id FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'v/' || g.raw LIMIT 1) v
+CROSS JOIN LATERAL (SELECT l.causation_id FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = 'v/' || g.raw
+LIMIT 1) v
 WHERE v.causation_id IS NOT NULL`
 
 // As readRetries, with + 0 for the same reason.
@@ -233,15 +241,18 @@ func (p *periodCut) causesOf(ctx context.Context, tx pgx.Tx, raws []int64) (map[
 
 const (
 	readPeriodRows = `SELECT feature, subscription_id, amount::text, event_count, last_event_at FROM usage_aggregates
-WHERE generation = live_generation('` + projections.ProjectionUsage + `', $1, $2) AND tenant_id = $1 AND period_key = $2 ORDER BY feature, subscription_id`
+WHERE generation = live_generation('` + projections.ProjectionUsage +
+		`', $1, $2) AND tenant_id = $1 AND period_key = $2 ORDER BY feature, subscription_id`
 
-	readLatePositions = `SELECT position FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND kind <> 'REBUILD' ORDER BY position`
+	readLatePositions = `SELECT position FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND kind <> 'REBUILD'
+		ORDER BY position`
 
-	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $1 AND generation = live_generation('` + projections.ProjectionUsage + `', $2, $3)`
+	readAggregatorPosition = `SELECT position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator +
+		`' AND partition = $1 AND generation = live_generation('` + projections.ProjectionUsage + `', $2, $3)`
 )
 
-// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. Those that are known from OfLog are not read again. The caller
-// has locked the aggregator's checkpoints.
+// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. Those that are known from OfLog are not read again.
+// The caller has locked the aggregator's checkpoints.
 func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	var lines []domain.FigureLine
 	var folded int64
@@ -271,15 +282,16 @@ func scanLine(rows pgx.Rows) (l domain.FigureLine, err error) {
 	return l, nil
 }
 
-// readLateRetries finds the retries of the folds of verdicts ($3) up to a position, by the dead letters of their failures. The first condition is that of
-// the index event_log_failures; + 0 as in readRetries.
+// readLateRetries finds the retries of the folds of verdicts ($3) up to a position, by the dead letters of their failures. The first
+// condition is that of the index event_log_failures; + 0 as in readRetries.
 var readLateRetries = events.SQL(`
 SELECT again.position FROM unnest($3::bigint[]) AS given (number)
 CROSS JOIN LATERAL (SELECT coalesce(f.body ->> 'deadLetterId', f.event_id::text) AS letter FROM event_log_rows f
  WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $2
   AND ` + projections.FailureSource("f") + ` = given.number::text OFFSET 0) d
 CROSS JOIN LATERAL (SELECT l.position FROM event_log_rows l WHERE l.partition = $1 AND l.tenant_id = $2
-  AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject + 0 = {usage.event.reaggregated} AND l.position <= $4 LIMIT 10000) again
+  AND l.dedupe_key > 'r/' || d.letter || '/' AND l.dedupe_key < 'r/' || d.letter || '0' AND l.subject + 0 = {usage.event.reaggregated}
+  AND l.position <= $4 LIMIT 10000) again
 ORDER BY again.position`)
 
 // retriesOf returns the positions of the retries of folds of verdicts that failed, up to a position.
@@ -292,9 +304,10 @@ func (t *tenantVerdicts) retriesOf(ctx context.Context, tx pgx.Tx, failed []int6
 	return slices.Compact(again), err
 }
 
-// subtractLate subtracts the late verdicts of a close, and the retries of their folds, as far as they count. Those that are known are not read. A
-// verdict without a row leaves a figure below 0, which differs from that of the log.
-func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64, folded int64, known *domain.LateVerdicts) error {
+// subtractLate subtracts the late verdicts of a close, and the retries of their folds, as far as they count. Those that are known are not
+// read. A verdict without a row leaves a figure below 0, which differs from that of the log.
+func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *domain.Figures, late []int64, folded int64,
+	known *domain.LateVerdicts) error {
 	if len(late) == 0 {
 		return nil
 	}
@@ -308,10 +321,13 @@ func subtractLate(ctx context.Context, tx pgx.Tx, t *tenantVerdicts, figures *do
 	sums := map[Key]*usageSum{}
 	for i := range known.List {
 		if v := &known.List[i]; v.Position <= folded && !failures[v.Position] {
-			addTo(sums, t.partition, Key{TenantID: t.tenant, Feature: v.Feature, SubscriptionID: v.SubscriptionID}, Delta{Amount: v.Amount, Count: v.Count})
+			addTo(sums, t.partition, Key{TenantID: t.tenant, Feature: v.Feature, SubscriptionID: v.SubscriptionID},
+				Delta{Amount: v.Amount, Count: v.Count})
 		}
 	}
-	again, err := t.retriesOf(ctx, tx, slices.DeleteFunc(slices.Clone(late), func(position int64) bool { return !failures[position] }), folded)
+	again, err := t.retriesOf(ctx, tx, slices.DeleteFunc(slices.Clone(late), func(position int64) bool {
+		return !failures[position]
+	}), folded)
 	if err != nil {
 		return err
 	}
@@ -354,6 +370,7 @@ func subtract(figures *domain.Figures, tenant uuid.UUID, sums map[Key]*usageSum)
 		}
 	}
 	for key, sum := range sums {
-		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID, Amount: new(big.Int).Neg(&sum.amount), EventCount: -sum.count})
+		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: key.Feature, SubscriptionID: key.SubscriptionID,
+			Amount: new(big.Int).Neg(&sum.amount), EventCount: -sum.count})
 	}
 }

@@ -15,17 +15,20 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// A figure with many verdicts is read by one statement over the index event_log_verdicts, whose condition it repeats, in columns that are read
-// unchanged. $3 is the hash of the figure; a verdict of another figure with the same hash is left out by its content.
+// A figure with many verdicts is read by one statement over the index event_log_verdicts, whose condition it repeats, in columns that are
+// read unchanged. $3 is the hash of the figure; a verdict of another figure with the same hash is left out by its content.
 var readFigureStream = events.SQL(`
 SELECT l.position, l.subject, l.occurred_at, l.dedupe_key, l.body FROM event_log_rows l
 WHERE l.subject IN ({usage.event.validated}, {usage.event.reaggregated})
-  AND uuid_hash_extended(l.tenant_id, hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', 2) WHEN ` + projections.Unreadable("l") + ` THEN NULL ELSE coalesce(l.body ->> 'feature', l.body #>> '{validated,feature}') END COLLATE "C",
-    hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', -2) WHEN ` + projections.Unreadable("l") + ` THEN NULL ELSE coalesce(l.body ->> 'periodKey', l.body #>> '{validated,periodKey}') END COLLATE "C", 0))) = $3
+  AND uuid_hash_extended(l.tenant_id, hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', 2) WHEN ` +
+	projections.Unreadable("l") + ` THEN NULL ELSE coalesce(l.body ->> 'feature', l.body #>> '{validated,feature}') END COLLATE "C",
+    hashtextextended(CASE WHEN l.body::text LIKE '[%' THEN split_part(l.body::text, '"', -2) WHEN ` + projections.Unreadable("l") +
+	` THEN NULL ELSE coalesce(l.body ->> 'periodKey', l.body #>> '{validated,periodKey}') END COLLATE "C", 0))) = $3
   AND l.position > $4 AND l.partition IS NOT DISTINCT FROM $1 AND l.tenant_id IS NOT DISTINCT FROM $2`)
 
 const (
-	readFigureHash = `SELECT uuid_hash_extended($1::uuid, hashtextextended($2::text COLLATE "C", hashtextextended($3::text COLLATE "C", 0)))`
+	readFigureHash = `SELECT uuid_hash_extended($1::uuid, hashtextextended($2::text COLLATE "C", hashtextextended($3::text COLLATE "C",
+		0)))`
 
 	// A planner that has no statistics of the index would read the table.
 	preferIndexes = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`

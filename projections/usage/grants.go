@@ -45,10 +45,12 @@ func (s grantSums) add(key grantKey, amount *big.Int, count int64) {
 // list returns the sums in the order of their keys.
 func (s grantSums) list() (list []domain.GrantSum) {
 	for key, sum := range s {
-		list = append(list, domain.GrantSum{Feature: key.feature, SubscriptionID: key.subscription, Grant: key.grant, Amount: &sum.amount, EventCount: sum.count})
+		list = append(list, domain.GrantSum{Feature: key.feature, SubscriptionID: key.subscription, Grant: key.grant, Amount: &sum.amount,
+			EventCount: sum.count})
 	}
 	slices.SortFunc(list, func(a, b domain.GrantSum) int {
-		return cmp.Or(cmp.Compare(a.Feature, b.Feature), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]), cmp.Compare(a.Grant, b.Grant))
+		return cmp.Or(cmp.Compare(a.Feature, b.Feature), slices.Compare(a.SubscriptionID[:], b.SubscriptionID[:]),
+			cmp.Compare(a.Grant, b.Grant))
 	})
 	return list
 }
@@ -56,7 +58,8 @@ func (s grantSums) list() (list []domain.GrantSum) {
 // The rows of figures, and of their sums by grant, which follow the figure.
 const readGrantSums = `
 WITH given AS MATERIALIZED (
-  SELECT k.n, k.tenant_id, k.period_key, CASE WHEN k.generation > 0 THEN k.generation ELSE live_generation('` + projections.ProjectionUsage + `', k.tenant_id, k.period_key) END AS generation
+  SELECT k.n, k.tenant_id, k.period_key, CASE WHEN k.generation > 0 THEN k.generation ELSE live_generation('` +
+	projections.ProjectionUsage + `', k.tenant_id, k.period_key) END AS generation
   FROM unnest($1::uuid[], $2::text[], $3::int[]) WITH ORDINALITY AS k (tenant_id, period_key, generation, n))
 SELECT k.n, k.generation, u.feature, u.subscription_id, 0, u.amount::text, u.event_count, u.applied_count
 FROM given k JOIN usage_aggregates u ON u.generation = k.generation AND u.tenant_id = k.tenant_id AND u.period_key = k.period_key
@@ -81,9 +84,10 @@ func scanGrantRow(rows pgx.Rows) (r grantRow, err error) {
 	return r, err
 }
 
-// Of implements prices.Sums. The rows by grant are the whole figure if they count as many verdicts. If not, and if the history leaves a choice, the
-// verdicts of the figure are read from the log.
-func (g Grants) Of(ctx context.Context, tx pgx.Tx, periods []prices.Period, histories map[uuid.UUID]domain.History) (map[prices.Period][]domain.GrantSum, error) {
+// Of implements prices.Sums. The rows by grant are the whole figure if they count as many verdicts. If not, and if the history leaves a
+// choice, the verdicts of the figure are read from the log.
+func (g Grants) Of(ctx context.Context, tx pgx.Tx, periods []prices.Period,
+	histories map[uuid.UUID]domain.History) (map[prices.Period][]domain.GrantSum, error) {
 	rows, err := readGrantRows(ctx, tx, periods)
 	if err != nil {
 		return nil, err
@@ -163,7 +167,8 @@ JOIN consumer_checkpoints c ON c.consumer = '` + events.GroupAggregator + `' AND
 WHERE g.projection = '` + projections.ProjectionUsage + `' AND g.generation = $1`
 
 // fromLog adds the sums of features from their verdicts in the log, up to the checkpoint of the generation.
-func (g Grants) fromLog(ctx context.Context, tx pgx.Tx, sums grantSums, p prices.Period, generation int, features []string, h domain.History) error {
+func (g Grants) fromLog(ctx context.Context, tx pgx.Tx, sums grantSums, p prices.Period, generation int, features []string,
+	h domain.History) error {
 	var version string
 	var upTo int64
 	state := query.New(readGenerationState, []any{generation, events.PartitionOf(p.TenantID)}, query.One(&version, &upTo))
@@ -186,7 +191,8 @@ func (g Grants) fromLog(ctx context.Context, tx pgx.Tx, sums grantSums, p prices
 
 // verdictsBy reads a tenant's verdicts by one fold.
 func verdictsBy(tenant uuid.UUID, fold Fold) *tenantVerdicts {
-	return &tenantVerdicts{tenant: tenant, partition: events.PartitionOf(tenant), folds: []liveFold{{"", fold}}, uncounted: map[int64]uncountedUsage{}}
+	return &tenantVerdicts{tenant: tenant, partition: events.PartitionOf(tenant), folds: []liveFold{{"", fold}},
+		uncounted: map[int64]uncountedUsage{}}
 }
 
 // walk adds the verdicts of a figure.
@@ -203,7 +209,8 @@ func (s grantSums) addVerdict(c *countedUsage, h domain.History) {
 	s.add(grantKey{c.key.Feature, c.key.SubscriptionID, c.grant(h)}, big.NewInt(c.delta.Amount), c.delta.Count)
 }
 
-// grant returns the grant of a verdict. A verdict that names none has the grant as known at its recorded event, or at the target of its correction.
+// grant returns the grant of a verdict. A verdict that names none has the grant as known at its recorded event, or at the target of its
+// correction.
 func (c *countedUsage) grant(h domain.History) int64 {
 	if c.delta.Grant != 0 {
 		return c.delta.Grant
@@ -233,7 +240,8 @@ func (g Grants) AsOf(ctx context.Context, tx pgx.Tx, p prices.Period, position i
 }
 
 // OfVerdicts implements prices.Sums.
-func (g Grants) OfVerdicts(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, positions []int64, h domain.History) ([]domain.GrantSum, error) {
+func (g Grants) OfVerdicts(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, positions []int64, h domain.History) ([]domain.GrantSum,
+	error) {
 	reads := Reads{Folds: g.Folds}
 	t, err := reads.verdictsOf(ctx, tx, tenant)
 	if err != nil {

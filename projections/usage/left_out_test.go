@@ -52,7 +52,8 @@ func TestP12_ExplainListsCorrections(t *testing.T) {
 	}
 	list, err := s.Reads.UsageEvents(t.Context(), Operator, audit.EventQuery{TenantID: tenant, Limit: 100})
 	s.Must(err)
-	if len(list.Data) != 4 || list.Data[0].Type != events.TypeRetraction || list.Data[1].Type != events.TypeCorrection || list.Data[1].Amount != 12 {
+	if len(list.Data) != 4 || list.Data[0].Type != events.TypeRetraction || list.Data[1].Type != events.TypeCorrection ||
+		list.Data[1].Amount != 12 {
 		t.Errorf("the list: %+v", list.Data)
 	}
 }
@@ -94,7 +95,8 @@ func (f *figureInLog) leftOut() (list []string) {
 	period, kind := f.correctedPeriods()
 	last, counted := map[int64]usage.LeftOutUsage{}, map[int64]bool{}
 	keep := func(raw int64, u usage.LeftOutUsage, e *events.Envelope) {
-		if u.VerdictPosition, u.Position = e.Position, (events.Position{Partition: e.Position.Partition, Number: raw}); u.VerdictPosition.Number > last[raw].VerdictPosition.Number {
+		if u.VerdictPosition, u.Position = e.Position,
+			(events.Position{Partition: e.Position.Partition, Number: raw}); u.VerdictPosition.Number > last[raw].VerdictPosition.Number {
 			last[raw] = u
 		}
 	}
@@ -105,15 +107,19 @@ func (f *figureInLog) leftOut() (list []string) {
 			var no events.Rejected
 			_ = json.Unmarshal(e.Payload, &no)
 			if no.Feature == f.feature && period(no.RawPosition, e.OccurredAt) && f.cause(e) <= f.asOf {
-				keep(no.RawPosition, usage.LeftOutUsage{Kind: kind(no.RawPosition), EventID: no.EventID, Status: projections.UsageRejected, Code: no.Code, Reason: no.Reason, Timestamp: e.OccurredAt.UTC()}, e)
+				keep(no.RawPosition, usage.LeftOutUsage{Kind: kind(no.RawPosition), EventID: no.EventID, Status: projections.UsageRejected,
+					Code: no.Code, Reason: no.Reason, Timestamp: e.OccurredAt.UTC()}, e)
 			}
 		case events.UsageValidated, events.Reaggregated:
 			v, _ := codec.VerdictOf(e)
-			if v.Feature != f.feature || v.PeriodKey != f.period || f.subscription != uuid.Nil && v.ValidatedSubscriptionID != f.subscription || e.Position.Number > f.folded || f.cause(e) > f.asOf {
+			if v.Feature != f.feature || v.PeriodKey != f.period ||
+				f.subscription != uuid.Nil && v.ValidatedSubscriptionID != f.subscription || e.Position.Number > f.folded ||
+				f.cause(e) > f.asOf {
 				continue
 			}
 			if why := f.failed[e.Position.Number]; why != nil {
-				keep(v.RawPosition, usage.LeftOutUsage{Kind: kind(v.RawPosition), EventID: v.EventID, Status: projections.UsageDeadLettered, Code: why.Code, Reason: why.Reason, Timestamp: v.Timestamp.UTC()}, e)
+				keep(v.RawPosition, usage.LeftOutUsage{Kind: kind(v.RawPosition), EventID: v.EventID, Status: projections.UsageDeadLettered,
+					Code: why.Code, Reason: why.Reason, Timestamp: v.Timestamp.UTC()}, e)
 			} else {
 				counted[v.RawPosition] = true
 			}
@@ -216,20 +222,24 @@ func checkLeftOut(d *History, rt *rapid.T, atRest bool, found map[string]int) {
 		f.period = rapid.SampledFrom([]string{"2026-05", "2026-05", "2026-06", domain.PeriodLifetime}).Draw(rt, "period")
 		f.subscription = rapid.SampledFrom(subscriptions).Draw(rt, "subscription")
 		f.folded, f.asOf = d.Checkpoint(events.GroupAggregator, d.Partition), math.MaxInt64
-		q := usage.ExplainQuery{TenantID: d.Tenant, Feature: f.feature, PeriodKey: f.period, SubscriptionID: f.subscription, Limit: 2, Rejected: true}
+		q := usage.ExplainQuery{TenantID: d.Tenant, Feature: f.feature, PeriodKey: f.period, SubscriptionID: f.subscription, Limit: 2,
+			Rejected: true}
 		kind := "live "
 		if atRest && rapid.Bool().Draw(rt, "of the past") {
 			kind, f.folded, f.asOf = "as of ", math.MaxInt64, rapid.Int64Range(1, own[len(own)-1].Position.Number).Draw(rt, "at")
 			q.AsOf = &usage.AsOf{Position: &events.Position{Partition: d.Partition, Number: f.asOf}}
 		}
-		e, err := d.Reads.Explain(context.Background(), rapid.SampledFrom([]query.Viewer{TenantViewer(d.Tenant), Operator}).Draw(rt, "viewer"), q)
+		e, err := d.Reads.Explain(context.Background(), rapid.SampledFrom([]query.Viewer{TenantViewer(d.Tenant), Operator}).Draw(rt,
+			"viewer"), q)
 		d.Must(err)
 		var got []string
 		for _, u := range e.LeftOut {
 			got = append(got, fmt.Sprintf("%+v", u))
 			found[kind+u.Status]++
 		}
-		if !slices.IsSortedFunc(e.LeftOut, func(a, b usage.LeftOutUsage) int { return cmp.Compare(a.Position.Number, b.Position.Number) }) || e.LeftOutMore {
+		if !slices.IsSortedFunc(e.LeftOut, func(a, b usage.LeftOutUsage) int {
+			return cmp.Compare(a.Position.Number, b.Position.Number)
+		}) || e.LeftOutMore {
 			rt.Fatalf("%+v: not in order, or more: %+v", q, e)
 		}
 		if slices.Sort(got); !reflect.DeepEqual(got, f.leftOut()) {

@@ -15,15 +15,15 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// goldenLog holds verdicts of every form: usage, admitted usage, corrections, a retraction, a retried fold, late usage, and amounts whose sum no int64
-// holds. It never changes: the hashes of snapshots are compared for ever.
+// goldenLog holds verdicts of every form: usage, admitted usage, corrections, a retraction, a retried fold, late usage, and amounts whose
+// sum no int64 holds. It never changes: the hashes of snapshots are compared for ever.
 //
 //go:embed golden_log.json
 var goldenLog []byte
 
-// LogicHash returns the hex SHA-256 of a fold's result over the golden log: versions that count differently there have different hashes. The
-// result is a line for each figure: tenant, feature, period, subscription, amount, count and last time, separated by "|", in the order of
-// the figures.
+// LogicHash returns the hex SHA-256 of a fold's result over the golden log: versions that count differently there have different hashes.
+// The result is a line for each figure: tenant, feature, period, subscription, amount, count and last time, separated by "|", in the order
+// of the figures.
 func (f PeriodFigures) LogicHash(version string) (string, error) {
 	fold, err := f.Folds.Of(version)
 	if err != nil {
@@ -43,7 +43,8 @@ func (f PeriodFigures) LogicHash(version string) (string, error) {
 	for i := range log {
 		l := &log[i]
 		partition := events.PartitionOf(l.TenantID)
-		key, delta, err := fold(&events.Envelope{Subject: l.Subject, TenantID: l.TenantID, Payload: l.Payload, Position: events.Position{Partition: partition, Number: l.Position}})
+		key, delta, err := fold(&events.Envelope{Subject: l.Subject, TenantID: l.TenantID, Payload: l.Payload,
+			Position: events.Position{Partition: partition, Number: l.Position}})
 		if err != nil {
 			return "", fmt.Errorf("fold the golden log at %d: %w", l.Position, err)
 		}
@@ -54,7 +55,8 @@ func (f PeriodFigures) LogicHash(version string) (string, error) {
 	hash := sha256.New()
 	for _, key := range slices.SortedFunc(maps.Keys(sums), Key.compare) {
 		s := sums[key]
-		fmt.Fprintf(hash, "%s|%s|%s|%s|%s|%d|%s\n", key.TenantID, key.Feature, key.PeriodKey, key.SubscriptionID, s.amount.String(), s.count, s.last.UTC().Format(time.RFC3339Nano))
+		fmt.Fprintf(hash, "%s|%s|%s|%s|%s|%d|%s\n", key.TenantID, key.Feature, key.PeriodKey, key.SubscriptionID, s.amount.String(),
+			s.count, s.last.UTC().Format(time.RFC3339Nano))
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }

@@ -42,7 +42,8 @@ own AS MATERIALIZED (
 const readPeriod = periodGenerations + `,
 many AS MATERIALIZED (
   SELECT a.* FROM usage_aggregates a
-  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)` + ofBilled + `
+  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)` +
+	ofBilled + `
     AND (a.tenant_id, a.feature, a.subscription_id) > ($3::uuid, $4::text, $5::uuid)
   ORDER BY a.tenant_id, a.feature, a.subscription_id LIMIT $6),
 few AS (
@@ -58,7 +59,8 @@ LIMIT $6`
 const readPeriodOfFeature = periodGenerations + `,
 many AS MATERIALIZED (
   SELECT a.* FROM usage_aggregates a
-  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)` + ofBilled + `
+  WHERE a.generation = (SELECT generation FROM common) AND a.period_key = $1 AND a.tenant_id NOT IN (SELECT tenant_id FROM own)` +
+	ofBilled + `
     AND a.feature = $4::text AND (a.tenant_id, a.subscription_id) > ($3::uuid, $5::uuid)
   ORDER BY a.tenant_id, a.subscription_id LIMIT $6),
 few AS (
@@ -74,7 +76,8 @@ LIMIT $6`
 const ofBilled = ` AND ($7::boolean OR a.tenant_id NOT IN (SELECT t.id FROM tenants t WHERE t.mode = 'test'))`
 
 const ownOfPage = `
-  WHERE own.tenant_id <= coalesce((SELECT m.tenant_id FROM many m ORDER BY m.tenant_id OFFSET $6 - 1 LIMIT 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff'))`
+  WHERE own.tenant_id <= coalesce((SELECT m.tenant_id FROM many m ORDER BY m.tenant_id OFFSET $6 - 1 LIMIT 1),
+  'ffffffff-ffff-ffff-ffff-ffffffffffff'))`
 
 const periodColumns = `
 SELECT a.tenant_id, a.feature, a.period_key, a.subscription_id, a.amount::text, a.event_count, a.period_start, a.period_end, a.last_event_at
@@ -84,13 +87,16 @@ FROM (SELECT * FROM many UNION ALL SELECT * FROM few) a`
 // of a generation's tenant.
 const readPeriodFlip = `
 SELECT coalesce($2::int, max(greatest(p.flip, p.undone_flip)), 0),
-       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or($2::int IS NOT NULL AND p.flip <= $2 AND (p.undone_flip IS NULL OR p.undone_flip > $2)
-         AND (g.dropped_at IS NOT NULL OR g.broken IS NOT NULL OR CASE g.tenant_id WHEN '00000000-0000-0000-0000-000000000000' THEN $3 ELSE 1 END > (
+       coalesce($2::int > max(greatest(p.flip, p.undone_flip)), true) OR coalesce(bool_or($2::int IS NOT NULL AND p.flip <= $2
+       AND (p.undone_flip IS NULL OR p.undone_flip > $2)
+         AND (g.dropped_at IS NOT NULL OR g.broken IS NOT NULL
+         OR CASE g.tenant_id WHEN '00000000-0000-0000-0000-000000000000' THEN $3 ELSE 1 END > (
            SELECT count(*) FROM consumer_checkpoints c
            WHERE c.consumer = 'meterplex-usage-aggregator' AND c.generation = g.generation AND c.joined))
          AND NOT EXISTS (
            SELECT FROM projection_pointers later
-           WHERE later.projection = p.projection AND later.flip > p.flip AND later.flip <= $2 AND (later.undone_flip IS NULL OR later.undone_flip > $2)
+           WHERE later.projection = p.projection AND later.flip > p.flip AND later.flip <= $2 AND (later.undone_flip IS NULL
+           OR later.undone_flip > $2)
              AND later.tenant_id IN (p.tenant_id, '00000000-0000-0000-0000-000000000000') AND later.period_key IN ($1, ''))), false)
 FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
 WHERE p.projection = 'usage_aggregates' AND p.period_key IN ($1, '')`
@@ -114,7 +120,8 @@ func (r *Reads) OfPeriod(ctx context.Context, v query.Viewer, q PeriodQuery) (Ag
 	var gone bool
 	err = r.For(query.Wait{}).Snapshot(ctx, v,
 		query.New(readPeriodFlip, []any{q.PeriodKey, after.flip, events.Partitions}, query.One(&flip, &gone)),
-		query.New(sql, []any{q.PeriodKey, after.flip, after.tenant, after.feature, after.subscription, q.Limit + 1, q.Test}, query.Into(&page.Data, scanAggregate)))
+		query.New(sql, []any{q.PeriodKey, after.flip, after.tenant, after.feature, after.subscription, q.Limit + 1, q.Test},
+			query.Into(&page.Data, scanAggregate)))
 	if err != nil {
 		return Aggregates{}, err
 	}

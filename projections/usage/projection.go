@@ -19,10 +19,13 @@ type Reads struct {
 
 func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projections.Projection {
 	return projections.Projection{
-		Name: projections.ProjectionUsage, Consumer: Consumer(newID, folds), Tables: []string{"usage_aggregates", "usage_running_totals", "usage_by_grant"}, ByPeriod: true,
+		Name: projections.ProjectionUsage, Consumer: Consumer(newID, folds), Tables: []string{"usage_aggregates", "usage_running_totals",
+			"usage_by_grant"}, ByPeriod: true,
 		Diff: projections.Difference{
-			Rows: readUsageDiff, Totals: readUsageTotals, Largest: readLargestUsageDiff, Closed: countClosedUsageDiff, Sums: true, Periods: true,
-			Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount", "liveEventCount", "closedSnapshot", "adjustment"},
+			Rows: readUsageDiff, Totals: readUsageTotals, Largest: readLargestUsageDiff, Closed: countClosedUsageDiff, Sums: true,
+			Periods: true,
+			Columns: []string{"tenantId", "feature", "periodKey", "subscriptionId", "live", "rebuilt", "delta", "eventCount",
+				"liveEventCount", "closedSnapshot", "adjustment"},
 		},
 	}
 }
@@ -30,7 +33,8 @@ func Projection(folds projections.Versions[Fold], newID func() uuid.UUID) projec
 // Consumer adds verdicts up.
 func Consumer(newID func() uuid.UUID, folds projections.Versions[Fold]) projections.Consumer {
 	return projections.Consumer{
-		Name: events.GroupAggregator, Role: "aggregator", Topic: events.TopicUsageValidated, Handler: &Handler{Folds: folds, NewID: newID}, Parks: true, Hot: true,
+		Name: events.GroupAggregator, Role: "aggregator", Topic: events.TopicUsageValidated, Handler: &Handler{Folds: folds, NewID: newID},
+		Parks: true, Hot: true,
 		Projection: projections.ProjectionUsage, Versions: folds.Names(),
 		MaxPerPartition: projections.MaxWithoutFollowUps, MaxRecords: projections.MaxRead,
 	}

@@ -43,7 +43,8 @@ func (f *figures) add(key Key, position int64) {
 // OFFSET 0 keeps the rows of a figure to their key: a plan that was made for an empty table
 // would read the whole of it.
 const writeRunningTotals = `
-INSERT INTO usage_running_totals (generation, partition, tenant_id, feature, period_key, position, subscription_id, amount, event_count, last_event_at)
+INSERT INTO usage_running_totals (generation, partition, tenant_id, feature, period_key, position, subscription_id, amount, event_count,
+last_event_at)
 SELECT $1::int, a.partition, f.tenant_id, f.feature, f.period_key, f.position, a.subscription_id, a.amount, a.event_count, a.last_event_at
 FROM unnest($2::uuid[], $3::text[], $4::text[], $5::bigint[]) AS f (tenant_id, feature, period_key, position)
 CROSS JOIN LATERAL (
@@ -69,7 +70,8 @@ CROSS JOIN LATERAL (
   SELECT l.position FROM usage_running_totals l
   WHERE l.generation = g.generation AND l.tenant_id = $1 AND l.feature = $2 AND l.period_key = $3 AND l.position <= $4
   ORDER BY l.position DESC LIMIT 1) last
-JOIN usage_running_totals t ON t.generation = g.generation AND t.tenant_id = $1 AND t.feature = $2 AND t.period_key = $3 AND t.position = last.position`
+JOIN usage_running_totals t ON t.generation = g.generation AND t.tenant_id = $1 AND t.feature = $2 AND t.period_key = $3
+AND t.position = last.position`
 
 // figureAsOf returns the sums of a figure by subscription, as of a position: the last running totals
 // before it, and the verdicts since; no row if the figure began later. It reads up to 1,024 verdicts of each

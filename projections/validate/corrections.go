@@ -19,7 +19,8 @@ import (
 // isCorrection reports whether a recorded payload is that of a correction or a retraction. A retry has a subject of its own.
 func isCorrection(s events.Subject, payload json.RawMessage) bool {
 	return s.IsCorrection() ||
-		s == events.UsageRetried && (bytes.HasSuffix(payload, []byte(`"type":"correction"}`)) || bytes.HasSuffix(payload, []byte(`"type":"retraction"}`)))
+		s == events.UsageRetried && (bytes.HasSuffix(payload, []byte(`"type":"correction"}`)) ||
+			bytes.HasSuffix(payload, []byte(`"type":"retraction"}`)))
 }
 
 // correct judges a correction or a retraction. Its verdict is that on the target, with the target's time.
@@ -29,7 +30,8 @@ func (j *Judgement) correct(payload json.RawMessage, target func(ref string) *do
 		return err
 	}
 	j.Ref = c.CorrectionRef
-	j.Usage = events.Usage{EventID: c.EventID, Feature: c.Feature, Timestamp: c.Timestamp.UTC(), Metadata: c.Metadata, Type: c.Type, Source: c.Source}
+	j.Usage = events.Usage{EventID: c.EventID, Feature: c.Feature, Timestamp: c.Timestamp.UTC(), Metadata: c.Metadata, Type: c.Type,
+		Source: c.Source}
 	if c.Amount != nil {
 		j.Usage.Amount = *c.Amount
 	}
@@ -95,11 +97,12 @@ func (t *targets) judged(e *events.Envelope, j *Judgement) {
 
 // readTargetsSQL reads the targets of corrections: each with the verdict on it, its last change, and whether it was parked before
 // the correction. Only the validator, whose checkpoint is locked, writes verdicts and changes. An event is parked before a
-// position if a dead letter before it names the verdict, and no end before it says that the verdict counts. A retry may find that its correction has a
-// verdict: as EXISTS, a kept plan would hash the keys of the whole log for it.
+// position if a dead letter before it names the verdict, and no end before it says that the verdict counts. A retry may find that its
+// correction has a verdict: as EXISTS, a kept plan would hash the keys of the whole log for it.
 var readTargetsSQL = events.SQL(`
 SELECT g.partition, g.before, g.tenant_id, g.name, t.position, t.subject, 'u/' || g.name, t.occurred_at, t.body,
-       'v/' || t.position, v.occurred_at, v.body, coalesce(c.n, 0), coalesce(c.kind, ''), coalesce(c.after, 0), v.position IS NOT NULL AND EXISTS (
+       'v/' || t.position, v.occurred_at, v.body, coalesce(c.n, 0), coalesce(c.kind, ''), coalesce(c.after, 0), v.position IS NOT NULL
+       AND EXISTS (
   SELECT FROM event_log_rows f
   WHERE f.tenant_id = g.tenant_id AND ` + projections.UncountedVerdict("f") + `
     AND ` + projections.FailureSource("f") + ` = v.position::text
@@ -173,7 +176,8 @@ func (t *targets) scan(rows pgx.Rows) error {
 		}
 		usage := codec.UsageInRow(recorded.Subject, recorded.DedupeKey, recorded.OccurredAt, recorded.Payload)
 		target := &domain.Target{Position: recorded.Position.Number, EventID: key.eventID, Feature: usage.Feature, Corrections: n,
-			IsUsage: recorded.Subject == events.UsageRecorded || recorded.Subject == events.UsageAdmitted, Retracted: kind == events.TypeRetraction}
+			IsUsage:   recorded.Subject == events.UsageRecorded || recorded.Subject == events.UsageAdmitted,
+			Retracted: kind == events.TypeRetraction}
 		t.known[key] = target
 		if usedAt == nil {
 			return nil
@@ -181,7 +185,8 @@ func (t *targets) scan(rows pgx.Rows) error {
 		verdict.Subject, verdict.OccurredAt = events.UsageValidated, *usedAt
 		v, err := codec.VerdictOf(&verdict)
 		target.Counted, target.Timestamp, target.Amount = true, v.Timestamp.UTC(), v.Amount
-		target.Verdict = domain.Verdict{SubscriptionID: v.ValidatedSubscriptionID, FeatureType: v.FeatureType, PeriodKey: v.PeriodKey, Grant: v.Grant}
+		target.Verdict = domain.Verdict{SubscriptionID: v.ValidatedSubscriptionID, FeatureType: v.FeatureType, PeriodKey: v.PeriodKey,
+			Grant: v.Grant}
 		if n > 0 {
 			target.Amount = after
 		}

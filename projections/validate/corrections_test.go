@@ -149,7 +149,8 @@ func (f *correctionFixture) wantFigure(feature string, amount, count int64) {
 // used returns the used amount of the account of tokens.
 func (f *correctionFixture) used() (used int64) {
 	f.Helper()
-	f.Must(f.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::bigint FROM quota_accounts WHERE tenant_id = $1`, f.tenant).Scan(&used))
+	f.Must(f.Pool.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::bigint FROM quota_accounts WHERE tenant_id = $1`,
+		f.tenant).Scan(&used))
 	return used
 }
 
@@ -164,7 +165,8 @@ func TestP2_CorrectionsReplaceTheAmountOfTheirTarget(t *testing.T) {
 			}{
 				{[]metering.Submitted{f.use("a", "tokens", 10), Correction(f.tenant, "a1", "tokens", "a", 7)}, 7, 1},
 				{[]metering.Submitted{Correction(f.tenant, "a2", "tokens", "a", 12)}, 12, 1},
-				{[]metering.Submitted{f.use("b", "tokens", 5), Correction(f.tenant, "b1", "tokens", "b", 0), Correction(f.tenant, "b2", "tokens", "b", 3)}, 15, 2},
+				{[]metering.Submitted{f.use("b", "tokens", 5), Correction(f.tenant, "b1", "tokens", "b", 0),
+					Correction(f.tenant, "b2", "tokens", "b", 3)}, 15, 2},
 				{[]metering.Submitted{Correction(f.tenant, "a3", "tokens", "a", -1)}, 3, 1},
 			}
 			for _, s := range steps {
@@ -210,10 +212,12 @@ func TestP3_CorrectionsWithoutATargetAreNotRecorded(t *testing.T) {
 		}
 	}
 	before := f.Read(0, 4, 0)
-	if got := f.submit(true, Correction(f.tenant, "b1", "calls", "b", 1), f.use("b", "calls", 2)); got[0] != "correction_target_unknown" || got[1] != "" {
+	if got := f.submit(true, Correction(f.tenant, "b1", "calls", "b", 1), f.use("b", "calls", 2)); got[0] != "correction_target_unknown" ||
+		got[1] != "" {
 		t.Errorf("a correction before its target: %q", got)
 	}
-	if got := f.submit(true, Correction(f.tenant, "b2", "calls", "b", -1), Correction(f.tenant, "b3", "calls", "b", 4)); got[0] != "" || got[1] != "correction_target_retracted" {
+	if got := f.submit(true, Correction(f.tenant, "b2", "calls", "b", -1), Correction(f.tenant, "b3", "calls", "b", 4)); got[0] != "" ||
+		got[1] != "correction_target_retracted" {
 		t.Errorf("a correction behind a retraction: %q", got)
 	}
 	if got := f.submit(true, Correction(f.tenant, "b2", "calls", "b", -1)); got[0] != fmt.Sprint("status ", metering.Duplicate) {

@@ -17,7 +17,8 @@ import (
 )
 
 // Histories reads the histories of tenants, and caches those that were read with the heads of their partitions locked: such a history is
-// true for as long as the head names the same events of the catalogue and of billing as the last, or those behind are known to be of other tenants.
+// true for as long as the head names the same events of the catalogue and of billing as the last, or those behind are known to be of other
+// tenants.
 type Histories struct {
 	// Marks, if set, returns how far the catalogue is known. It must not block.
 	Marks func() *projections.CatalogueMarks
@@ -41,7 +42,8 @@ func (h *Histories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistor
 
 // Of returns the histories of tenants as of the heads that the caller has locked. A tenant whose history cannot be
 // read is missing.
-func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
+func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []uuid.UUID,
+	heads []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	found, err := h.of(ctx, query, tenants, heads)
 	if err != nil {
 		return nil, err
@@ -56,7 +58,8 @@ func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []u
 }
 
 // of is Of, with the error of each history that cannot be read.
-func (h *Histories) of(ctx context.Context, query projections.Query, tenants []uuid.UUID, heads []events.InlineStretch) (map[uuid.UUID]history, error) {
+func (h *Histories) of(ctx context.Context, query projections.Query, tenants []uuid.UUID,
+	heads []events.InlineStretch) (map[uuid.UUID]history, error) {
 	var marks *projections.CatalogueMarks
 	if h.Marks != nil {
 		marks = h.Marks()
@@ -85,7 +88,8 @@ SELECT tenant_id, position, change, NULL, NULL, period_key, snapshot, NULL, 0 FR
 UNION ALL
 SELECT tenant_id, from_position, 'policy', NULL, NULL, late_usage, 0, NULL, 0 FROM tenant_policies WHERE tenant_id = ANY ($1::uuid[])
 UNION ALL
-SELECT tenant_id, position, 'threshold', NULL, NULL, feature, percent::int, id, amount FROM thresholds WHERE tenant_id = ANY ($1::uuid[]) AND removed IS NULL
+SELECT tenant_id, position, 'threshold', NULL, NULL, feature, percent::int, id, amount FROM thresholds WHERE tenant_id = ANY ($1::uuid[])
+AND removed IS NULL
 ORDER BY 1, 2`
 
 // history is a tenant's history; if err is set, only this tenant's events fail.
@@ -117,7 +121,8 @@ func (h *history) add(c *change, snapshots *snapshots) {
 	case "policy":
 		h.Policies = append(h.Policies, domain.LatePolicy{FromPosition: c.position, LateUsage: c.name})
 	case "threshold":
-		h.Thresholds = append(h.Thresholds, domain.Threshold{ID: c.id, TenantID: c.tenant, Feature: c.name, Percent: int64(c.number), Amount: c.amount,
+		h.Thresholds = append(h.Thresholds, domain.Threshold{ID: c.id, TenantID: c.tenant, Feature: c.name, Percent: int64(c.number),
+			Amount:   c.amount,
 			Position: events.Position{Partition: events.PartitionOf(c.tenant), Number: c.position}})
 	default:
 		h.Changes = append(h.Changes, domain.PeriodChange{Position: c.position, PeriodKey: c.name, Snapshot: c.number, Change: c.kind})
@@ -146,15 +151,16 @@ func (h *Histories) read(ctx context.Context, query projections.Query, tenants [
 	}
 	var c change
 	var id *uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&c.tenant, &c.position, &c.kind, &c.effectiveFrom, &c.snapshot, &c.name, &c.number, &id, &c.amount}, func() error {
-		if id != nil {
-			c.id = *id
-		}
-		of := histories[c.tenant]
-		of.add(&c, &h.snapshots)
-		histories[c.tenant] = of
-		return nil
-	})
+	_, err = pgx.ForEachRow(rows, []any{&c.tenant, &c.position, &c.kind, &c.effectiveFrom, &c.snapshot, &c.name, &c.number, &id, &c.amount},
+		func() error {
+			if id != nil {
+				c.id = *id
+			}
+			of := histories[c.tenant]
+			of.add(&c, &h.snapshots)
+			histories[c.tenant] = of
+			return nil
+		})
 	if err != nil {
 		return nil, fmt.Errorf("read the histories of tenants: %w", err)
 	}
@@ -227,7 +233,8 @@ func (k *recentHistory) trueAt(head catalogueState, tenant uuid.UUID, marks *pro
 func (s catalogueState) last() int64 { return max(s.catalogue, s.periods) }
 
 // of returns the histories that are known, and the tenants whose history is not.
-func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch, marks *projections.CatalogueMarks) (histories map[uuid.UUID]history, missing []uuid.UUID) {
+func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch,
+	marks *projections.CatalogueMarks) (histories map[uuid.UUID]history, missing []uuid.UUID) {
 	states := statesOf(stretches)
 	histories = make(map[uuid.UUID]history, len(tenants))
 	c.mu.Lock()

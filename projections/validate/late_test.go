@@ -28,10 +28,13 @@ var (
 func closedMay() domain.TenantHistory {
 	limit := domain.Grant{Entitlement: domain.Entitlement{Feature: "calls", ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota}
 	return domain.TenantHistory{
-		History: domain.History{{FromPosition: 1, Subscription: &domain.Subscription{ID: lateSubscription, Status: domain.SubscriptionActive, Entitlements: []domain.Grant{limit}}}},
+		History: domain.History{{FromPosition: 1, Subscription: &domain.Subscription{ID: lateSubscription,
+			Status: domain.SubscriptionActive, Entitlements: []domain.Grant{limit}}}},
 		PeriodHistory: domain.PeriodHistory{
-			Changes:  []domain.PeriodChange{{Position: 100, PeriodKey: "2026-05", Snapshot: 1, Change: domain.PeriodCloseRequested}, {Position: 200, PeriodKey: "2026-05", Snapshot: 1, Change: domain.PeriodClosed}},
-			Policies: []domain.LatePolicy{{FromPosition: 120, LateUsage: events.LateUsageAdjust}, {FromPosition: 150, LateUsage: events.LateUsageReject}},
+			Changes: []domain.PeriodChange{{Position: 100, PeriodKey: "2026-05", Snapshot: 1, Change: domain.PeriodCloseRequested},
+				{Position: 200, PeriodKey: "2026-05", Snapshot: 1, Change: domain.PeriodClosed}},
+			Policies: []domain.LatePolicy{{FromPosition: 120, LateUsage: events.LateUsageAdjust},
+				{FromPosition: 150, LateUsage: events.LateUsageReject}},
 		},
 	}
 }
@@ -39,18 +42,25 @@ func closedMay() domain.TenantHistory {
 // recorded returns an event of the log at a position, of usage of 5 calls in May.
 func recorded(t *testing.T, position int64, subject events.Subject) events.Envelope {
 	t.Helper()
-	e := events.Envelope{EventID: uuid.UUID{byte(position)}, Subject: subject, TenantID: lateTenant, Position: events.Position{Partition: events.PartitionOf(lateTenant), Number: position}, OccurredAt: lateTime}
+	e := events.Envelope{EventID: uuid.UUID{byte(position)}, Subject: subject, TenantID: lateTenant,
+		Position: events.Position{Partition: events.PartitionOf(lateTenant), Number: position}, OccurredAt: lateTime}
 	var err error
 	switch subject {
 	case events.UsageRecorded:
-		e.Payload = fmt.Appendf(nil, `{"amount":5,"eventId":"e%d","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"usage"}`, position)
+		e.Payload = fmt.Appendf(nil, `{"amount":5,"eventId":"e%d","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"usage"}`,
+			position)
 	case events.UsageCorrected:
-		e.Payload = fmt.Appendf(nil, `{"amount":3,"correctionRef":"t","eventId":"e%d","feature":"calls","timestamp":"2026-06-04T12:00:00Z","type":"correction"}`, position)
+		e.Payload = fmt.Appendf(nil,
+			`{"amount":3,"correctionRef":"t","eventId":"e%d","feature":"calls","timestamp":"2026-06-04T12:00:00Z","type":"correction"}`,
+			position)
 	case events.UsageRetracted:
-		e.Payload = fmt.Appendf(nil, `{"correctionRef":"t","eventId":"e%d","feature":"calls","timestamp":"2026-06-04T12:00:00Z","type":"retraction"}`, position)
+		e.Payload = fmt.Appendf(nil,
+			`{"correctionRef":"t","eventId":"e%d","feature":"calls","timestamp":"2026-06-04T12:00:00Z","type":"retraction"}`, position)
 	case events.UsageAdmitted:
-		e.Payload, err = codec.AdmittedJSON(&events.Admitted{EventID: "e", Feature: "calls", Amount: 5, Timestamp: lateTime, Type: events.TypeUsage,
-			Admitted: events.Admission{By: events.ByCommit, SubscriptionID: lateSubscription, FeatureType: domain.FeatureQuota, PeriodKey: "2026-05"}})
+		e.Payload, err = codec.AdmittedJSON(&events.Admitted{EventID: "e", Feature: "calls", Amount: 5, Timestamp: lateTime,
+			Type: events.TypeUsage,
+			Admitted: events.Admission{By: events.ByCommit, SubscriptionID: lateSubscription, FeatureType: domain.FeatureQuota,
+				PeriodKey: "2026-05"}})
 	}
 	must.OK(t, err)
 	return e
@@ -62,7 +72,8 @@ func retried(t *testing.T, position int64, rejected bool, of events.Envelope) ev
 	e := of
 	var err error
 	e.Subject, e.Position.Number, e.EventID = events.UsageRetried, position, uuid.UUID{byte(position)}
-	e.Payload, err = json.Marshal(events.Retried{RawPosition: of.Position.Number, DeadLetterID: uuid.UUID{99}, Attempt: 1, Rejected: rejected, Usage: of.Payload})
+	e.Payload, err = json.Marshal(events.Retried{RawPosition: of.Position.Number, DeadLetterID: uuid.UUID{99}, Attempt: 1,
+		Rejected: rejected, Usage: of.Payload})
 	must.OK(t, err)
 	return e
 }
@@ -77,8 +88,10 @@ func target() *domain.Target {
 func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 	commit := recorded(t, 130, events.UsageAdmitted)
 	enforced := commit
-	enforced.Payload = json.RawMessage(`{"admitted":{"by":"enforce","featureType":"QUOTA","held":null,"limit":null,"periodKey":"2026-05","subscriptionId":"` + lateSubscription.String() +
-		`","used":null},"amount":5,"eventId":"e","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"usage"}`)
+	enforced.Payload = json.RawMessage(
+		`{"admitted":{"by":"enforce","featureType":"QUOTA","held":null,"limit":null,"periodKey":"2026-05","subscriptionId":"` +
+			lateSubscription.String() +
+			`","used":null},"amount":5,"eventId":"e","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"usage"}`)
 	refusedEnforced := enforced
 	refusedEnforced.Position.Number = 160
 	usage := func(position int64) events.Envelope { return recorded(t, position, events.UsageRecorded) }
@@ -89,25 +102,27 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 		amount int64
 		count  int64
 	}{
-		"before the cut":                       {usage(99), "", "", 5, 1},
-		"behind it, before ADJUST":             {usage(101), "", "period_closed", 0, 0},
-		"behind it, under ADJUST":              {usage(130), events.LateUsage, "", 5, 1},
-		"under REJECT again":                   {usage(151), "", "period_closed", 0, 0},
-		"a commit":                             {commit, events.LateCommit, "", 5, 1},
-		"admitted under ADJUST":                {enforced, events.LateUsage, "", 5, 1},
-		"admitted by an older policy":          {refusedEnforced, "", "period_closed", 0, 0},
-		"a correction before the cut":          {recorded(t, 99, events.UsageCorrected), "", "", -7, 0},
-		"a correction":                         {recorded(t, 160, events.UsageCorrected), events.LateCorrection, "", -7, 0},
-		"a retraction":                         {recorded(t, 160, events.UsageRetracted), events.LateRetraction, "", -10, -1},
-		"rejected, retried before the cut":     {retried(t, 99, true, usage(90)), "", "", 5, 1},
-		"rejected, retried behind it":          {retried(t, 160, true, usage(90)), events.LateRetry, "", 5, 1},
-		"rejected late, retried":               {retried(t, 160, true, usage(110)), events.LateRetry, "", 5, 1},
-		"parked, retried before the freeze":    {retried(t, 160, false, usage(90)), "", "", 5, 1},
-		"parked, retried after the freeze":     {retried(t, 201, false, usage(90)), events.LateRetry, "", 5, 1},
-		"parked behind the cut, retried":       {retried(t, 160, false, usage(151)), events.LateRetry, "", 5, 1},
-		"a correction, retried":                {retried(t, 160, true, recorded(t, 90, events.UsageCorrected)), events.LateCorrection, "", -7, 0},
-		"a parked correction, retried":         {retried(t, 160, false, recorded(t, 90, events.UsageCorrected)), "", "", -7, 0},
-		"a parked retraction after the freeze": {retried(t, 201, false, recorded(t, 90, events.UsageRetracted)), events.LateRetraction, "", -10, -1},
+		"before the cut":                    {usage(99), "", "", 5, 1},
+		"behind it, before ADJUST":          {usage(101), "", "period_closed", 0, 0},
+		"behind it, under ADJUST":           {usage(130), events.LateUsage, "", 5, 1},
+		"under REJECT again":                {usage(151), "", "period_closed", 0, 0},
+		"a commit":                          {commit, events.LateCommit, "", 5, 1},
+		"admitted under ADJUST":             {enforced, events.LateUsage, "", 5, 1},
+		"admitted by an older policy":       {refusedEnforced, "", "period_closed", 0, 0},
+		"a correction before the cut":       {recorded(t, 99, events.UsageCorrected), "", "", -7, 0},
+		"a correction":                      {recorded(t, 160, events.UsageCorrected), events.LateCorrection, "", -7, 0},
+		"a retraction":                      {recorded(t, 160, events.UsageRetracted), events.LateRetraction, "", -10, -1},
+		"rejected, retried before the cut":  {retried(t, 99, true, usage(90)), "", "", 5, 1},
+		"rejected, retried behind it":       {retried(t, 160, true, usage(90)), events.LateRetry, "", 5, 1},
+		"rejected late, retried":            {retried(t, 160, true, usage(110)), events.LateRetry, "", 5, 1},
+		"parked, retried before the freeze": {retried(t, 160, false, usage(90)), "", "", 5, 1},
+		"parked, retried after the freeze":  {retried(t, 201, false, usage(90)), events.LateRetry, "", 5, 1},
+		"parked behind the cut, retried":    {retried(t, 160, false, usage(151)), events.LateRetry, "", 5, 1},
+		"a correction, retried": {retried(t, 160, true, recorded(t, 90, events.UsageCorrected)), events.LateCorrection, "",
+			-7, 0},
+		"a parked correction, retried": {retried(t, 160, false, recorded(t, 90, events.UsageCorrected)), "", "", -7, 0},
+		"a parked retraction after the freeze": {retried(t, 201, false, recorded(t, 90, events.UsageRetracted)), events.LateRetraction, "",
+			-10, -1},
 	} {
 		origin := c.e.Position.Number
 		if c.e.Subject == events.UsageRetried {
@@ -117,7 +132,8 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 		}
 		ids := 0
 		v := &Validator{NewID: func() uuid.UUID { ids++; return uuid.UUID{200, byte(ids)} }}
-		known := &targets{known: map[targetKey]*domain.Target{{lateTenant, "t"}: target()}, parked: map[events.Position]bool{}, done: map[events.Position]bool{}}
+		known := &targets{known: map[targetKey]*domain.Target{{lateTenant, "t"}: target()}, parked: map[events.Position]bool{},
+			done: map[events.Position]bool{}}
 		result := v.judge([]events.Envelope{c.e}, map[uuid.UUID]history{lateTenant: {TenantHistory: closedMay()}}, known)
 		if len(result.Failed) > 0 || len(result.FollowUps) == 0 {
 			t.Fatalf("%s: %+v", name, result)
@@ -125,7 +141,8 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 		p := result.FollowUps[0]
 		if c.code != "" {
 			var rejected events.Rejected
-			if err := json.Unmarshal(p.Payload, &rejected); err != nil || p.Subject != events.UsageRejected || rejected.Code != c.code || p.Adjustment != nil {
+			if err := json.Unmarshal(p.Payload, &rejected); err != nil || p.Subject != events.UsageRejected || rejected.Code != c.code ||
+				p.Adjustment != nil {
 				t.Errorf("%s: %d %s, adjustment %+v", name, p.Subject, p.Payload, p.Adjustment)
 			}
 			continue
@@ -138,7 +155,8 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 func checkVerdict(t *testing.T, name string, p *events.Pending, origin int64, kind string, amount, count int64) {
 	t.Helper()
 	var verdict events.Validated
-	if err := json.Unmarshal(p.Payload, &verdict); err != nil || p.Subject != events.UsageValidated || verdict.Amount != amount || verdict.Count != count || verdict.PeriodKey != "2026-05" {
+	if err := json.Unmarshal(p.Payload, &verdict); err != nil || p.Subject != events.UsageValidated || verdict.Amount != amount ||
+		verdict.Count != count || verdict.PeriodKey != "2026-05" {
 		t.Errorf("%s: %d %s", name, p.Subject, p.Payload)
 	}
 	a := p.Adjustment
@@ -152,7 +170,8 @@ func checkVerdict(t *testing.T, name string, p *events.Pending, origin int64, ki
 	if *verdict.Late != (events.Late{Snapshot: 1, Kind: kind}) {
 		t.Errorf("%s: late %+v", name, verdict.Late)
 	}
-	if a.Kind != kind || a.Snapshot != 1 || a.PeriodKey != "2026-05" || a.Feature != "calls" || a.SubscriptionID != lateSubscription || a.Amount.Int64() != amount ||
+	if a.Kind != kind || a.Snapshot != 1 || a.PeriodKey != "2026-05" || a.Feature != "calls" || a.SubscriptionID != lateSubscription ||
+		a.Amount.Int64() != amount ||
 		a.EventCount != count || a.Recorded != origin || a.SourceEventID != verdict.EventID || a.RebuildID != nil {
 		t.Errorf("%s: the adjustment is %+v", name, a)
 	}
@@ -206,13 +225,19 @@ func TestP8_AHistoryIsTrueUnderALaterHeadIfOtherTenantsChanged(t *testing.T) {
 	}{
 		{"the same head", nil, at(1, 10, 8), nil},
 		{"a later head, without marks", nil, at(1, 10, 20), errRead},
-		{"a close of another tenant", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}), at(1, 10, 20), nil},
-		{"a change of the catalogue of another tenant", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}), at(1, 20, 8), nil},
-		{"its own close", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other, tenant}}), at(1, 10, 20), errRead},
-		{"a close that the marks do not know", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}), at(1, 10, 21), errRead},
+		{"a close of another tenant", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}), at(1, 10, 20),
+			nil},
+		{"a change of the catalogue of another tenant", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}),
+			at(1, 20, 8), nil},
+		{"its own close", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other, tenant}}), at(1, 10, 20),
+			errRead},
+		{"a close that the marks do not know", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}),
+			at(1, 10, 21), errRead},
 		{"changes that are not known", marks(projections.CatalogueStep{Epoch: 1, Mark: 20}), at(1, 10, 20), errRead},
-		{"another epoch of the head", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}), at(2, 10, 20), errRead},
-		{"another epoch of the marks", marks(projections.CatalogueStep{Epoch: 2, Mark: 20, Changed: []uuid.UUID{other}}), at(1, 10, 20), errRead},
+		{"another epoch of the head", marks(projections.CatalogueStep{Epoch: 1, Mark: 20, Changed: []uuid.UUID{other}}), at(2, 10, 20),
+			errRead},
+		{"another epoch of the marks", marks(projections.CatalogueStep{Epoch: 2, Mark: 20, Changed: []uuid.UUID{other}}), at(1, 10, 20),
+			errRead},
 	} {
 		h := &Histories{Marks: func() *projections.CatalogueMarks { return c.marks }}
 		h.recent.store(map[uuid.UUID]history{tenant: {TenantHistory: domain.TenantHistory{}}}, at(1, 10, 8))

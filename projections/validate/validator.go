@@ -173,7 +173,8 @@ func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 	verdict := events.Validated{
 		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
 		Amount: j.Usage.Amount, Count: 1, Timestamp: j.Usage.Timestamp,
-		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey, Grant: j.Verdict.Grant,
+		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey,
+		Grant:    j.Verdict.Grant,
 		Admitted: j.Admitted, CorrectedUsage: j.Change, Late: j.Late,
 	}
 	if c := j.Change; c != nil {
@@ -191,8 +192,10 @@ func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
 		p.Correction = &events.AppliedCorrection{CorrectedUsage: j.Change, Number: j.Number, Cause: j.Origin}
 	}
 	if j.Late != nil {
-		p.Adjustment = &events.Adjustment{PeriodKey: verdict.PeriodKey, Feature: verdict.Feature, Snapshot: j.Late.Snapshot, SubscriptionID: verdict.ValidatedSubscriptionID,
-			Kind: j.Late.Kind, Amount: big.NewInt(verdict.Amount), EventCount: verdict.Count, Recorded: verdict.RawPosition, SourceEventID: verdict.EventID}
+		p.Adjustment = &events.Adjustment{PeriodKey: verdict.PeriodKey, Feature: verdict.Feature, Snapshot: j.Late.Snapshot,
+			SubscriptionID: verdict.ValidatedSubscriptionID,
+			Kind:           j.Late.Kind, Amount: big.NewInt(verdict.Amount), EventCount: verdict.Count, Recorded: verdict.RawPosition,
+			SourceEventID: verdict.EventID}
 	}
 	return p
 }
@@ -224,7 +227,8 @@ func tenantsOf(batch []events.Envelope) (tenants []uuid.UUID) {
 // Consumer turns recorded usage into verdicts.
 func Consumer(newID func() uuid.UUID, histories *Histories) projections.Consumer {
 	return projections.Consumer{
-		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw, Handler: &Validator{NewID: newID, Histories: histories}, Parks: true, Hot: true,
+		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw,
+		Handler: &Validator{NewID: newID, Histories: histories}, Parks: true, Hot: true,
 		MaxPerPartition: projections.MaxWithFollowUps, MaxRecords: maxVerdicts,
 	}
 }

@@ -39,7 +39,8 @@ func TestValidatorAcceptsAndRejects(t *testing.T) {
 	rejected := append(w.Read(events.TopicUsageDeadLetter, 4, 0), w.Read(events.TopicUsageDeadLetter, 9, 0)...)
 	for i, code := range []string{"feature_not_found", "no_active_subscription"} {
 		got := Decode[events.Rejected](w, rejected[i])
-		if got.Code != code || got.RawPosition != raw[i+1].Number || got.DeadLetterID != rejected[i].EventID || got.Attempt != 0 || got.Reason == "" {
+		if got.Code != code || got.RawPosition != raw[i+1].Number || got.DeadLetterID != rejected[i].EventID || got.Attempt != 0 ||
+			got.Reason == "" {
 			t.Errorf("rejected %d: %+v", i, got)
 		}
 	}
@@ -71,10 +72,12 @@ func TestValidatorUsesTheHistoryUpToThePosition(t *testing.T) {
 }
 
 func retry(w *Database, tenant, deadLetter uuid.UUID, raw events.Envelope, attempt int) events.Pending {
-	body, err := json.Marshal(events.Retried{RawPosition: raw.Position.Number, DeadLetterID: deadLetter, Attempt: attempt, Usage: raw.Payload})
+	body, err := json.Marshal(events.Retried{RawPosition: raw.Position.Number, DeadLetterID: deadLetter, Attempt: attempt,
+		Usage: raw.Payload})
 	w.Must(err)
 	return events.Pending{EventID: NewID(), Subject: events.UsageRetried, TenantID: tenant, DedupeKey: events.KeyRetry(deadLetter, attempt),
-		CausationID: raw.EventID, Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified, OccurredAt: raw.OccurredAt, Payload: body}
+		CausationID: raw.EventID, Actor: events.Actor{Type: "service", ID: "test"}, Residency: events.ResidencyUnspecified,
+		OccurredAt: raw.OccurredAt, Payload: body}
 }
 
 func TestRetryIsDecidedAgainAndCountsOnce(t *testing.T) {
@@ -105,7 +108,8 @@ func TestRetryIsDecidedAgainAndCountsOnce(t *testing.T) {
 	}
 	letters := w.Read(events.TopicUsageDeadLetter, 4, 0)
 	for _, e := range letters[2:] {
-		if got := Decode[events.Closed](w, e); e.Subject != events.DeadLetterClosed || got.Status != events.StatusResolved || got.DeadLetterID != first.EventID {
+		if got := Decode[events.Closed](w, e); e.Subject != events.DeadLetterClosed || got.Status != events.StatusResolved ||
+			got.DeadLetterID != first.EventID {
 			t.Errorf("%d: %+v", e.Subject, got)
 		}
 	}

@@ -59,7 +59,8 @@ func batchCases() []Case {
 			c.sent()
 			x.counts(ids...)
 		}},
-		{Name: "gzip", Promise: "batches are compressed, and the JSON is one batch of the events' canonical bytes", run: batchesAreCanonical},
+		{Name: "gzip", Promise: "batches are compressed, and the JSON is one batch of the events' canonical bytes",
+			run: batchesAreCanonical},
 		{Name: "order", Promise: "events are recorded by the service in the order of record, over failures", run: func(x *trial) {
 			x.proxy.fails(passes, losesAnswer, cutsBehind, refuses(429, "rate_limited"), passes, cutsAnswer)
 			c := x.open(object{"maxEvents": 7})
@@ -134,7 +135,8 @@ func batchesAreCanonical(x *trial) {
 		x.Fatalf("%d requests, want 1", len(all))
 	}
 	h := all[0].header
-	if h.Get("Content-Encoding") != "gzip" || h.Get("Content-Type") != "application/json" || h.Get("Authorization") != "Bearer "+x.tenant.key || h.Get("Meterplex-Replay") != "" ||
+	if h.Get("Content-Encoding") != "gzip" || h.Get("Content-Type") != "application/json" ||
+		h.Get("Authorization") != "Bearer "+x.tenant.key || h.Get("Meterplex-Replay") != "" ||
 		!strings.HasPrefix(h.Get("User-Agent"), "meterplex-") {
 		x.Errorf("the headers are %v", h)
 	}

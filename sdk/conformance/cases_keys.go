@@ -11,12 +11,14 @@ import (
 // keyCases are refusals of the key.
 func keyCases() []Case {
 	return []Case{
-		{Name: "401-new-key", Promise: "after 401 all events are kept and the error is reported; a new key sends them at once", Essential: true, run: func(x *trial) {
-			newKeySends(x, "mp_live_0000000000000000000000000000000000000000000", "unauthenticated")
-		}},
-		{Name: "403-new-key", Promise: "after 403 all events are kept and the error is reported; a new key sends them at once", run: func(x *trial) {
-			newKeySends(x, x.suite.Service.keyOf(x, x.tenant.id, "usage:read"), "forbidden")
-		}},
+		{Name: "401-new-key", Promise: "after 401 all events are kept and the error is reported; a new key sends them at once",
+			Essential: true, run: func(x *trial) {
+				newKeySends(x, "mp_live_0000000000000000000000000000000000000000000", "unauthenticated")
+			}},
+		{Name: "403-new-key", Promise: "after 403 all events are kept and the error is reported; a new key sends them at once",
+			run: func(x *trial) {
+				newKeySends(x, x.suite.Service.keyOf(x, x.tenant.id, "usage:read"), "forbidden")
+			}},
 		{Name: "revoked-key", Promise: "a key that is revoked while the client runs loses nothing", run: func(x *trial) {
 			c := x.open()
 			ids := c.record(usage("before"))
@@ -90,17 +92,19 @@ func (x *trial) revokeKeys() {
 
 func certificateCases() []Case {
 	return []Case{
-		{Name: "certificate-changed", Promise: "a new certificate of the same authority is accepted, without a restart", run: func(x *trial) {
-			ca := localtest.NewCA(x, "the authority")
-			c := x.openTLS(ca, ca)
-			ids := c.record(usage("first"))
-			c.sent()
-			x.proxy.present(signedBy(x, ca))
-			ids = append(ids, c.record(usage("second"))...)
-			c.sent()
-			x.counts(ids...)
-		}},
-		{Name: "certificate-untrusted", Promise: "a server whose certificate is not trusted gets no request; all events are kept until it is", run: func(x *trial) {
+		{Name: "certificate-changed", Promise: "a new certificate of the same authority is accepted, without a restart",
+			run: func(x *trial) {
+				ca := localtest.NewCA(x, "the authority")
+				c := x.openTLS(ca, ca)
+				ids := c.record(usage("first"))
+				c.sent()
+				x.proxy.present(signedBy(x, ca))
+				ids = append(ids, c.record(usage("second"))...)
+				c.sent()
+				x.counts(ids...)
+			}},
+		{Name: "certificate-untrusted", Promise: "a server whose certificate is not trusted gets no request; all events are kept " +
+			"until it is", run: func(x *trial) {
 			ca, other := localtest.NewCA(x, "the authority"), localtest.NewCA(x, "another authority")
 			c := x.openTLS(ca, other)
 			ids := c.record(usage("first"), usage("second"))
@@ -112,16 +116,17 @@ func certificateCases() []Case {
 			c.sent()
 			x.counts(ids...)
 		}},
-		{Name: "certificate-of-system", Promise: "without certificates of its own a client trusts those of the system only", run: func(x *trial) {
-			ca := localtest.NewCA(x, "the authority")
-			x.proxy = newProxy(x, x.suite.Service.URL, signedBy(x, ca))
-			c := x.open()
-			c.record(usage("kept"))
-			c.reported("unavailable")
-			if n := len(x.proxy.seen()); n > 0 {
-				x.Errorf("%d requests", n)
-			}
-		}},
+		{Name: "certificate-of-system", Promise: "without certificates of its own a client trusts those of the system only",
+			run: func(x *trial) {
+				ca := localtest.NewCA(x, "the authority")
+				x.proxy = newProxy(x, x.suite.Service.URL, signedBy(x, ca))
+				c := x.open()
+				c.record(usage("kept"))
+				c.reported("unavailable")
+				if n := len(x.proxy.seen()); n > 0 {
+					x.Errorf("%d requests", n)
+				}
+			}},
 	}
 }
 

@@ -19,46 +19,49 @@ func segmentsOf(queue string) []string {
 
 func queueCases() []Case {
 	return []Case{
-		{Name: "queue-full", Promise: "a full queue makes record wait until its deadline and fail with queue_full; nothing recorded is lost", Essential: true, run: func(x *trial) {
-			x.proxy.failsAlways(refuses(503, "unavailable"))
-			c := x.open(object{"queueBytes": 20_000})
-			var ids []string
-			for _, e := range padded("q", 60, 1000) {
-				if err := c.call("record", object{"event": e, "deadlineMs": 5000}, nil); err != nil {
-					break
-				}
-				ids = append(ids, e["eventId"].(string))
-			}
-			began := time.Now()
-			c.refused("queue_full", "record", object{"event": padded("late", 1, 1000)[0], "deadlineMs": 300})
-			if took := time.Since(began); took < 200*time.Millisecond || len(ids) < 10 || len(ids) > 25 {
-				x.Errorf("%d events of a kilobyte in 20,000 bytes; record fails after %s, want 300 ms", len(ids), took)
-			}
-			x.proxy.failsAlways(nil)
-			c.sent()
-			ids = append(ids, c.record(usage("again"))...)
-			c.sent()
-			x.counts(ids...)
-		}},
-		{Name: "queue-full-waits", Promise: "record waits for space until its deadline, and succeeds when there is some", run: func(x *trial) {
-			x.proxy.failsAlways(refuses(503, "unavailable"))
-			c := x.open(object{"queueBytes": 5000})
-			var ids []string
-			var err error
-			for i := 0; err == nil && i < 50; i++ {
-				e := padded(string(rune('a'+i)), 1, 1000)[0]
-				if err = c.call("record", object{"event": e, "deadlineMs": 100}, nil); err == nil {
+		{Name: "queue-full",
+			Promise:   "a full queue makes record wait until its deadline and fail with queue_full; nothing recorded is lost",
+			Essential: true, run: func(x *trial) {
+				x.proxy.failsAlways(refuses(503, "unavailable"))
+				c := x.open(object{"queueBytes": 20_000})
+				var ids []string
+				for _, e := range padded("q", 60, 1000) {
+					if err := c.call("record", object{"event": e, "deadlineMs": 5000}, nil); err != nil {
+						break
+					}
 					ids = append(ids, e["eventId"].(string))
 				}
-			}
-			last := c.begin("record", object{"event": padded("last", 1, 1000)[0], "deadlineMs": patience.Milliseconds()})
-			x.proxy.failsAlways(nil)
-			if r := <-last; err == nil || r.err != nil {
-				x.Fatalf("%v; the waiting record: %v", err, r.err)
-			}
-			c.sent()
-			x.counts(append(ids, "last-0")...)
-		}},
+				began := time.Now()
+				c.refused("queue_full", "record", object{"event": padded("late", 1, 1000)[0], "deadlineMs": 300})
+				if took := time.Since(began); took < 200*time.Millisecond || len(ids) < 10 || len(ids) > 25 {
+					x.Errorf("%d events of a kilobyte in 20,000 bytes; record fails after %s, want 300 ms", len(ids), took)
+				}
+				x.proxy.failsAlways(nil)
+				c.sent()
+				ids = append(ids, c.record(usage("again"))...)
+				c.sent()
+				x.counts(ids...)
+			}},
+		{Name: "queue-full-waits", Promise: "record waits for space until its deadline, and succeeds when there is some",
+			run: func(x *trial) {
+				x.proxy.failsAlways(refuses(503, "unavailable"))
+				c := x.open(object{"queueBytes": 5000})
+				var ids []string
+				var err error
+				for i := 0; err == nil && i < 50; i++ {
+					e := padded(string(rune('a'+i)), 1, 1000)[0]
+					if err = c.call("record", object{"event": e, "deadlineMs": 100}, nil); err == nil {
+						ids = append(ids, e["eventId"].(string))
+					}
+				}
+				last := c.begin("record", object{"event": padded("last", 1, 1000)[0], "deadlineMs": patience.Milliseconds()})
+				x.proxy.failsAlways(nil)
+				if r := <-last; err == nil || r.err != nil {
+					x.Fatalf("%v; the waiting record: %v", err, r.err)
+				}
+				c.sent()
+				x.counts(append(ids, "last-0")...)
+			}},
 		{Name: "restart", Promise: "events survive kill -9 of the application", Essential: true, run: func(x *trial) {
 			x.proxy.failsAlways(refuses(503, "unavailable"))
 			c := x.open()
@@ -81,7 +84,8 @@ func queueCases() []Case {
 			x.open().sent()
 			x.counts(ids...)
 		}},
-		{Name: "close-with-rest", Promise: "close ends at its deadline and says how much remains; the next client of the tenant sends it at once", run: func(x *trial) {
+		{Name: "close-with-rest", Promise: "close ends at its deadline and says how much remains; the next client of the tenant " +
+			"sends it at once", run: func(x *trial) {
 			x.proxy.failsAlways(refuses(503, "unavailable"))
 			c := x.open(object{"tenant": "acme"})
 			ids := c.recordN("c", 12)
@@ -124,28 +128,30 @@ func queueCases() []Case {
 			c.sent()
 			x.ownerOnly()
 		}},
-		{Name: "torn-tail", Promise: "the rest of a write that was not confirmed is cut off, and is not reported as damage", run: func(x *trial) {
-			ids := x.written(func(text []byte) []byte { return append(text, text[8:60]...) })
-			c := x.open()
-			c.sent()
-			x.counts(ids...)
-			if files := x.filesOf("damaged"); len(files) > 0 {
-				x.Errorf("damaged/ holds %q", files)
-			}
-		}},
-		{Name: "damaged-record", Promise: "a damaged record is kept in damaged/ and reported, and the others are sent", run: func(x *trial) {
-			ids := x.written(func(text []byte) []byte {
-				text[bytes.Index(text, []byte(`"w-3"`))+1] ^= 1
-				return text
-			})
-			c := x.open()
-			c.sent()
-			x.counts(slices.DeleteFunc(ids, func(id string) bool { return id == "w-3" })...)
-			c.reported("damaged")
-			if files := x.filesOf("damaged"); len(files) != 1 || !strings.HasSuffix(files[0], ".bin") {
-				x.Errorf("damaged/ holds %q", files)
-			}
-		}},
+		{Name: "torn-tail", Promise: "the rest of a write that was not confirmed is cut off, and is not reported as damage",
+			run: func(x *trial) {
+				ids := x.written(func(text []byte) []byte { return append(text, text[8:60]...) })
+				c := x.open()
+				c.sent()
+				x.counts(ids...)
+				if files := x.filesOf("damaged"); len(files) > 0 {
+					x.Errorf("damaged/ holds %q", files)
+				}
+			}},
+		{Name: "damaged-record", Promise: "a damaged record is kept in damaged/ and reported, and the others are sent",
+			run: func(x *trial) {
+				ids := x.written(func(text []byte) []byte {
+					text[bytes.Index(text, []byte(`"w-3"`))+1] ^= 1
+					return text
+				})
+				c := x.open()
+				c.sent()
+				x.counts(slices.DeleteFunc(ids, func(id string) bool { return id == "w-3" })...)
+				c.reported("damaged")
+				if files := x.filesOf("damaged"); len(files) != 1 || !strings.HasSuffix(files[0], ".bin") {
+					x.Errorf("damaged/ holds %q", files)
+				}
+			}},
 		{Name: "files", Promise: "a queue of 20 MB is sent with few open files", Slow: true, run: fewFiles},
 	}
 }

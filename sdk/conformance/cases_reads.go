@@ -56,12 +56,14 @@ func readCases() []Case {
 				x.Fatalf("%v", rows)
 			}
 			for _, row := range rows {
-				if row["feature"] == "sdk_bytes" && row["amount"] != "77" || row["feature"] == "sdk_calls" && fmt.Sprint(row["eventCount"]) != "20" {
+				if row["feature"] == "sdk_bytes" && row["amount"] != "77" ||
+					row["feature"] == "sdk_calls" && fmt.Sprint(row["eventCount"]) != "20" {
 					x.Errorf("%v", row)
 				}
 			}
 		}},
-		{Name: "projection-behind", Promise: "a read or check that is behind its minPosition is an error at once, and waits in the service only as long as the caller asks", run: func(x *trial) {
+		{Name: "projection-behind", Promise: "a read or check that is behind its minPosition is an error at once, and waits in the " +
+			"service only as long as the caller asks", run: func(x *trial) {
 			c := x.open(object{"policy": "allow"})
 			x.proxy.failsAlways(refuses(503, "projection_behind"))
 			c.refused("projection_behind", "check", object{"feature": "sdk_tokens", "amount": "1", "minPosition": "1-1"})
@@ -89,26 +91,28 @@ func readCases() []Case {
 				x.Errorf("%v", list)
 			}
 		}},
-		{Name: "receipt", Promise: "the receipt of an event has its status and payload; that of an unknown one is an error", run: func(x *trial) {
-			c := x.open()
-			c.record(usageOf("known", "sdk_calls", 3))
-			c.sent()
-			var got struct {
-				EventID, Status string
-				Payload         struct{ Feature string }
-			}
-			if c.must("receipt", object{"eventId": "known"}, &got); got.EventID != "known" || got.Status == "" || got.Payload.Feature != "sdk_calls" {
-				x.Errorf("%+v", got)
-			}
-			if f := c.refused("not_found", "receipt", object{"eventId": "unknown"}); f.Status != 404 {
-				x.Errorf("%+v", f)
-			}
-			c.record(usage("a/b?c#d%2F"))
-			c.sent()
-			if c.must("receipt", object{"eventId": "a/b?c#d%2F"}, &got); got.EventID != "a/b?c#d%2F" {
-				x.Errorf("%+v", got)
-			}
-		}},
+		{Name: "receipt", Promise: "the receipt of an event has its status and payload; that of an unknown one is an error",
+			run: func(x *trial) {
+				c := x.open()
+				c.record(usageOf("known", "sdk_calls", 3))
+				c.sent()
+				var got struct {
+					EventID, Status string
+					Payload         struct{ Feature string }
+				}
+				if c.must("receipt", object{"eventId": "known"}, &got); got.EventID != "known" || got.Status == "" ||
+					got.Payload.Feature != "sdk_calls" {
+					x.Errorf("%+v", got)
+				}
+				if f := c.refused("not_found", "receipt", object{"eventId": "unknown"}); f.Status != 404 {
+					x.Errorf("%+v", f)
+				}
+				c.record(usage("a/b?c#d%2F"))
+				c.sent()
+				if c.must("receipt", object{"eventId": "a/b?c#d%2F"}, &got); got.EventID != "a/b?c#d%2F" {
+					x.Errorf("%+v", got)
+				}
+			}},
 		{Name: "entitlements", Promise: "entitlements lists each feature of the plan, over pages", run: func(x *trial) {
 			rows := x.open().rows("entitlements", object{"limit": 2})
 			by := map[string]map[string]any{}

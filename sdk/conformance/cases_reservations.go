@@ -17,38 +17,40 @@ func reservationCases() []Case {
 		return more
 	}
 	return []Case{
-		{Name: "reserve", Promise: "reserve, extend and commit hold an amount and use a part of it, each once although each answer is lost", run: func(x *trial) {
-			c := x.open()
-			for _, step := range []struct {
-				do   string
-				in   object
-				sums string
-			}{
-				{"reserve", object{"amount": "500", "ttlSeconds": 600}, "0 500 500"},
-				{"extend", object{"ttlSeconds": 1200}, "0 500 500"},
-				{"commit", object{"amount": "412"}, "412 0 588"},
-			} {
-				var got account
-				x.proxy.fails(losesAnswer, cutsBehind, cutsAnswer)
-				c.must(step.do, with("job", step.in), &got)
-				if got.sums() != step.sums || x.proxy.faultsLeft() > 0 {
-					x.Errorf("%s: %+v, want used, held and remaining %s; %d faults left", step.do, got, step.sums, x.proxy.faultsLeft())
+		{Name: "reserve", Promise: "reserve, extend and commit hold an amount and use a part of it, each once although each answer is lost",
+			run: func(x *trial) {
+				c := x.open()
+				for _, step := range []struct {
+					do   string
+					in   object
+					sums string
+				}{
+					{"reserve", object{"amount": "500", "ttlSeconds": 600}, "0 500 500"},
+					{"extend", object{"ttlSeconds": 1200}, "0 500 500"},
+					{"commit", object{"amount": "412"}, "412 0 588"},
+				} {
+					var got account
+					x.proxy.fails(losesAnswer, cutsBehind, cutsAnswer)
+					c.must(step.do, with("job", step.in), &got)
+					if got.sums() != step.sums || x.proxy.faultsLeft() > 0 {
+						x.Errorf("%s: %+v, want used, held and remaining %s; %d faults left", step.do, got, step.sums, x.proxy.faultsLeft())
+					}
 				}
-			}
-			if list := x.log(); len(list) != 1 || list[0].Amount != 412 {
-				x.Errorf("%+v", list)
-			}
-		}},
-		{Name: "usage-ids", Promise: "the usage of a reservation has the same id in each language, also for a long reservationId", run: func(x *trial) {
-			c := x.open()
-			for _, v := range x.vectors().UsageIDs {
-				var got account
-				c.must("reserve", with(v.ReservationID, object{"amount": "1"}), nil)
-				if c.must("commit", with(v.ReservationID, object{"amount": "1"}), &got); got.EventID != v.EventID {
-					x.Errorf("%s: %s, want %s", v.ReservationID, got.EventID, v.EventID)
+				if list := x.log(); len(list) != 1 || list[0].Amount != 412 {
+					x.Errorf("%+v", list)
 				}
-			}
-		}},
+			}},
+		{Name: "usage-ids", Promise: "the usage of a reservation has the same id in each language, also for a long reservationId",
+			run: func(x *trial) {
+				c := x.open()
+				for _, v := range x.vectors().UsageIDs {
+					var got account
+					c.must("reserve", with(v.ReservationID, object{"amount": "1"}), nil)
+					if c.must("commit", with(v.ReservationID, object{"amount": "1"}), &got); got.EventID != v.EventID {
+						x.Errorf("%s: %s, want %s", v.ReservationID, got.EventID, v.EventID)
+					}
+				}
+			}},
 		{Name: "release", Promise: "release ends a hold without usage, once although its answer is lost", run: func(x *trial) {
 			c := x.open()
 			var got account
@@ -67,7 +69,8 @@ func reservationCases() []Case {
 			if got.ReservationID == "" || got.sums() != "0 100 900" {
 				x.Fatalf("%+v", got)
 			}
-			if c.must("commit", object{"feature": "sdk_tokens", "reservationId": got.ReservationID, "amount": "100"}, &got); got.sums() != "100 0 900" {
+			if c.must("commit", object{"feature": "sdk_tokens", "reservationId": got.ReservationID, "amount": "100"},
+				&got); got.sums() != "100 0 900" {
 				x.Errorf("%+v", got)
 			}
 		}},
@@ -84,7 +87,8 @@ func reservationCases() []Case {
 			c := x.open()
 			var got account
 			x.proxy.fails(losesAnswer, passes, losesAnswer)
-			if c.must("withReservation", object{"feature": "sdk_tokens", "amount": "500", "actual": "412"}, &got); got.sums() != "412 0 588" {
+			if c.must("withReservation", object{"feature": "sdk_tokens", "amount": "500", "actual": "412"},
+				&got); got.sums() != "412 0 588" {
 				x.Errorf("%+v", got)
 			}
 			if list := x.log(); len(list) != 1 || list[0].Amount != 412 {
@@ -109,8 +113,9 @@ func reservationCases() []Case {
 			}
 			x.counts()
 		}},
-		{Name: "with-reservation-refused", Promise: "withReservation does not run the callback if the hold is refused", run: func(x *trial) {
-			x.open().refused("quota_exceeded", "withReservation", object{"feature": "sdk_tokens", "amount": "1001", "fail": true})
-		}},
+		{Name: "with-reservation-refused", Promise: "withReservation does not run the callback if the hold is refused",
+			run: func(x *trial) {
+				x.open().refused("quota_exceeded", "withReservation", object{"feature": "sdk_tokens", "amount": "1001", "fail": true})
+			}},
 	}
 }

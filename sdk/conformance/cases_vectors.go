@@ -68,12 +68,13 @@ func vectorCases() []Case {
 				}
 			}
 		}},
-		{Name: "event-ids-refused", local: true, Promise: "eventId refuses parts that are empty or contain the separator", run: func(x *trial) {
-			p := newProgram(x, x.language)
-			for _, raw := range x.vectors().EventIDsRefused {
-				p.refused("invalid_argument", "eventId", members(x, raw))
-			}
-		}},
+		{Name: "event-ids-refused", local: true, Promise: "eventId refuses parts that are empty or contain the separator",
+			run: func(x *trial) {
+				p := newProgram(x, x.language)
+				for _, raw := range x.vectors().EventIDsRefused {
+					p.refused("invalid_argument", "eventId", members(x, raw))
+				}
+			}},
 		{Name: "canonical", local: true, Promise: "an event has the same bytes in each language", Essential: true, run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, v := range x.vectors().Canonical {
@@ -83,21 +84,23 @@ func vectorCases() []Case {
 				}
 			}
 		}},
-		{Name: "canonical-accepted", Promise: "the service takes an event in another form, with other spacing and zone, for a duplicate", run: canonicalIsAccepted},
-		{Name: "refused-events", Promise: "record refuses an invalid event with the service's code and stores nothing", Essential: true, run: func(x *trial) {
-			c := x.open()
-			for _, v := range x.vectors().Refused {
-				if f := new(failure); !errors.As(c.call("record", object{"event": v.Event}, nil), &f) || f.Code != v.Code {
-					x.Errorf("%s: %v, want %s", v.Event, f, v.Code)
+		{Name: "canonical-accepted", Promise: "the service takes an event in another form, with other spacing and zone, for a duplicate",
+			run: canonicalIsAccepted},
+		{Name: "refused-events", Promise: "record refuses an invalid event with the service's code and stores nothing", Essential: true,
+			run: func(x *trial) {
+				c := x.open()
+				for _, v := range x.vectors().Refused {
+					if f := new(failure); !errors.As(c.call("record", object{"event": v.Event}, nil), &f) || f.Code != v.Code {
+						x.Errorf("%s: %v, want %s", v.Event, f, v.Code)
+					}
 				}
-			}
-			if s := c.stats(); s.Waiting != 0 {
-				x.Errorf("%d refused events wait", s.Waiting)
-			}
-			c.record(usage("valid"))
-			c.sent()
-			x.counts("valid")
-		}},
+				if s := c.stats(); s.Waiting != 0 {
+					x.Errorf("%d refused events wait", s.Waiting)
+				}
+				c.record(usage("valid"))
+				c.sent()
+				x.counts("valid")
+			}},
 		{Name: "amounts", local: true, Promise: "amount is exact", run: func(x *trial) {
 			p := newProgram(x, x.language)
 			for _, raw := range x.vectors().Amounts {
@@ -111,16 +114,17 @@ func vectorCases() []Case {
 				}
 			}
 		}},
-		{Name: "amounts-refused", local: true, Promise: "amount refuses what is not exact, not positive or too large, and names the unit", run: func(x *trial) {
-			p := newProgram(x, x.language)
-			for _, raw := range x.vectors().AmountsRefused {
-				in := members(x, raw)
-				in["unit"] = "fortnight"
-				if f := p.refused("amount_invalid", "amount", in); !bytes.Contains([]byte(f.Detail), []byte("fortnight")) {
-					x.Errorf("%s: the error does not name the unit: %s", raw, f.Detail)
+		{Name: "amounts-refused", local: true, Promise: "amount refuses what is not exact, not positive or too large, and names the unit",
+			run: func(x *trial) {
+				p := newProgram(x, x.language)
+				for _, raw := range x.vectors().AmountsRefused {
+					in := members(x, raw)
+					in["unit"] = "fortnight"
+					if f := p.refused("amount_invalid", "amount", in); !bytes.Contains([]byte(f.Detail), []byte("fortnight")) {
+						x.Errorf("%s: the error does not name the unit: %s", raw, f.Detail)
+					}
 				}
-			}
-		}},
+			}},
 	}
 }
 
@@ -163,17 +167,18 @@ func goldenCases(t testing.TB, testdata string) (all []Case) {
 	var queues map[string]golden
 	readJSON(t, filepath.Join(testdata, "queues.json"), &queues)
 	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		all = append(all, Case{Name: "golden-" + name, local: true, Promise: "the queue " + name + " of testdata is read as queues.json says", run: func(x *trial) {
-			x.copyQueue(filepath.Join(testdata, "queues", name))
-			var got golden
-			newProgram(x, x.language).must("readQueue", object{"dir": x.dir}, &struct {
-				EventIDs *[]string
-				Damaged  any
-			}{&got.Events, &got.Damaged})
-			if want := queues[name]; !slices.Equal(got.Events, want.Events) || !slices.Equal(got.Damaged, want.Damaged) {
-				x.Errorf("%+v, want %+v", got, want)
-			}
-		}})
+		all = append(all, Case{Name: "golden-" + name, local: true,
+			Promise: "the queue " + name + " of testdata is read as queues.json says", run: func(x *trial) {
+				x.copyQueue(filepath.Join(testdata, "queues", name))
+				var got golden
+				newProgram(x, x.language).must("readQueue", object{"dir": x.dir}, &struct {
+					EventIDs *[]string
+					Damaged  any
+				}{&got.Events, &got.Damaged})
+				if want := queues[name]; !slices.Equal(got.Events, want.Events) || !slices.Equal(got.Damaged, want.Damaged) {
+					x.Errorf("%+v, want %+v", got, want)
+				}
+			}})
 	}
 	return all
 }

@@ -37,7 +37,8 @@ func verdictCases() []Case {
 				x.Errorf("an empty queue stays after close: %q", left)
 			}
 		}},
-		{Name: "id-and-time", Promise: "an event without id and time gets both before the first attempt, and keeps them over retries", run: idAndTimeAreFixed},
+		{Name: "id-and-time", Promise: "an event without id and time gets both before the first attempt, and keeps them over retries",
+			run: idAndTimeAreFixed},
 		{Name: "duplicate", Promise: "a duplicate is done: counted once, not rejected", run: func(x *trial) {
 			c, e := x.open(), usage("same")
 			c.record(e)
@@ -67,7 +68,8 @@ func verdictCases() []Case {
 				x.Errorf("the amount is %d", list[0].Amount)
 			}
 		}},
-		{Name: "rejected-codes", Promise: "each rejection is kept with its code, reason and remedy, and passed to the handler", Essential: true, run: eachRejection},
+		{Name: "rejected-codes", Promise: "each rejection is kept with its code, reason and remedy, and passed to the handler",
+			Essential: true, run: eachRejection},
 		{Name: "no-subscription", Promise: "events of a tenant without subscription are kept as rejected", run: func(x *trial) {
 			x.tenant = x.suite.Service.unsubscribed(x)
 			c := x.open()
@@ -100,21 +102,22 @@ func verdictCases() []Case {
 				x.Errorf("the figure is %s", sum)
 			}
 		}},
-		{Name: "unknown-status", Promise: "a status and a code that the SDK does not know are kept as not counted, not taken as success", run: func(x *trial) {
-			x.proxy.fails(changes(func(body object) {
-				v := body["events"].([]any)[0].(object)
-				v["status"], v["code"], v["reason"] = "quarantined", "under_review", "a later release"
-			}))
-			c := x.open()
-			c.record(usage("odd"))
-			c.sent()
-			if r := c.rejected()["odd"]; r.Status != "quarantined" || r.Code != "under_review" || r.Reason != "a later release" {
-				x.Errorf("%+v", r)
-			}
-			if v := c.verdicts()["odd"]; v.Status != "quarantined" {
-				x.Errorf("the handler got %+v", v)
-			}
-		}},
+		{Name: "unknown-status", Promise: "a status and a code that the SDK does not know are kept as not counted, not taken as success",
+			run: func(x *trial) {
+				x.proxy.fails(changes(func(body object) {
+					v := body["events"].([]any)[0].(object)
+					v["status"], v["code"], v["reason"] = "quarantined", "under_review", "a later release"
+				}))
+				c := x.open()
+				c.record(usage("odd"))
+				c.sent()
+				if r := c.rejected()["odd"]; r.Status != "quarantined" || r.Code != "under_review" || r.Reason != "a later release" {
+					x.Errorf("%+v", r)
+				}
+				if v := c.verdicts()["odd"]; v.Status != "quarantined" {
+					x.Errorf("the handler got %+v", v)
+				}
+			}},
 		{Name: "unknown-members", Promise: "members of an answer that the SDK does not know are ignored", run: func(x *trial) {
 			x.proxy.fails(changes(func(body object) {
 				body["later"] = object{"a": []any{1, "x"}}
@@ -139,7 +142,8 @@ func idAndTimeAreFixed(x *trial) {
 	var recorded struct{ EventID, Timestamp string }
 	c.must("record", object{"event": object{"feature": "sdk_calls", "amount": 3}}, &recorded)
 	c.sent()
-	if at, err := time.Parse(time.RFC3339, recorded.Timestamp); err != nil || time.Since(at).Abs() > time.Minute || !uuidv7.MatchString(recorded.EventID) {
+	if at, err := time.Parse(time.RFC3339, recorded.Timestamp); err != nil || time.Since(at).Abs() > time.Minute ||
+		!uuidv7.MatchString(recorded.EventID) {
 		x.Errorf("%+v: want a UUIDv7 and the present time", recorded)
 	}
 	x.counts(recorded.EventID)
@@ -148,7 +152,8 @@ func idAndTimeAreFixed(x *trial) {
 		x.Fatalf("%d attempts, want 4", len(all))
 	}
 	for _, r := range all {
-		if string(r.body) != string(all[0].body) || !strings.Contains(string(r.body), recorded.EventID) || !strings.Contains(string(r.body), recorded.Timestamp) {
+		if string(r.body) != string(all[0].body) || !strings.Contains(string(r.body), recorded.EventID) ||
+			!strings.Contains(string(r.body), recorded.Timestamp) {
 			x.Errorf("an attempt sent %s; the first %s; recorded %+v", r.body, all[0].body, recorded)
 		}
 	}
@@ -174,7 +179,8 @@ func eachRejection(x *trial) {
 		x.Errorf("the figure is %s", sum)
 	}
 	want := map[string]object{
-		"feature_not_found": usageOf("1", "sdk_absent", 1), "not_entitled": usageOf("2", "sdk_premium", 1), "quota_exceeded": usageOf("3", "sdk_capped", 11),
+		"feature_not_found": usageOf("1", "sdk_absent", 1), "not_entitled": usageOf("2", "sdk_premium", 1),
+		"quota_exceeded":      usageOf("3", "sdk_capped", 11),
 		"timestamp_in_future": at("4", now.Add(time.Hour)), "timestamp_too_old": at("5", now.Add(-8*24*time.Hour)),
 		"correction_target_unknown": fix("6", "correction", "nothing"), "correction_target_retracted": fix("7", "correction", "taken-back"),
 	}
@@ -216,7 +222,9 @@ func rejectedOverRestart(x *trial) {
 	if _, found := all[ids[1]]; found || len(all) != 2 {
 		x.Errorf("after an acknowledgement and a restart %v are kept", all)
 	}
-	if files := x.filesOf("rejected"); len(files) != 2 || slices.ContainsFunc(files, func(f string) bool { return !rejectedName.MatchString(f) }) {
+	if files := x.filesOf("rejected"); len(files) != 2 || slices.ContainsFunc(files, func(f string) bool {
+		return !rejectedName.MatchString(f)
+	}) {
 		x.Errorf("rejected/ holds %q", files)
 	}
 }
@@ -231,7 +239,8 @@ func (x *trial) sumOf(feature string) string {
 		return "0"
 	}
 	var page struct{ Data []struct{ Amount string } }
-	x.suite.Service.ask(x, http.MethodGet, fmt.Sprintf("/usage/aggregates?amounts=string&tenantId=%s&feature=%s&minPosition=%s", x.tenant.id, feature, list[len(list)-1].Position), nil,
+	x.suite.Service.ask(x, http.MethodGet, fmt.Sprintf("/usage/aggregates?amounts=string&tenantId=%s&feature=%s&minPosition=%s",
+		x.tenant.id, feature, list[len(list)-1].Position), nil,
 		&page, "Prefer", "wait=30")
 	if len(page.Data) != 1 {
 		x.Fatalf("%d figures of %s", len(page.Data), feature)

@@ -45,7 +45,8 @@ type Suite struct {
 // Cases returns the table.
 func (s *Suite) Cases(t testing.TB) []Case {
 	t.Helper()
-	return slices.Concat(vectorCases(), goldenCases(t, s.Testdata), verdictCases(), batchCases(), proxyCases(), foreignCases(), refusalCases(), waitCases(), keyCases(), certificateCases(),
+	return slices.Concat(vectorCases(), goldenCases(t, s.Testdata), verdictCases(), batchCases(), proxyCases(), foreignCases(),
+		refusalCases(), waitCases(), keyCases(), certificateCases(),
 		queueCases(), takeOverCases(), processCases(), checkCases(), limitCases(), reservationCases(), readCases())
 }
 

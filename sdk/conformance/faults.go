@@ -87,7 +87,8 @@ func written(status int, mediaType, body string, header ...string) answer {
 
 // problem is the answer of the service to a request that it refuses.
 func problem(status int, code string) (int, string, string) {
-	return status, "application/problem+json", fmt.Sprintf(`{"type":"/docs#%s","title":"refused","status":%d,"detail":"by the proxy","code":%q}`, code, status, code)
+	return status, "application/problem+json",
+		fmt.Sprintf(`{"type":"/docs#%s","title":"refused","status":%d,"detail":"by the proxy","code":%q}`, code, status, code)
 }
 
 func refuses(status int, code string) fault { return says(problem(status, code)) }

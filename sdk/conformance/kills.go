@@ -8,12 +8,13 @@ import (
 	"time"
 )
 
-// Kills kills the application n times at random moments while eight callers record and requests fail at random. At the end each event for which
-// record returned is counted exactly once, or kept in rejected/.
+// Kills kills the application n times at random moments while eight callers record and requests fail at random. At the end each event for
+// which record returned is counted exactly once, or kept in rejected/.
 func (s *Suite) Kills(t *testing.T, l Language, n int, seed uint64) {
 	t.Logf("%s: seed %d", l.Name, seed)
 	defer func() {
-		s.note(Case{Name: "kills", Promise: "an application that is killed at random moments loses nothing that was recorded"}, l.Name, !t.Failed())
+		s.note(Case{Name: "kills", Promise: "an application that is killed at random moments loses nothing that was recorded"}, l.Name,
+			!t.Failed())
 	}()
 	x := newTrial(t, s, l, false)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -89,7 +90,8 @@ func (r *recorded) awaitMore(t testing.TB) {
 func (x *trial) countedOnce(all *recorded, c *client) {
 	x.Helper()
 	list, kept := x.log(), c.rejected()
-	x.Logf("%s: %d events were recorded and %d confirmed; %d are counted, %d are kept as rejected", x.language.Name, len(all.tried), len(all.confirmed), len(list), len(kept))
+	x.Logf("%s: %d events were recorded and %d confirmed; %d are counted, %d are kept as rejected", x.language.Name, len(all.tried),
+		len(all.confirmed), len(list), len(kept))
 	have := map[string]bool{}
 	for _, e := range list {
 		if have[e.EventID] || !all.tried[e.EventID] {
@@ -127,7 +129,8 @@ func failsAtRandom(seed uint64) fault {
 	}
 }
 
-// Crossings kills a program of each language with events unsent, and lets each other language send them; in the short form only the next one.
+// Crossings kills a program of each language with events unsent, and lets each other language send them; in the short form only the next
+// one.
 func (s *Suite) Crossings(t *testing.T, short bool) {
 	var all []func()
 	for i, writer := range s.Languages {
@@ -135,7 +138,8 @@ func (s *Suite) Crossings(t *testing.T, short bool) {
 			if i != j && (!short || j == (i+1)%len(s.Languages)) {
 				all = append(all, func() {
 					ok := t.Run(writer.Name+"-to-"+reader.Name, func(t *testing.T) { cross(newTrial(t, s, writer, false), reader) })
-					s.note(Case{Name: "queue-of-" + writer.Name, Promise: "a queue that a killed program of " + writer.Name + " wrote is emptied"}, reader.Name, ok)
+					s.note(Case{Name: "queue-of-" + writer.Name, Promise: "a queue that a killed program of " + writer.Name +
+						" wrote is emptied"}, reader.Name, ok)
 				})
 			}
 		}

@@ -11,13 +11,14 @@ import (
 )
 
 // Rates measures each SDK: the rate of record with 64 callers and an fsync, memory and open files with all events in the queue, and the
-// rate of sending them. Beside them are a plain client that posts prepared batches of 1,000 one after the other, and other load generators. It
-// returns a table in Markdown.
+// rate of sending them. Beside them are a plain client that posts prepared batches of 1,000 one after the other, and other load generators.
+// It returns a table in Markdown.
 func (s *Suite) Rates(t *testing.T, events int, others map[string]func(t testing.TB, tenant, key string) float64) string {
 	var b strings.Builder
 	s.Service.prepare(t)
 	plain := s.plainRate(t, events)
-	fmt.Fprintf(&b, "| client | record, events/s | send, events/s | of a plain client | memory before, MiB | memory with the queue, MiB | open files before, with the queue |\n|---|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| client | record, events/s | send, events/s | of a plain client | memory before, MiB | memory with the queue, MiB "+
+		"| open files before, with the queue |\n|---|---|---|---|---|---|---|\n")
 	fmt.Fprintf(&b, "| plain: prepared batches, one connection | – | %.0f | 1.00 | – | – | – |\n", plain)
 	for name, rate := range others {
 		x := s.Service.newTenant(t)
@@ -26,7 +27,8 @@ func (s *Suite) Rates(t *testing.T, events int, others map[string]func(t testing
 	}
 	for _, l := range s.Languages {
 		r := s.rateOf(t, l, events)
-		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.2f | %d | %d | %d, %d |\n", l.Name, r.record, r.send, r.send/plain, r.empty, r.full, r.filesEmpty, r.filesFull)
+		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.2f | %d | %d | %d, %d |\n", l.Name, r.record, r.send, r.send/plain, r.empty, r.full,
+			r.filesEmpty, r.filesFull)
 	}
 	return b.String()
 }

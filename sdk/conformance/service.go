@@ -18,7 +18,8 @@ import (
 // tenant of a trial. The key may write and read usage, and ask and hold limits.
 type tenant struct{ id, key string }
 
-// ask makes a request with the operator's key and reads the answer into out, unless out is nil. It repeats what an overloaded service refuses.
+// ask makes a request with the operator's key and reads the answer into out, unless out is nil. It repeats what an overloaded service
+// refuses.
 func (s *Service) ask(t testing.TB, method, path string, in, out any, header ...string) {
 	t.Helper()
 	status, text := s.try(t, method, path, in, header...)
@@ -73,7 +74,8 @@ func (s *Service) prepare(t testing.TB) {
 	var grants []object
 	for feature, grant := range map[string]object{
 		"sdk_calls": {"type": "METERED"}, "sdk_bytes": {"type": "METERED"}, "sdk_seconds": {"type": "METERED"},
-		"sdk_tokens": {"type": "QUOTA", "limit": 1000}, "sdk_capped": {"type": "QUOTA", "limit": 10, "onIngest": "enforce"}, "sdk_premium": {"type": "BOOLEAN"},
+		"sdk_tokens": {"type": "QUOTA", "limit": 1000}, "sdk_capped": {"type": "QUOTA", "limit": 10, "onIngest": "enforce"},
+		"sdk_premium": {"type": "BOOLEAN"},
 	} {
 		s.ask(t, http.MethodPut, "/features/"+feature, object{"name": feature, "type": grant["type"]}, nil)
 		one := object{"feature": feature, "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"}
@@ -168,7 +170,8 @@ func (x *trial) figures(list []counted) {
 			Amount, EventCount int64
 		}
 	}
-	x.suite.Service.ask(x, http.MethodGet, "/usage/aggregates?tenantId="+x.tenant.id+"&minPosition="+list[len(list)-1].Position, nil, &page, "Prefer", "wait=30")
+	x.suite.Service.ask(x, http.MethodGet, "/usage/aggregates?tenantId="+x.tenant.id+"&minPosition="+list[len(list)-1].Position, nil, &page,
+		"Prefer", "wait=30")
 	for _, f := range page.Data {
 		got[f.Feature] = [2]int64{got[f.Feature][0] + f.Amount, got[f.Feature][1] + f.EventCount}
 	}

@@ -13,8 +13,8 @@ import (
 type CheckRequest struct {
 	Feature string
 	Amount  int64 // 0: 1
-	// MinPosition asks for an answer that contains the event at this position, e.g. of a Verdict. The service waits for it up to Wait (at most 30 s; 0: not at all);
-	// then the error has the code projection_behind.
+	// MinPosition asks for an answer that contains the event at this position, e.g. of a Verdict. The service waits for it up to Wait (at
+	// most 30 s; 0: not at all); then the error has the code projection_behind.
 	MinPosition string
 	Wait        time.Duration
 }
@@ -39,11 +39,12 @@ type Check struct {
 	Raw
 }
 
-// Check is a hint whether an amount may be used, for a fast answer; Consume decides. It returns within Options.CheckTimeout (500 ms), and Wait.
+// Check is a hint whether an amount may be used, for a fast answer; Consume decides. It returns within Options.CheckTimeout (500 ms), and
+// Wait.
 //
-// Without an answer of the service it answers from its cache: the last answer about the feature, if it is at most Options.MaxStale old, its ResetAt has not passed, and
-// a HARD limit's Remaining holds the amount and what was checked since. Otherwise the answer is Options.CheckPolicy. An error is a refusal of the
-// service, e.g. of the key, or of ctx.
+// Without an answer of the service it answers from its cache: the last answer about the feature, if it is at most Options.MaxStale old, its
+// ResetAt has not passed, and a HARD limit's Remaining holds the amount and what was checked since. Otherwise the answer is
+// Options.CheckPolicy. An error is a refusal of the service, e.g. of the key, or of ctx.
 func (c *Client) Check(ctx context.Context, r CheckRequest) (*Check, error) {
 	r.Amount = or(r.Amount, 1)
 	query := url.Values{"amount": {strconv.FormatInt(r.Amount, 10)}}

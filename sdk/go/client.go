@@ -1,7 +1,7 @@
 // Package meterplex sends usage to Meterplex and asks its limits.
 //
-// Usage goes through a queue on disk: Record returns once the event is durable, a goroutine sends it, and the service counts it exactly once, also
-// after crashes and outages. See README.md for a first event in ten lines, and sdk/queue.md for the queue.
+// Usage goes through a queue on disk: Record returns once the event is durable, a goroutine sends it, and the service counts it exactly
+// once, also after crashes and outages. See README.md for a first event in ten lines, and sdk/queue.md for the queue.
 package meterplex
 
 import (
@@ -36,11 +36,12 @@ const (
 
 // Options change the defaults of New. The zero value is right for most.
 type Options struct {
-	// Tenant names the owner of the queue: a client with another Tenant does not send its events. Set it if several tenants share a directory.
+	// Tenant names the owner of the queue: a client with another Tenant does not send its events. Set it if several tenants share a
+	// directory.
 	Tenant     string
 	Durability Durability
-	// Memory keeps events in memory instead of dir; those that are not sent are lost at the end of the process. Rejected ones count for QueueBytes until they
-	// are acknowledged.
+	// Memory keeps events in memory instead of dir; those that are not sent are lost at the end of the process. Rejected ones count for
+	// QueueBytes until they are acknowledged.
 	Memory bool
 
 	BatchEvents int           // events in a batch, at most; default and maximum 1,000
@@ -48,8 +49,8 @@ type Options struct {
 	BatchAge    time.Duration // an event waits at most so long for others; default 1 s
 	QueueBytes  int64         // the events on disk, at most; default 1 GiB. Then Record waits, and fails with queue_full
 
-	// OnVerdict is called for each final verdict, at least once, one after the other; sending waits for it, so it must not Flush or Close. Default: events
-	// that are not counted are logged.
+	// OnVerdict is called for each final verdict, at least once, one after the other; sending waits for it, so it must not Flush or Close.
+	// Default: events that are not counted are logged.
 	OnVerdict func(Event, Verdict)
 	// OnError is called for failures of the sender. Default: they are logged.
 	OnError func(*Error)
@@ -72,7 +73,8 @@ type Options struct {
 
 // check refuses values that have no meaning.
 func (o *Options) check() error {
-	if o.Durability != "" && o.Durability != Fsync && o.Durability != OS || o.CheckPolicy != "" && o.CheckPolicy != Deny && o.CheckPolicy != Allow {
+	if o.Durability != "" && o.Durability != Fsync && o.Durability != OS || o.CheckPolicy != "" && o.CheckPolicy != Deny &&
+		o.CheckPolicy != Allow {
 		return invalid("invalid_argument", "Durability must be fsync or os, CheckPolicy deny or allow")
 	}
 	if min(o.BatchEvents, o.BatchBytes) < 0 || o.QueueBytes < 0 ||
@@ -164,9 +166,9 @@ func (s signal) send() {
 	}
 }
 
-// New returns a client of the service at url, e.g. "https://meterplex.example.com", with a tenant's key. Its queue is in the directory dir, which
-// is made if it does not exist; give each tenant a directory of its own, on a disk that survives restarts. Events that earlier clients left there are sent, too.
-// Options may be nil.
+// New returns a client of the service at url, e.g. "https://meterplex.example.com", with a tenant's key. Its queue is in the directory dir,
+// which is made if it does not exist; give each tenant a directory of its own, on a disk that survives restarts. Events that earlier
+// clients left there are sent, too. Options may be nil.
 func New(url, key, dir string, options *Options) (*Client, error) {
 	if options == nil {
 		options = &Options{}
@@ -174,7 +176,8 @@ func New(url, key, dir string, options *Options) (*Client, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	c := &Client{options: options.withDefaults(), changed: make(chan struct{}), unreadable: map[events]time.Time{}, wakeWriter: make(signal, 1), wakeSender: make(signal, 1), hurry: make(signal, 1)}
+	c := &Client{options: options.withDefaults(), changed: make(chan struct{}), unreadable: map[events]time.Time{},
+		wakeWriter: make(signal, 1), wakeSender: make(signal, 1), hurry: make(signal, 1)}
 	if err := c.api.init(url, key, &c.options); err != nil {
 		return nil, err
 	}
@@ -194,7 +197,8 @@ func New(url, key, dir string, options *Options) (*Client, error) {
 // open takes over the queues of dead clients in a directory, and makes one to write.
 func (c *Client) open(path string) error {
 	if path == "" {
-		return invalid("invalid_argument", "The queue needs a directory; or set Options.Memory to lose unsent events at the end of the process")
+		return invalid("invalid_argument",
+			"The queue needs a directory; or set Options.Memory to lose unsent events at the end of the process")
 	}
 	c.dir = &queue.Dir{Path: path, Tenant: c.options.Tenant, Fsync: c.options.Durability != OS, OnDamage: func(d queue.Damage) {
 		c.damaged(newError("damaged", nil, "%s", d.Detail))
@@ -305,8 +309,8 @@ func isReached(targets map[events]int64) bool {
 // closeWithin bounds Close without a deadline.
 const closeWithin = 10 * time.Second
 
-// Close sends the events that wait, until ctx ends (without a deadline: 10 s at most), and ends the client. The next client of the directory sends the
-// events that remain. Record fails with the code closed from now on.
+// Close sends the events that wait, until ctx ends (without a deadline: 10 s at most), and ends the client. The next client of the
+// directory sends the events that remain. Record fails with the code closed from now on.
 func (c *Client) Close(ctx context.Context) Remaining {
 	if _, bounded := ctx.Deadline(); !bounded {
 		var cancel context.CancelFunc

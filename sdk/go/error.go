@@ -17,7 +17,8 @@ type Error struct {
 	Remedy  string       // what to do; "" if the code is not known to this version
 	TraceID string       // of the request, for the operator of the service
 	Errors  []FieldError // the members at fault
-	// ID is the eventId or the reservationId of a request whose outcome is unknown. The same request with this id has an effect once at most.
+	// ID is the eventId or the reservationId of a request whose outcome is unknown. The same request with this id has an effect once at
+	// most.
 	ID string
 	// State is that of the reservation (reservation_ended).
 	State string

@@ -32,7 +32,8 @@ type Event struct {
 	Amount int64
 	// Timestamp is the time of the use; default: now. It is cut to microseconds. The service refuses usage that is more than 7 days old.
 	Timestamp time.Time
-	// Metadata is kept with the event: at most 4096 bytes as canonical JSON and 5 levels. A number that a float64 does not hold exactly is refused.
+	// Metadata is kept with the event: at most 4096 bytes as canonical JSON and 5 levels. A number that a float64 does not hold exactly is
+	// refused.
 	Metadata map[string]any
 	// Type is TypeUsage if empty.
 	Type string
@@ -63,7 +64,8 @@ func cut(t time.Time) time.Time {
 	return t.Add(-time.Duration(t.Nanosecond() % 1000))
 }
 
-// Canonical returns the event in the form in which it is stored and sent (RFC 8785). The error has the code with which the service would refuse it.
+// Canonical returns the event in the form in which it is stored and sent (RFC 8785). The error has the code with which the service would
+// refuse it.
 func (e Event) Canonical() ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, err
@@ -120,7 +122,8 @@ func (e *Event) check() error {
 
 func invalid(code, format string, args ...any) *Error { return newError(code, nil, format, args...) }
 
-// UnmarshalJSON reads an event of the service's form: {"eventId":…,"feature":…,"amount":…,"timestamp":…}. Numbers of metadata stay exact (json.Number).
+// UnmarshalJSON reads an event of the service's form: {"eventId":…,"feature":…,"amount":…,"timestamp":…}. Numbers of metadata stay exact
+// (json.Number).
 func (e *Event) UnmarshalJSON(b []byte) error {
 	var in struct {
 		EventID, Feature, Type, CorrectionRef string

@@ -36,7 +36,8 @@ func TestVectors(t *testing.T) {
 	text, err := os.ReadFile("../testdata/vectors.json")
 	ok(t, err)
 	ok(t, json.Unmarshal(text, &v))
-	if len(v.EventIDs) < 6 || len(v.EventIDsRefused) < 6 || len(v.Canonical) < 11 || len(v.Refused) < 18 || len(v.Amounts) < 9 || len(v.AmountsRefused) < 13 || len(v.UsageIDs) < 5 {
+	if len(v.EventIDs) < 6 || len(v.EventIDsRefused) < 6 || len(v.Canonical) < 11 || len(v.Refused) < 18 || len(v.Amounts) < 9 ||
+		len(v.AmountsRefused) < 13 || len(v.UsageIDs) < 5 {
 		t.Fatal("vectors are missing")
 	}
 	for _, c := range append(v.EventIDs, v.EventIDsRefused...) {
@@ -65,7 +66,8 @@ func TestVectors(t *testing.T) {
 		}
 	}
 	for _, c := range append(v.Amounts, v.AmountsRefused...) {
-		if n, err := Amount(c.Decimal, "kg", c.Scale); n != c.Amount || (err == nil) != (c.Amount != 0) || err != nil && !strings.Contains(err.Error(), "kg") {
+		if n, err := Amount(c.Decimal, "kg", c.Scale); n != c.Amount || (err == nil) != (c.Amount != 0) ||
+			err != nil && !strings.Contains(err.Error(), "kg") {
 			t.Errorf("%+v: %d %v", c, n, err)
 		}
 	}
@@ -88,18 +90,22 @@ func code(err error) string {
 func TestMetadataIsExact(t *testing.T) {
 	type named string
 	for want, value := range map[string]any{
-		`1`: uint8(1), `"x"`: named("x"), `"2026-11-29T10:00:00Z"`: time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC), `9007199254740992`: int64(1 << 53),
+		`1`: uint8(1), `"x"`: named("x"), `"2026-11-29T10:00:00Z"`: time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC),
+		`9007199254740992`: int64(1 << 53),
 		`{"b":[1,"<"]}`: struct {
 			B []any `json:"b"`
 		}{[]any{1, "<"}},
-		`[1,2]`: []int{1, 2}, `{"a":"b"}`: map[string]string{"a": "b"}, `0`: math.Copysign(0, -1), `0.1`: 0.1, `1e+21`: 1e21, `100`: json.Number("1e2"),
+		`[1,2]`: []int{1, 2}, `{"a":"b"}`: map[string]string{"a": "b"}, `0`: math.Copysign(0, -1), `0.1`: 0.1, `1e+21`: 1e21,
+		`100`: json.Number("1e2"),
 	} {
-		got, err := Event{EventID: "e", Feature: "f", Amount: 1, Timestamp: time.Unix(0, 0), Metadata: map[string]any{"v": value}}.Canonical()
+		got, err := Event{EventID: "e", Feature: "f", Amount: 1, Timestamp: time.Unix(0, 0),
+			Metadata: map[string]any{"v": value}}.Canonical()
 		if !strings.Contains(string(got), `"metadata":{"v":`+want+`}`) {
 			t.Errorf("%v: %s %v, want %s", value, got, err, want)
 		}
 	}
-	for _, value := range []any{int64(1<<53 + 1), uint64(math.MaxUint64), math.NaN(), math.Inf(1), json.Number("0.10000000000000000001"), json.Number("1e400"), json.Number("1e-400"),
+	for _, value := range []any{int64(1<<53 + 1), uint64(math.MaxUint64), math.NaN(), math.Inf(1), json.Number("0.10000000000000000001"),
+		json.Number("1e400"), json.Number("1e-400"),
 		json.Number("x"), "\xff", "a\x00", map[string]any{"\xff": 1}, make(chan int), []any{[]any{[]any{[]any{[]any{}}}}}} {
 		_, err := Event{EventID: "e", Feature: "f", Amount: 1, Timestamp: time.Unix(0, 0), Metadata: map[string]any{"v": value}}.Canonical()
 		if code(err) != "metadata_invalid" {
@@ -110,12 +116,14 @@ func TestMetadataIsExact(t *testing.T) {
 
 func TestDefaultsAreFixedOnce(t *testing.T) {
 	e := Event{Feature: "f", Amount: 1}.withDefaults()
-	if len(e.EventID) != 36 || e.EventID[14] != '7' || !strings.ContainsRune("89ab", rune(e.EventID[19])) || e.Timestamp.IsZero() || e.Timestamp.Nanosecond()%1000 != 0 ||
+	if len(e.EventID) != 36 || e.EventID[14] != '7' || !strings.ContainsRune("89ab", rune(e.EventID[19])) || e.Timestamp.IsZero() ||
+		e.Timestamp.Nanosecond()%1000 != 0 ||
 		time.Since(e.Timestamp) > time.Minute || e.EventID == newID() {
 		t.Errorf("%+v", e)
 	}
 	at := time.Date(2026, 12, 31, 23, 59, 59, 999_999_999, time.FixedZone("", 3600))
-	if e := (Event{EventID: "x", Timestamp: at}).withDefaults(); e.EventID != "x" || e.Timestamp.Format(time.RFC3339Nano) != "2026-12-31T22:59:59.999999Z" {
+	if e := (Event{EventID: "x", Timestamp: at}).withDefaults(); e.EventID != "x" ||
+		e.Timestamp.Format(time.RFC3339Nano) != "2026-12-31T22:59:59.999999Z" {
 		t.Errorf("%+v", e)
 	}
 }

@@ -109,7 +109,8 @@ func TestAReservationThatFails(t *testing.T) {
 		t.Errorf("%v %+v", err, last)
 	}
 	c, calls = scripted(t, func(int, call) (int, string) { return 200, `{"reservationId":"job","state":"HELD","amount":"10"}` })
-	_, err = c.WithReservation(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job"}, func(context.Context) (int64, error) { return -1, nil })
+	_, err = c.WithReservation(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job"},
+		func(context.Context) (int64, error) { return -1, nil })
 	if last := (*calls)[len(*calls)-1]; code(err) != "amount_invalid" || last.method != "DELETE" {
 		t.Errorf("%v %+v", err, last)
 	}

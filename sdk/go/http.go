@@ -39,13 +39,16 @@ func (a *api) init(base, key string, o *Options) error {
 	a.base, a.rekeyed = strings.TrimRight(base, "/"), make(signal, 1)
 	transport := o.Transport
 	if transport == nil {
-		own := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConns: 100, MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second}
+		own := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConns: 100, MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second}
 		if o.RootCAs != nil {
 			own.TLSClientConfig = &tls.Config{RootCAs: o.RootCAs}
 		}
 		transport = own
 	}
-	a.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	a.http = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	return a.setKey(key)
 }
 
@@ -104,7 +107,8 @@ func refusalOf(a *answer, err error) *Error {
 	if err != nil {
 		return newError("unavailable", err, "The service does not answer")
 	}
-	e := &Error{Code: fmt.Sprintf("http_%d", a.status), Status: a.status, Detail: "The answer " + strconv.Itoa(a.status) + " " + http.StatusText(a.status) + " is not the service's"}
+	e := &Error{Code: fmt.Sprintf("http_%d", a.status), Status: a.status, Detail: "The answer " + strconv.Itoa(a.status) + " " +
+		http.StatusText(a.status) + " is not the service's"}
 	var problem struct {
 		Code, Detail, TraceID, State string
 		Errors                       []FieldError
@@ -123,7 +127,8 @@ func isTemporary(e *Error) bool {
 	return e.Status == 0 || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests || e.Status >= 500
 }
 
-// isFinal reports whether the service itself refuses a request. projection_behind is final, too: the service has waited as long as the caller asked.
+// isFinal reports whether the service itself refuses a request. projection_behind is final, too: the service has waited as long as the
+// caller asked.
 func isFinal(e *Error) bool {
 	return e.JSON != nil && (!isTemporary(e) || e.Code == "projection_behind")
 }
@@ -199,7 +204,8 @@ func (c *Client) unanswered(r request, cause error) *Error {
 	if r.id == "" {
 		return newError("unavailable", cause, "The service has not answered in time")
 	}
-	e := newError("unknown_outcome", cause, "The service has not answered in time: the request with the id %s may have had its effect", r.id)
+	e := newError("unknown_outcome", cause, "The service has not answered in time: the request with the id %s may have had its effect",
+		r.id)
 	e.ID, e.Remedy = r.id, "Send the same request with the same id again: it has its effect once at most"
 	return e
 }

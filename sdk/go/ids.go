@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// EventID returns the id of a use: the same tenant, feature, resource and time give the same id in every language, so that a use that is reported twice
-// counts once. Resource identifies the use, e.g. the id of a request. A part that is empty or holds "|" is refused.
+// EventID returns the id of a use: the same tenant, feature, resource and time give the same id in every language, so that a use that is
+// reported twice counts once. Resource identifies the use, e.g. the id of a request. A part that is empty or holds "|" is refused.
 func EventID(tenant, feature, resource string, occurredAt time.Time) (string, error) {
 	for _, part := range []string{tenant, feature, resource} {
 		if part == "" || strings.Contains(part, "|") {

@@ -47,10 +47,11 @@ type Raw struct {
 
 func (r *Raw) keep(whole json.RawMessage) { r.JSON = whole }
 
-// Consume checks the limit and records the usage in one step. The error has the code quota_exceeded, and the Account, if the limit does not allow the amount.
+// Consume checks the limit and records the usage in one step. The error has the code quota_exceeded, and the Account, if the limit does not
+// allow the amount.
 //
-// It is repeated until the service answers or ctx ends (without a deadline: 30 s). Then the error has the code unknown_outcome and the ID of the usage: call again
-// with this EventID to learn the outcome; it counts once. The same holds for Reserve, Commit, Extend and Release.
+// It is repeated until the service answers or ctx ends (without a deadline: 30 s). Then the error has the code unknown_outcome and the ID
+// of the usage: call again with this EventID to learn the outcome; it counts once. The same holds for Reserve, Commit, Extend and Release.
 func (c *Client) Consume(ctx context.Context, r ConsumeRequest) (*Consumption, error) {
 	if r.EventID == "" {
 		r.EventID = newID()
@@ -59,11 +60,12 @@ func (c *Client) Consume(ctx context.Context, r ConsumeRequest) (*Consumption, e
 	if err != nil {
 		return nil, err
 	}
-	return write[Consumption](ctx, c, request{method: http.MethodPost, path: entitlement(r.Feature, "consume"), id: r.EventID, member: "eventId", body: struct {
-		EventID  string          `json:"eventId"`
-		Amount   int64           `json:"amount"`
-		Metadata json.RawMessage `json:"metadata,omitempty"`
-	}{r.EventID, r.Amount, metadata}})
+	return write[Consumption](ctx, c, request{method: http.MethodPost, path: entitlement(r.Feature, "consume"), id: r.EventID,
+		member: "eventId", body: struct {
+			EventID  string          `json:"eventId"`
+			Amount   int64           `json:"amount"`
+			Metadata json.RawMessage `json:"metadata,omitempty"`
+		}{r.EventID, r.Amount, metadata}})
 }
 
 func metadataOf(metadata map[string]any) (json.RawMessage, error) {
@@ -147,8 +149,8 @@ type Reservation struct {
 
 const stateHeld = "HELD"
 
-// Reserve holds an amount until it is committed or released, or its time is over. The error has the code quota_exceeded if the limit does not allow it, and
-// reservation_ended if the ReservationID is of a reservation that has ended.
+// Reserve holds an amount until it is committed or released, or its time is over. The error has the code quota_exceeded if the limit does
+// not allow it, and reservation_ended if the ReservationID is of a reservation that has ended.
 func (c *Client) Reserve(ctx context.Context, r ReserveRequest) (*Reservation, error) {
 	if r.ReservationID == "" {
 		r.ReservationID = newID()
@@ -174,8 +176,9 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 type CommitRequest struct {
 	Feature       string
 	ReservationID string
-	Amount        int64  // used
-	EventID       string // of the usage; default: the ReservationID (above 249 characters: the first 32 hex digits of its SHA-256) and "-usage"
+	Amount        int64 // used
+	// of the usage; default: the ReservationID (above 249 characters: the first 32 hex digits of its SHA-256) and "-usage"
+	EventID string
 	// Overage records an Amount above the held one, because it has been used.
 	Overage bool
 }
@@ -223,7 +226,8 @@ func usageOf(reservationID string) string {
 
 // Extend holds an amount for ttl from now, or as long as before if that is longer.
 func (c *Client) Extend(ctx context.Context, feature, reservationID string, ttl time.Duration) (*Reservation, error) {
-	return c.reservation(ctx, http.MethodPost, reservationID, entitlement(feature, "reservations", reservationID, "extend"), map[string]int64{"ttlSeconds": seconds(ttl)})
+	return c.reservation(ctx, http.MethodPost, reservationID, entitlement(feature, "reservations", reservationID, "extend"),
+		map[string]int64{"ttlSeconds": seconds(ttl)})
 }
 
 // Release ends a reservation without usage.
@@ -240,11 +244,12 @@ const (
 	settleWithin = 2 * time.Minute // bounds the commit or release after work whose context has ended
 )
 
-// WithReservation holds an amount, e.g. an estimate, calls work, and commits the amount that work returns, also if it is above the held one: it has been
-// used. If work returns 0 or fails without an amount, the hold is released. While work runs, the hold is extended.
+// WithReservation holds an amount, e.g. an estimate, calls work, and commits the amount that work returns, also if it is above the held
+// one: it has been used. If work returns 0 or fails without an amount, the hold is released. While work runs, the hold is extended.
 //
 // The work is not called if the amount cannot be held. Its error is returned beside the commitment.
-func (c *Client) WithReservation(ctx context.Context, r ReserveRequest, work func(context.Context) (used int64, err error)) (*Commitment, error) {
+func (c *Client) WithReservation(ctx context.Context, r ReserveRequest, work func(context.Context) (used int64, err error)) (*Commitment,
+	error) {
 	if r.TTL = or(r.TTL, defaultTTL); r.ReservationID == "" {
 		r.ReservationID = newID()
 	}

@@ -63,7 +63,8 @@ func TestConsumeIsRepeated(t *testing.T) {
 		case 6:
 			return 429, `{"code":"rate_limited"}`
 		}
-		return 200, `{"allowed":true,"feature":"tokens","eventId":"` + id + `","amount":"5","periodKey":"2026-11","limit":"9223372036854775807","used":"5","held":"0","remaining":null,"resetAt":null,"position":"1-1","later":[1]}`
+		return 200, `{"allowed":true,"feature":"tokens","eventId":"` + id +
+			`","amount":"5","periodKey":"2026-11","limit":"9223372036854775807","used":"5","held":"0","remaining":null,"resetAt":null,"position":"1-1","later":[1]}`
 	})
 	got, err := c.Consume(t.Context(), ConsumeRequest{Feature: "tokens", Amount: 5, Metadata: map[string]any{"b": 1, "a": 2}})
 	ok(t, err)
@@ -73,7 +74,8 @@ func TestConsumeIsRepeated(t *testing.T) {
 			t.Errorf("%+v after %+v", one, first)
 		}
 	}
-	if len(*calls) != 7 || !got.Allowed || got.Amount != 5 || *got.Limit != 1<<63-1 || got.Remaining != nil || !strings.Contains(string(got.JSON), `"later":[1]`) ||
+	if len(*calls) != 7 || !got.Allowed || got.Amount != 5 || *got.Limit != 1<<63-1 || got.Remaining != nil ||
+		!strings.Contains(string(got.JSON), `"later":[1]`) ||
 		!strings.Contains(first.body, `"amount":5,"metadata":{"a":2,"b":1}`) || first.path != "/api/v1/entitlements/tokens/consume" {
 		t.Errorf("%+v\n%+v", got, *calls)
 	}
@@ -81,11 +83,13 @@ func TestConsumeIsRepeated(t *testing.T) {
 
 func TestARefusalIsAnError(t *testing.T) {
 	c, calls := scripted(t, func(int, call) (int, string) {
-		return 409, `{"code":"quota_exceeded","detail":"d","traceId":"t","limit":"10","used":"9","held":"0","remaining":"1","resetAt":"2026-12-01T00:00:00Z","errors":[{"pointer":"/amount","code":"c","detail":"e"}]}`
+		return 409,
+			`{"code":"quota_exceeded","detail":"d","traceId":"t","limit":"10","used":"9","held":"0","remaining":"1","resetAt":"2026-12-01T00:00:00Z","errors":[{"pointer":"/amount","code":"c","detail":"e"}]}`
 	})
 	_, err := c.Consume(t.Context(), ConsumeRequest{Feature: "tokens", Amount: 5})
 	var e *Error
-	if !errors.As(err, &e) || e.Code != "quota_exceeded" || e.Status != 409 || e.Detail != "d" || e.TraceID != "t" || e.Remedy == "" || *e.Remaining != 1 || e.ResetAt == nil || e.Errors[0].Pointer != "/amount" || len(*calls) != 1 {
+	if !errors.As(err, &e) || e.Code != "quota_exceeded" || e.Status != 409 || e.Detail != "d" || e.TraceID != "t" || e.Remedy == "" ||
+		*e.Remaining != 1 || e.ResetAt == nil || e.Errors[0].Pointer != "/amount" || len(*calls) != 1 {
 		t.Errorf("%+v after %d calls", err, len(*calls))
 	}
 }
@@ -113,7 +117,8 @@ func TestAnUnknownOutcome(t *testing.T) {
 func TestReservations(t *testing.T) {
 	state := "HELD"
 	c, calls := scripted(t, func(_ int, c call) (int, string) {
-		answer := `{"reservationId":"r/1","feature":"tokens","amount":"10","state":"` + state + `","periodKey":"2026-11","expiresAt":"2026-11-29T10:00:00Z","used":"0","held":"10","position":"1-1"`
+		answer := `{"reservationId":"r/1","feature":"tokens","amount":"10","state":"` + state +
+			`","periodKey":"2026-11","expiresAt":"2026-11-29T10:00:00Z","used":"0","held":"10","position":"1-1"`
 		if strings.HasSuffix(c.path, "/commit") {
 			return 200, answer + `,"eventId":"r/1-usage","released":"3"}`
 		}
@@ -134,7 +139,8 @@ func TestReservations(t *testing.T) {
 	_, err = c.Release(t.Context(), "tokens", "r/1")
 	ok(t, err)
 	state = "EXPIRED"
-	if _, err := c.Reserve(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "r/1"}); code(err) != "reservation_ended" {
+	if _, err := c.Reserve(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "r/1"}); code(
+		err) != "reservation_ended" {
 		t.Error(err)
 	}
 	const path = "/api/v1/entitlements/tokens/reservations"
@@ -159,7 +165,8 @@ func TestWithReservation(t *testing.T) {
 		err    error
 		panics bool
 		want   string
-	}{{used: 7, want: "commit"}, {used: 7, err: failed, want: "commit"}, {err: failed, want: "DELETE"}, {want: "DELETE"}, {panics: true, want: "DELETE"}} {
+	}{{used: 7, want: "commit"}, {used: 7, err: failed, want: "commit"}, {err: failed, want: "DELETE"}, {want: "DELETE"},
+		{panics: true, want: "DELETE"}} {
 		c, calls := scripted(t, func(_ int, c call) (int, string) {
 			id := "job"
 			if strings.HasSuffix(c.path, "/commit") {
@@ -172,13 +179,14 @@ func TestWithReservation(t *testing.T) {
 		var err error
 		func() {
 			defer func() { _ = recover() }()
-			done, err = c.WithReservation(ctx, ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job"}, func(context.Context) (int64, error) {
-				cancel() // the caller has given up; the amount is settled nevertheless
-				if work.panics {
-					panic("work")
-				}
-				return work.used, work.err
-			})
+			done, err = c.WithReservation(ctx, ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job"},
+				func(context.Context) (int64, error) {
+					cancel() // the caller has given up; the amount is settled nevertheless
+					if work.panics {
+						panic("work")
+					}
+					return work.used, work.err
+				})
 		}()
 		last := (*calls)[len(*calls)-1]
 		if err != work.err || (done != nil) != (work.used > 0) || len(*calls) != 2 || !strings.Contains(last.method+last.path, work.want) {
@@ -205,10 +213,11 @@ func TestAHoldIsExtended(t *testing.T) {
 		}
 		return 200, `{"reservationId":"job","state":"HELD","amount":"10"}`
 	})
-	_, err := c.WithReservation(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job", TTL: time.Second}, func(context.Context) (int64, error) {
-		eventually(t, "the extension", func() bool { return asked.Load() > 1 })
-		return 1, nil
-	})
+	_, err := c.WithReservation(t.Context(), ReserveRequest{Feature: "tokens", Amount: 10, ReservationID: "job", TTL: time.Second},
+		func(context.Context) (int64, error) {
+			eventually(t, "the extension", func() bool { return asked.Load() > 1 })
+			return 1, nil
+		})
 	ok(t, err)
 	if !strings.HasSuffix((*calls)[1].path, "/extend") {
 		t.Errorf("%+v", *calls)
@@ -281,23 +290,28 @@ func TestReads(t *testing.T) {
 	c, calls := scripted(t, func(n int, c call) (int, string) {
 		switch {
 		case strings.HasSuffix(c.path, "/evt_1"):
-			return 200, `{"eventId":"evt_1","status":"AGGREGATED","payload":{"amount":1,"eventId":"evt_1","feature":"f","timestamp":"2026-05-01T12:00:00Z"},"published":null,"effectiveAmount":"3","corrections":[{"before":"1","after":"3","delta":"2"}],"recorded":{"position":"1-1"}}`
+			return 200,
+				`{"eventId":"evt_1","status":"AGGREGATED","payload":{"amount":1,"eventId":"evt_1","feature":"f","timestamp":"2026-05-01T12:00:00Z"},"published":null,"effectiveAmount":"3","corrections":[{"before":"1","after":"3","delta":"2"}],"recorded":{"position":"1-1"}}`
 		case n == 1:
 			return 503, `{"code":"unavailable"}`
 		case !strings.Contains(c.query, "cursor"):
-			return 200, `{"data":[{"amount":"9223372036854775807","eventCount":2,"periodStart":null,"later":1}],"nextCursor":"n","asOfPosition":"1-9"}`
+			return 200,
+				`{"data":[{"amount":"9223372036854775807","eventCount":2,"periodStart":null,"later":1}],"nextCursor":"n","asOfPosition":"1-9"}`
 		}
 		return 200, `{"data":[{"amount":"1"},{"amount":"2"}],"nextCursor":null}`
 	})
 	var rows []Aggregate
-	for a, err := range c.Aggregates(t.Context(), Query{Feature: "f", Period: "2026-11", PageSize: 1, MinPosition: "1-1", Wait: 1500 * time.Millisecond, AsOf: time.Unix(0, 0)}) {
+	for a, err := range c.Aggregates(t.Context(), Query{Feature: "f", Period: "2026-11", PageSize: 1, MinPosition: "1-1",
+		Wait: 1500 * time.Millisecond, AsOf: time.Unix(0, 0)}) {
 		ok(t, err)
 		rows = append(rows, a)
 	}
-	if len(rows) != 3 || rows[0].Amount != 1<<63-1 || rows[0].AsOfPosition != "1-9" || !strings.Contains(string(rows[0].JSON), "later") || rows[2].Amount != 2 {
+	if len(rows) != 3 || rows[0].Amount != 1<<63-1 || rows[0].AsOfPosition != "1-9" || !strings.Contains(string(rows[0].JSON), "later") ||
+		rows[2].Amount != 2 {
 		t.Errorf("%+v", rows)
 	}
-	if got, want := (*calls)[1], (call{"GET", "/api/v1/usage/aggregates", "asOf=1970-01-01T00%3A00%3A00Z&feature=f&limit=1&minPosition=1-1&period=2026-11", "wait=2", ""}); got != want {
+	if got, want := (*calls)[1], (call{"GET", "/api/v1/usage/aggregates",
+		"asOf=1970-01-01T00%3A00%3A00Z&feature=f&limit=1&minPosition=1-1&period=2026-11", "wait=2", ""}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for range c.Events(t.Context(), Query{}) {
@@ -308,7 +322,8 @@ func TestReads(t *testing.T) {
 	}
 	r, err := c.Receipt(t.Context(), "evt_1", Query{})
 	ok(t, err)
-	if *r.EffectiveAmount != 3 || *r.Corrections[0].Delta != 2 || r.Payload.Amount != 1 || r.Published != nil || r.Recorded.Position != "1-1" {
+	if *r.EffectiveAmount != 3 || *r.Corrections[0].Delta != 2 || r.Payload.Amount != 1 || r.Published != nil ||
+		r.Recorded.Position != "1-1" {
 		t.Errorf("%+v", r)
 	}
 	for _, all := range []func() error{
@@ -324,7 +339,8 @@ func TestReads(t *testing.T) {
 	} {
 		ok(t, all())
 	}
-	want := []string{"/api/v1/usage?feature=f&from=1970-01-01T00%3A00%3A00Z&groupBy=metadata.a&groupBy=metadata.b", "/api/v1/entitlements?", "/api/v1/entitlements/f/reservations?state=HELD"}
+	want := []string{"/api/v1/usage?feature=f&from=1970-01-01T00%3A00%3A00Z&groupBy=metadata.a&groupBy=metadata.b", "/api/v1/entitlements?",
+		"/api/v1/entitlements/f/reservations?state=HELD"}
 	for i, one := range (*calls)[5:] {
 		if one.path+"?"+one.query != want[i] {
 			t.Errorf("%+v, want %s", one, want[i])
@@ -342,10 +358,12 @@ func first[T any](all func(func(T, error) bool)) (one T, err error) {
 // A read that waited for its position in vain ends with the service's answer. Without Wait it does not wait.
 func TestProjectionBehind(t *testing.T) {
 	c, calls := scripted(t, func(int, call) (int, string) { return 503, `{"code":"projection_behind"}` })
-	if _, err := first(c.Events(t.Context(), Query{MinPosition: "1-1", Wait: time.Second})); code(err) != "projection_behind" || len(*calls) != 1 {
+	if _, err := first(c.Events(t.Context(), Query{MinPosition: "1-1", Wait: time.Second})); code(err) != "projection_behind" ||
+		len(*calls) != 1 {
 		t.Error(err, len(*calls))
 	}
-	if _, err := c.Check(t.Context(), CheckRequest{Feature: "f", MinPosition: "1-1"}); code(err) != "projection_behind" || len(*calls) != 2 || (*calls)[1].prefer != "" {
+	if _, err := c.Check(t.Context(), CheckRequest{Feature: "f", MinPosition: "1-1"}); code(err) != "projection_behind" ||
+		len(*calls) != 2 || (*calls)[1].prefer != "" {
 		t.Error(err, *calls)
 	}
 }

@@ -17,8 +17,8 @@ type LLM struct {
 	Metadata      map[string]any // of each event, e.g. the model
 }
 
-// Call calls a model and records the tokens that it reports, also if it fails after it has used some. The id identifies the call: its events are <id>-input and
-// <id>-output, so that a call that is recorded twice counts once; "": a random one.
+// Call calls a model and records the tokens that it reports, also if it fails after it has used some. The id identifies the call: its
+// events are <id>-input and <id>-output, so that a call that is recorded twice counts once; "": a random one.
 //
 // The error is that of call, or of Record if the tokens could not be stored.
 func (l *LLM) Call(ctx context.Context, id string, call func(context.Context) (Tokens, error)) error {

@@ -25,8 +25,8 @@ type MiddlewareOptions struct {
 	EventID  func(Served) string         // default: a random UUIDv7
 }
 
-// Middleware counts the requests of a handler as usage of a feature. A request is recorded when its handler returns; that waits for the queue's disk.
-// The answer is served also if it cannot be recorded: OnError is told then. Options may be nil.
+// Middleware counts the requests of a handler as usage of a feature. A request is recorded when its handler returns; that waits for the
+// queue's disk. The answer is served also if it cannot be recorded: OnError is told then. Options may be nil.
 func (c *Client) Middleware(feature string, options *MiddlewareOptions) func(http.Handler) http.Handler {
 	if options == nil {
 		options = &MiddlewareOptions{}

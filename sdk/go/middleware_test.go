@@ -56,7 +56,8 @@ func TestMiddleware(t *testing.T) {
 			calls++
 		}
 	}
-	if calls != 3 || len(s.payloads) != 5 || !strings.Contains(s.payloads["bytes-hello"], `"amount":5`) || !strings.Contains(s.payloads["bytes-file"], `"amount":4`) ||
+	if calls != 3 || len(s.payloads) != 5 || !strings.Contains(s.payloads["bytes-hello"], `"amount":5`) ||
+		!strings.Contains(s.payloads["bytes-file"], `"amount":4`) ||
 		!strings.Contains(s.payloads["bytes-file"], `"metadata":{"path":"/file"}`) {
 		t.Errorf("%v", s.payloads)
 	}
@@ -90,7 +91,8 @@ func TestLLM(t *testing.T) {
 		}
 	}
 	flush(t, c)
-	if len(s.payloads) != 5 || !strings.Contains(s.payloads["a-input"], `"amount":3,"eventId":"a-input","feature":"input_tokens","metadata":{"model":"m"}`) ||
+	if len(s.payloads) != 5 || !strings.Contains(s.payloads["a-input"],
+		`"amount":3,"eventId":"a-input","feature":"input_tokens","metadata":{"model":"m"}`) ||
 		!strings.Contains(s.payloads["a-output"], `"amount":4`) || !strings.Contains(s.payloads["b-input"], `"amount":5`) {
 		t.Errorf("%v", s.payloads)
 	}

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// Query selects what a read returns. A member that a read does not know is refused by the service (unknown_parameter), never ignored. The parameters
-// format (CSV) and includeTest (of all tenants) of the service are not for this client; it asks for amounts as texts by a header.
+// Query selects what a read returns. A member that a read does not know is refused by the service (unknown_parameter), never ignored. The
+// parameters format (CSV) and includeTest (of all tenants) of the service are not for this client; it asks for amounts as texts by a
+// header.
 type Query struct {
 	Feature      string
 	Period       string    // of Aggregates: 2026-11, 2026 or lifetime
@@ -25,7 +26,8 @@ type Query struct {
 	TenantID     string    // with an operator's key
 	PageSize     int       // rows in one answer, 1 to 1000; default 100
 
-	// MinPosition asks for an answer that contains the event at this position. The read waits for it up to Wait (at most 30 s; 0: not at all), and then fails with projection_behind.
+	// MinPosition asks for an answer that contains the event at this position. The read waits for it up to Wait (at most 30 s; 0: not at
+	// all), and then fails with projection_behind.
 	MinPosition string
 	Wait        time.Duration
 }

@@ -116,5 +116,6 @@ type ReceiptAdjustment struct {
 
 // Receipt returns the receipt of an event. Of the query it takes MinPosition, Wait and TenantID.
 func (c *Client) Receipt(ctx context.Context, eventID string, q Query) (*Receipt, error) {
-	return get[Receipt](ctx, c, request{method: http.MethodGet, path: "/api/v1/usage/events/" + url.PathEscape(eventID), query: q.values(), wait: q.Wait, member: "eventId"})
+	return get[Receipt](ctx, c, request{method: http.MethodGet, path: "/api/v1/usage/events/" + url.PathEscape(eventID), query: q.values(),
+		wait: q.Wait, member: "eventId"})
 }

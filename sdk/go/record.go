@@ -21,15 +21,15 @@ type entry struct {
 // Record stores an event in the queue and returns it with its EventID and Timestamp once it is durable; concurrent calls share an fsync.
 // The event is sent later: OnVerdict says whether the service has counted it.
 //
-// An invalid event is an *Error with the service's code, e.g. amount_invalid, and is not stored. If the queue is full, Record waits until ctx ends,
-// and fails with queue_full. To repeat a failed call, pass the event that it returned: it counts once.
+// An invalid event is an *Error with the service's code, e.g. amount_invalid, and is not stored. If the queue is full, Record waits until
+// ctx ends, and fails with queue_full. To repeat a failed call, pass the event that it returned: it counts once.
 func (c *Client) Record(ctx context.Context, event Event) (Event, error) {
 	events, err := c.RecordMany(ctx, []Event{event})
 	return events[0], err
 }
 
-// RecordMany stores events as Record does, and waits for the disk once. If one is invalid, none is stored. After another error some may be stored: pass the
-// events that it returned to repeat the call.
+// RecordMany stores events as Record does, and waits for the disk once. If one is invalid, none is stored. After another error some may be
+// stored: pass the events that it returned to repeat the call.
 func (c *Client) RecordMany(ctx context.Context, events []Event) ([]Event, error) {
 	events = slices.Clone(events)
 	entries := make([]*entry, len(events))
@@ -124,7 +124,8 @@ func (c *Client) write() {
 	}
 }
 
-// nextEntries returns the pending entries for which the queue has space. It ends once the client is stopped, or closes without pending entries.
+// nextEntries returns the pending entries for which the queue has space. It ends once the client is stopped, or closes without pending
+// entries.
 func (c *Client) nextEntries() (batch []*entry, end bool) {
 	const most = 4 << 20 // bytes in one write
 	c.mu.Lock()
@@ -176,7 +177,8 @@ func (c *Client) append(batch []*entry) (full bool) {
 		return true
 	case err != nil:
 		if failed := c.replace(q); failed != nil || !errors.Is(err, queue.ErrLost) {
-			c.finish(batch, len(batch), newError("queue_failed", errors.Join(err, failed), "The queue cannot be written; the event may be stored"))
+			c.finish(batch, len(batch), newError("queue_failed", errors.Join(err, failed),
+				"The queue cannot be written; the event may be stored"))
 			return false
 		}
 	}

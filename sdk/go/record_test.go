@@ -155,7 +155,8 @@ func TestConcurrentRecords(t *testing.T) {
 		go func() {
 			defer all.Done()
 			for range 20 {
-				_, err := c.Record(t.Context(), Event{Feature: "api_calls", Amount: 1, Metadata: map[string]any{"fill": strings.Repeat("x", 4000)}})
+				_, err := c.Record(t.Context(),
+					Event{Feature: "api_calls", Amount: 1, Metadata: map[string]any{"fill": strings.Repeat("x", 4000)}})
 				if err != nil {
 					t.Error(err)
 				}
@@ -189,7 +190,8 @@ func TestAFailingQueueIsReplaced(t *testing.T) {
 }
 
 func TestNewRefusesBadInput(t *testing.T) {
-	for _, in := range [][3]string{{"", "k", "d"}, {"ftp://x", "k", "d"}, {"http://", "k", "d"}, {"http://x?y", "k", "d"}, {"http://x", "", "d"}, {"http://x", "a b", "d"}, {"http://x", "k\n", "d"}, {"http://x", "k", ""}} {
+	for _, in := range [][3]string{{"", "k", "d"}, {"ftp://x", "k", "d"}, {"http://", "k", "d"}, {"http://x?y", "k", "d"},
+		{"http://x", "", "d"}, {"http://x", "a b", "d"}, {"http://x", "k\n", "d"}, {"http://x", "k", ""}} {
 		if _, err := New(in[0], in[1], in[2], nil); code(err) != "invalid_argument" {
 			t.Errorf("%q: %v", in, err)
 		}

@@ -188,7 +188,8 @@ func (c *Client) deliver(b batch) {
 		default:
 			if !told && time.Since(failing) >= c.options.LongestWait {
 				told = true
-				c.report(newError("unavailable", refusal, "Usage has not been sent for %s; it waits in the queue", time.Since(failing).Round(time.Millisecond)))
+				c.report(newError("unavailable", refusal, "Usage has not been sent for %s; it waits in the queue",
+					time.Since(failing).Round(time.Millisecond)))
 			}
 			c.backoff(n, refusal.retryAfter)
 		}
@@ -205,7 +206,8 @@ func isAboutBatch(e *Error) bool { return e.Status != 0 && !isTemporary(e) }
 
 // isAboutEvent: the service itself cannot read the event. 404 and 405 refuse the address.
 func isAboutEvent(e *Error) bool {
-	return e.JSON != nil && e.Status/100 == 4 && !isTemporary(e) && e.Status != http.StatusNotFound && e.Status != http.StatusMethodNotAllowed
+	return e.JSON != nil && e.Status/100 == 4 && !isTemporary(e) && e.Status != http.StatusNotFound &&
+		e.Status != http.StatusMethodNotAllowed
 }
 
 // backoff waits a random time, at least as long as the service asks for. Flush ends the wait.
@@ -248,13 +250,15 @@ func (c *Client) ingest(body []byte, late bool) (*answer, error) {
 // verdictsOf returns the verdicts of an answer of the service, nil if it is another answer: there must be one for each event, in order.
 func verdictsOf(a *answer, sent []head) []Verdict {
 	var body struct{ Events []json.RawMessage }
-	if a.status != http.StatusAccepted || a.media() != "application/json" || json.Unmarshal(a.body, &body) != nil || len(body.Events) != len(sent) {
+	if a.status != http.StatusAccepted || a.media() != "application/json" || json.Unmarshal(a.body, &body) != nil ||
+		len(body.Events) != len(sent) {
 		return nil
 	}
 	verdicts := make([]Verdict, len(sent))
 	for i, raw := range body.Events {
 		v, index := &verdicts[i], struct{ Index *int }{}
-		if json.Unmarshal(raw, v) != nil || json.Unmarshal(raw, &index) != nil || index.Index != nil && *index.Index != i || v.Status == "" || v.EventID != sent[i].EventID {
+		if json.Unmarshal(raw, v) != nil || json.Unmarshal(raw, &index) != nil || index.Index != nil && *index.Index != i ||
+			v.Status == "" || v.EventID != sent[i].EventID {
 			return nil
 		}
 		v.Remedy, v.JSON = remedies[v.Code], raw
@@ -282,7 +286,8 @@ func (c *Client) settle(b batch, verdicts []Verdict) {
 			_ = json.Unmarshal(b.events[i], &e)
 			c.options.OnVerdict(e, v)
 		} else if !v.Counted() {
-			c.options.Logger.Warn("meterplex: usage is not counted: "+v.Reason, "eventId", v.EventID, "status", v.Status, "code", v.Code, "remedy", v.Remedy)
+			c.options.Logger.Warn("meterplex: usage is not counted: "+v.Reason, "eventId", v.EventID, "status", v.Status, "code", v.Code,
+				"remedy", v.Remedy)
 		}
 	}
 	b.queue.Settle(b.events)
@@ -348,6 +353,7 @@ func (c *Client) warnOld(events []head) {
 	}
 	if age >= c.options.WarnAge {
 		c.toldOld = time.Now()
-		c.report(newError("too_old", nil, "The oldest event that waits is %s old; the service refuses events that are more than 7 days old", age.Round(time.Second)))
+		c.report(newError("too_old", nil, "The oldest event that waits is %s old; the service refuses events that are more than 7 days old",
+			age.Round(time.Second)))
 	}
 }

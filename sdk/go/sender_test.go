@@ -35,7 +35,8 @@ func TestEventsAreSent(t *testing.T) {
 		var ids []string
 		for _, v := range got.verdicts {
 			ids = append(ids, v.EventID)
-			if v.EventID == "r" && (v.Status != "rejected" || v.Code != "feature_not_found" || v.Remedy == "" || !strings.Contains(string(v.JSON), `"later":1`)) {
+			if v.EventID == "r" && (v.Status != "rejected" || v.Code != "feature_not_found" || v.Remedy == "" ||
+				!strings.Contains(string(v.JSON), `"later":1`)) {
 				t.Errorf("%+v", v)
 			}
 		}
@@ -43,7 +44,8 @@ func TestEventsAreSent(t *testing.T) {
 			t.Error(ids)
 		}
 		for _, b := range s.batches {
-			if h := b.header; len(b.ids) > 2 || h.Get("Authorization") != "Bearer mp_test_key" || h.Get("User-Agent") != "meterplex-go/0.1.0" || h.Get("Content-Encoding") != "gzip" {
+			if h := b.header; len(b.ids) > 2 || h.Get("Authorization") != "Bearer mp_test_key" ||
+				h.Get("User-Agent") != "meterplex-go/0.1.0" || h.Get("Content-Encoding") != "gzip" {
 				t.Errorf("%+v", b)
 			}
 		}
@@ -153,10 +155,12 @@ func TestABatchIsHalved(t *testing.T) {
 	}
 	files, _ := filepath.Glob(filepath.Join(dir, "damaged", "event-*.json"))
 	text, _ := os.ReadFile(strings.Join(files, ""))
-	if !strings.HasPrefix(string(text), `{"event":{"amount":1,"eventId":"bad",`) || !strings.Contains(string(text), `},"problem":{"code":"malformed_json","detail":"d"},"at":"`) {
+	if !strings.HasPrefix(string(text), `{"event":{"amount":1,"eventId":"bad",`) ||
+		!strings.Contains(string(text), `},"problem":{"code":"malformed_json","detail":"d"},"at":"`) {
 		t.Errorf("%s", text)
 	}
-	if text := string(damagedFile([]byte("no JSON"), &Error{JSON: []byte("{}")})); !strings.HasPrefix(text, `{"event":"no JSON","problem":{},"at":"`) {
+	if text := string(damagedFile([]byte("no JSON"), &Error{JSON: []byte("{}")})); !strings.HasPrefix(text,
+		`{"event":"no JSON","problem":{},"at":"`) {
 		t.Error(text)
 	}
 }

@@ -62,7 +62,8 @@ func newBatch(base string, t *target, size int, now time.Time) (*message, error)
 		}
 		fmt.Fprintf(&body, `{"eventId":"%s-`, prefix)
 		ids = append(ids, body.Len())
-		fmt.Fprintf(&body, `%0*d","feature":"%s","amount":%d,"timestamp":"%s","metadata":{"region":"eu-1"}}`, idDigits, 0, t.feature, i%9+1, at)
+		fmt.Fprintf(&body, `%0*d","feature":"%s","amount":%d,"timestamp":"%s","metadata":{"region":"eu-1"}}`, idDigits, 0, t.feature, i%9+1,
+			at)
 	}
 	body.WriteString(`]}`)
 	m, err := newMessage(base, t, "POST", "/usage/events", body.String())

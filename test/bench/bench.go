@@ -75,13 +75,17 @@ func (c *Config) times() times {
 func (c *Config) fixedTimes() times {
 	if c.Quick {
 		return times{
-			rounds: 2, round: 2 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second, trial: 5 * time.Second, fresh: 8 * time.Second,
-			mixed: 4 * time.Second, history: 500_000, figure: 300_000, reads: 60, before: 8 * time.Second, outage: 20 * time.Second, tenants: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
+			rounds: 2, round: 2 * time.Second, paced: 3 * time.Second, latency: 8 * time.Second, stream: 15 * time.Second,
+			trial: 5 * time.Second, fresh: 8 * time.Second,
+			mixed: 4 * time.Second, history: 500_000, figure: 300_000, reads: 60, before: 8 * time.Second, outage: 20 * time.Second,
+			tenants: 1000, point: 1500 * time.Millisecond, idle: 5 * time.Second, overload: 15 * time.Second,
 		}
 	}
 	return times{
-		rounds: 9, round: 3 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second, trial: 8 * time.Second, fresh: 30 * time.Second,
-		mixed: 10 * time.Second, history: 10_000_000, figure: 10_000_000, reads: 200, before: 20 * time.Second, outage: time.Minute, tenants: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
+		rounds: 9, round: 3 * time.Second, paced: 8 * time.Second, latency: 30 * time.Second, stream: 40 * time.Second,
+		trial: 8 * time.Second, fresh: 30 * time.Second,
+		mixed: 10 * time.Second, history: 10_000_000, figure: 10_000_000, reads: 200, before: 20 * time.Second, outage: time.Minute,
+		tenants: 10_000, point: 6 * time.Second, idle: 10 * time.Second, overload: time.Minute,
 	}
 }
 
@@ -141,16 +145,20 @@ type measurements struct {
 // instances with all roles.
 func (r *run) groups() []measurements {
 	return []measurements{
-		{"api", []measurement{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.ingestCurves}}},
+		{"api", []measurement{{id: "B1", measure: r.batches}, {id: "B2", measure: r.singles}, {id: "B7", measure: r.consumptions},
+			{id: "curve", slow: true, measure: r.ingestCurves}}},
 		{"all", []measurement{
-			{id: "idle", measure: r.idle}, {id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness}, {id: "B6", measure: r.checks},
-			{id: "B4", measure: r.endToEnd}, {id: "B4c", measure: r.correctedEndToEnd}, {id: "B12", measure: r.singlesEndToEnd}, {id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
+			{id: "idle", measure: r.idle}, {id: "B3", measure: r.ingestLatency}, {id: "B5", measure: r.freshness},
+			{id: "B6", measure: r.checks},
+			{id: "B4", measure: r.endToEnd}, {id: "B4c", measure: r.correctedEndToEnd}, {id: "B12", measure: r.singlesEndToEnd},
+			{id: "B7", measure: r.consumptions}, {id: "curve", slow: true, measure: r.freshCurves}, {id: "B1+", measure: r.mixed},
 		}},
 		{"all", []measurement{{id: "overload", slow: true, measure: r.overload}}},
 		{"all", []measurement{{id: "B8", measure: r.rebuild}}},
 		{"all", []measurement{{id: "B9", slow: true, measure: r.outage}}},
 		{"", []measurement{
-			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "closes", slow: true, alone: r.closes}, {id: "close", slow: true, alone: r.closeLong}, {id: "instances", slow: true, alone: r.instances},
+			{id: "tenants", slow: true, alone: r.manyTenants}, {id: "closes", slow: true, alone: r.closes},
+			{id: "close", slow: true, alone: r.closeLong}, {id: "instances", slow: true, alone: r.instances},
 			{id: "B13", slow: true, alone: r.readsAtSize}, {id: "B10", alone: r.growth},
 		}},
 	}

@@ -35,7 +35,8 @@ func (r *run) closeLong(ctx context.Context) error {
 		}
 		f.Value, f.heldHead = cost.did.took.Seconds(), head.all
 		f.CPU = cpuOf(cost.cpu, rate{events: int(h.runs) * historyRun, took: cost.did.took})
-		f.note("the tenant's head was held", fmt.Sprintf("%.0f ms in all, %.0f ms at most, %d times", head.all.Seconds()*1000, head.longest.Seconds()*1000, head.times))
+		f.note("the tenant's head was held", fmt.Sprintf("%.0f ms in all, %.0f ms at most, %d times", head.all.Seconds()*1000,
+			head.longest.Seconds()*1000, head.times))
 		r.addFigure(f)
 		return r.servers.saveProfile(ctx, r.cfg.Profile, "close", s)
 	})
@@ -82,8 +83,8 @@ const (
 	headEvery = time.Millisecond
 )
 
-// watchHead looks again and again whether another session holds the head of a partition, until ctx ends, and adds up the times: each from the
-// look before to the end of the wait.
+// watchHead looks again and again whether another session holds the head of a partition, until ctx ends, and adds up the times: each from
+// the look before to the end of the wait.
 func (s *subject) watchHead(ctx context.Context, partition int16) (held heldHead) {
 	address, err := inDatabase(s.servers.database.AdminURL(), s.database)
 	if err != nil {

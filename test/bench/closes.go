@@ -38,7 +38,8 @@ func (s *subject) sendLines(ctx context.Context, now time.Time) error {
 	defer client.CloseIdleConnections()
 	var list []string
 	for i := range closedLines {
-		list = append(list, fmt.Sprintf(`{"eventId":"l%d","feature":"%s","amount":%d,"timestamp":"%s"}`, i, lineFeature(i), i+1, now.UTC().Format(time.RFC3339)))
+		list = append(list, fmt.Sprintf(`{"eventId":"l%d","feature":"%s","amount":%d,"timestamp":"%s"}`, i, lineFeature(i), i+1,
+			now.UTC().Format(time.RFC3339)))
 	}
 	body := map[string]any{"events": rawList(list)}
 	return all(seeders, func(i int) error {
@@ -97,7 +98,8 @@ func (r *run) timed(ctx context.Context, phase func() error) (cost spent, err er
 	return cost, err
 }
 
-// costBeside describes the processor time of each of a number of changes in a phase, without that of the load, whose cost before the changes is known.
+// costBeside describes the processor time of each of a number of changes in a phase, without that of the load, whose cost before the
+// changes is known.
 func costBeside(before, during spent, changes int) string {
 	of := during.cpu.minus(before.cpu.times(during.did.took.Seconds() / before.did.took.Seconds())).times(1000 / float64(changes))
 	return fmt.Sprintf("service %.1f ms, PostgreSQL %.1f ms, Kafka %.1f ms", of.Service, of.Postgres, of.Kafka)

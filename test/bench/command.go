@@ -102,7 +102,8 @@ func (c *BenchAll) Run(a *app) error {
 	}
 	defer stop()
 	report, err := Run(a.ctx, Config{
-		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload, Command: c.commandLine(), Log: a.stderr, Now: a.now, Profile: c.Profile, KafkaTLS: c.KafkaTLS, Settings: c.Setting,
+		Serve: c.command(self), Only: c.Only, Quick: c.Quick, Grow: c.Grow, History: c.History, Overload: c.Overload,
+		Command: c.commandLine(), Log: a.stderr, Now: a.now, Profile: c.Profile, KafkaTLS: c.KafkaTLS, Settings: c.Setting,
 		Empty: func(ctx context.Context) *exec.Cmd { return exec.CommandContext(ctx, self, "empty") },
 	})
 	if report != nil && len(report.Figures)+len(report.Curves) > 0 {

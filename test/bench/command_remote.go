@@ -83,7 +83,8 @@ func (c *BenchLoad) measured(a *app, batch, most int, measure func(*Remote, cont
 // clientError converts a load's error to the client's error types, which print a hint.
 func clientError(m *Remote, err error) error {
 	if x, ok := errors.AsType[*Answer](err); ok {
-		p := client.ReadProblem(&http.Response{StatusCode: x.Status, Header: http.Header{"Content-Type": {"application/problem+json"}}}, x.Body)
+		p := client.ReadProblem(&http.Response{StatusCode: x.Status, Header: http.Header{"Content-Type": {"application/problem+json"}}},
+			x.Body)
 		p.Detail += " (" + x.To + ")"
 		return p
 	}

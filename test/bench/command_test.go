@@ -44,7 +44,10 @@ func TestBenchReportsInvalidFlags(t *testing.T) {
 func runCommand(t *testing.T, service, args string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	env := map[string]string{"METERPLEX_URL": service, "METERPLEX_KEY": "mp_live_test"}
-	a := &app{ctx: t.Context(), stdout: &out, stderr: &errs, env: func(name string) (string, bool) { v, ok := env[name]; return v, ok }, now: time.Now}
+	a := &app{ctx: t.Context(), stdout: &out, stderr: &errs, env: func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	}, now: time.Now}
 	code = a.run(strings.Fields(args))
 	return code, out.String(), errs.String()
 }
@@ -90,7 +93,8 @@ func TestBenchMeasuresARunningService(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &o); err != nil || code != 0 || o.Count < least || o.RequestMs.P99 == 0 {
 			t.Errorf("%s: exit code %d, %v\n%s%s", args, code, err, out, errs)
 		}
-		if open := strings.Contains(args, "--rate"); open != (o.Loop == "open") || (open && strings.Contains(args, "flow")) != (o.FreshMs != nil) {
+		if open := strings.Contains(args, "--rate"); open != (o.Loop == "open") ||
+			(open && strings.Contains(args, "flow")) != (o.FreshMs != nil) {
 			t.Errorf("%s: %s", args, out)
 		}
 	}

@@ -74,11 +74,14 @@ func (c *consolePages) list(tenant string) []read {
 
 func figureConsole(size int, c *consolePages, viewers *float64) Figure {
 	return Figure{
-		ID: "console", Unit: "ms (p99)", What: fmt.Sprintf("pages of the console with %s events of a tenant and %s tenants (all roles)", thousands(int64(size)), thousands(consoleTenants)),
+		ID: "console", Unit: "ms (p99)", What: fmt.Sprintf("pages of the console with %s events of a tenant and %s tenants (all roles)",
+			thousands(int64(size)), thousands(consoleTenants)),
 		aims: []aim{
 			readsBelow("p99 < 100 ms", 100),
 			{"HTML ≤ 200 KB", func(*Figure) bool { return c.largest > 0 && c.largest <= consoleHTML }},
-			{fmt.Sprintf("%d viewers of the overview cost < 2 %% of the machine", consoleViewers), func(*Figure) bool { return *viewers < 2 }},
+			{fmt.Sprintf("%d viewers of the overview cost < 2 %% of the machine", consoleViewers), func(*Figure) bool {
+				return *viewers < 2
+			}},
 		},
 	}
 }
@@ -86,7 +89,8 @@ func figureConsole(size int, c *consolePages, viewers *float64) Figure {
 // console measures the pages of the console beside a long history and many tenants, and the cost of viewers.
 func (r *run) console(ctx context.Context, s *subject, h *longHistory) error {
 	sql := fmt.Sprintf(`INSERT INTO tenants (id, name, class, status, created_at)
- SELECT ('0196c0de-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'Tenant ' || n, 'small', 'ACTIVE', now() FROM generate_series(1, %d) n`, consoleTenants)
+ SELECT ('0196c0de-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'Tenant ' || n, 'small', 'ACTIVE', now() FROM generate_series(1,
+ %d) n`, consoleTenants)
 	if err := s.servers.asAdmin(ctx, s.database, sql, "ANALYZE tenants"); err != nil {
 		return err
 	}
@@ -111,7 +115,8 @@ func (r *run) console(ctx context.Context, s *subject, h *longHistory) error {
 
 // signIn returns the cookie of a session with the operator's key.
 func (s *subject) signIn(ctx context.Context) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.urls[0]+"/console/sign-in", strings.NewReader(url.Values{"key": {s.operator}}.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.urls[0]+"/console/sign-in",
+		strings.NewReader(url.Values{"key": {s.operator}}.Encode()))
 	if err != nil {
 		return "", fmt.Errorf("make a request: %w", err)
 	}
@@ -128,8 +133,9 @@ func (s *subject) signIn(ctx context.Context) (string, error) {
 	return cookie, nil
 }
 
-// viewers returns the part of the machine, in percent, that viewers of the overview cost the service and its database. In some rounds they watch
-// after a time without them; the least of each is compared, without the reads of the whole log that the service makes from time to time.
+// viewers returns the part of the machine, in percent, that viewers of the overview cost the service and its database. In some rounds they
+// watch after a time without them; the least of each is compared, without the reads of the whole log that the service makes from time to
+// time.
 func (r *run) viewers(ctx context.Context, s *subject, cookie string) (float64, error) {
 	alone, beside := math.Inf(1), math.Inf(1)
 	for range viewerRounds {

@@ -75,7 +75,8 @@ func (c *constantLoad) close(f *Figure) {
 	c.load.close()
 	_ = c.server.stop()
 	if most := median(c.rates); most > 0 {
-		f.note("raw limit of HTTP", fmt.Sprintf("%s requests/s, by an HTTP server of another process that answers the same requests with a constant denial (rounds: %s): %.2f of it, and it is %.2f times the single events",
+		f.note("raw limit of HTTP", fmt.Sprintf("%s requests/s, by an HTTP server of another process that answers the same requests "+
+			"with a constant denial (rounds: %s): %.2f of it, and it is %.2f times the single events",
 			short(most), list(c.rates), f.Value/most, most/f.Limit))
 	}
 }

@@ -43,7 +43,8 @@ func (s *subject) seedQuotas(ctx context.Context) error {
 			return err
 		}
 		var err error
-		if t.secret, err = a.newKey(ctx, t.id, []string{"usage:write", "usage:read", "entitlements:read", "entitlements:reserve"}, time.Time{}); err != nil {
+		if t.secret, err = a.newKey(ctx, t.id, []string{"usage:write", "usage:read", "entitlements:read", "entitlements:reserve"},
+			time.Time{}); err != nil {
 			return err
 		}
 	}

@@ -209,7 +209,8 @@ func (s *subject) disk(ctx context.Context, f *Figure) error {
 	if err != nil {
 		return fmt.Errorf("read the size of the log: %w", err)
 	}
-	f.note("disk for each usage event (aim of B11: < 900 B)", fmt.Sprintf("%d B with its verdict and all indexes, of %d", bytes/max(1, usage), usage))
+	f.note("disk for each usage event (aim of B11: < 900 B)", fmt.Sprintf("%d B with its verdict and all indexes, of %d",
+		bytes/max(1, usage), usage))
 	return nil
 }
 

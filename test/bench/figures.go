@@ -48,14 +48,18 @@ func figureB3() Figure {
 
 func figureB4() Figure {
 	return Figure{
-		ID: "B4", Unit: "events/s", What: "end to end over Kafka: recorded → validated → aggregated, from the first event until all are in the aggregates (all roles)",
-		aims: []aim{atLeast("≥ 40,000 events/s", 40_000), {"≤ 35 µs of CPU for each event", func(f *Figure) bool { return f.CPU.MicrosEach.ours() <= 35 }}},
+		ID: "B4", Unit: "events/s", What: "end to end over Kafka: recorded → validated → aggregated, from the first event until all are " +
+			"in the aggregates (all roles)",
+		aims: []aim{atLeast("≥ 40,000 events/s", 40_000), {"≤ 35 µs of CPU for each event", func(f *Figure) bool {
+			return f.CPU.MicrosEach.ours() <= 35
+		}}},
 	}
 }
 
 func figureB4c() Figure {
 	return Figure{
-		ID: "B4c", Unit: "events/s", What: fmt.Sprintf("B4 with %.0f %% corrections, each of an event of an earlier request (all roles)", correctedShare*100),
+		ID: "B4c", Unit: "events/s", What: fmt.Sprintf("B4 with %.0f %% corrections, each of an event of an earlier request (all roles)",
+			correctedShare*100),
 		LimitIs: "B4 of the same run",
 		aims:    []aim{ratioAtLeast("≥ 0.8 of B4", 0.8)},
 	}
@@ -70,7 +74,8 @@ func figureB7(id string) Figure {
 	case "B7b":
 		f.What, f.aims = "consume on one account, 64 clients (all roles)", []aim{ratioAtLeast("≥ 0.75 of single events", 0.75)}
 	case "B7c":
-		f.What, f.aims = "denied consumptions, the limit is reached, 64 clients (role api)", []aim{ratioAtLeast("≥ 2 times single events", 2)}
+		f.What, f.aims = "denied consumptions, the limit is reached, 64 clients (role api)",
+			[]aim{ratioAtLeast("≥ 2 times single events", 2)}
 	case "B7d":
 		f.Unit, f.What = "pairs/s", "hold and commit on one account, 64 clients (role api)"
 		f.aims = []aim{ratioAtLeast("≥ 0.2 of single events", 0.2), below("p99 of a pair < 25 ms at 1,000 pairs/s", p99, 25)}
@@ -80,7 +85,8 @@ func figureB7(id string) Figure {
 
 func figureB12() Figure {
 	return Figure{
-		ID: "B12", Unit: "events/s", What: "end to end with single events, 64 clients, from the first event until all are in the aggregates (all roles)",
+		ID: "B12", Unit: "events/s", What: "end to end with single events, 64 clients, from the first event until all are in the " +
+			"aggregates (all roles)",
 		LimitIs: "B2 of the same run: the same load on an instance that only ingests",
 		aims:    []aim{ratioAtLeast("≥ 0.6 of B2", 0.6)},
 	}
@@ -95,7 +101,8 @@ func figureB5() Figure {
 }
 
 func figureMixed() Figure {
-	return Figure{ID: "B1+", Unit: "events/s", What: "B1's load while relay, validator, aggregator and projector run on the same cores (all roles)"}
+	return Figure{ID: "B1+", Unit: "events/s",
+		What: "B1's load while relay, validator, aggregator and projector run on the same cores (all roles)"}
 }
 
 func figureB6() Figure {
@@ -108,7 +115,8 @@ func figureB6() Figure {
 
 func figureB9(away time.Duration) Figure {
 	return Figure{
-		ID: "B9", Unit: "s", What: fmt.Sprintf("drain after the broker was down for %.0f s under 2,000 events/s, which continue (all roles)", away.Seconds()),
+		ID: "B9", Unit: "s",
+		What: fmt.Sprintf("drain after the broker was down for %.0f s under 2,000 events/s, which continue (all roles)", away.Seconds()),
 		aims: []aim{
 			{"≤ 20 s", func(f *Figure) bool { return f.Value <= 20 }},
 			{"ingest p99 meanwhile within a quarter of before", func(f *Figure) bool { return f.Latency.P99 <= 1.25*f.LimitLatency.P99 }},
@@ -118,7 +126,8 @@ func figureB9(away time.Duration) Figure {
 
 func figureCloses(tenants, lines int) Figure {
 	return Figure{
-		ID: "closes", Unit: "s", What: fmt.Sprintf("close of the month of %s tenants with %d figures each, all requested at once, under %d events/s (all roles)", thousands(int64(tenants)), lines, outageRate),
+		ID: "closes", Unit: "s", What: fmt.Sprintf("close of the month of %s tenants with %d figures each, all requested at once, under "+
+			"%d events/s (all roles)", thousands(int64(tenants)), lines, outageRate),
 		aims: []aim{
 			{"≤ 60 s", func(f *Figure) bool { return f.Value <= 60 }},
 			{"ingest p99 meanwhile within a quarter of before", func(f *Figure) bool { return f.Latency.P99 <= 1.25*f.LimitLatency.P99 }},
@@ -128,7 +137,8 @@ func figureCloses(tenants, lines int) Figure {
 
 func figureCloseLong(events int) Figure {
 	return Figure{
-		ID: "close", Unit: "s", What: fmt.Sprintf("close of a period of one tenant with %s events, from the request until its figures are frozen (all roles)", thousands(int64(events))),
+		ID: "close", Unit: "s", What: fmt.Sprintf("close of a period of one tenant with %s events, from the request until its figures "+
+			"are frozen (all roles)", thousands(int64(events))),
 		aims: []aim{
 			{"≤ 120 s", func(f *Figure) bool { return f.Value <= 120 }},
 			{"heads held < 50 ms in all", func(f *Figure) bool { return f.heldHead < 50*time.Millisecond }},
@@ -145,12 +155,14 @@ func figureIdle() Figure {
 
 func figureOverload(d time.Duration) Figure {
 	return Figure{
-		ID: "overload", Unit: "events/s", What: fmt.Sprintf("accepted while %s events/s are offered for %.0f s (all roles)", thousands(overloadRate), d.Seconds()),
+		ID: "overload", Unit: "events/s", What: fmt.Sprintf("accepted while %s events/s are offered for %.0f s (all roles)",
+			thousands(overloadRate), d.Seconds()),
 	}
 }
 
 func figureMany(tenants int) Figure {
-	f := figureTenants("B4/many", fmt.Sprintf("B4's load from %s tenants evenly, of a QUOTA feature (all roles)", thousands(int64(tenants))))
+	f := figureTenants("B4/many", fmt.Sprintf("B4's load from %s tenants evenly, of a QUOTA feature (all roles)",
+		thousands(int64(tenants))))
 	f.aims = []aim{atLeast("≥ 15,000 events/s", 15_000)}
 	return f
 }
@@ -158,7 +170,8 @@ func figureMany(tenants int) Figure {
 func figureTenants(id, what string) Figure { return Figure{ID: id, Unit: "events/s", What: what} }
 
 func figureInstances(id string, n int, what string) Figure {
-	return Figure{ID: fmt.Sprintf("%s/%d", id, n), Unit: "events/s", What: fmt.Sprintf("%s with %d processes of the service (all roles each)", what, n)}
+	return Figure{ID: fmt.Sprintf("%s/%d", id, n), Unit: "events/s",
+		What: fmt.Sprintf("%s with %d processes of the service (all roles each)", what, n)}
 }
 
 // figureGrown is a figure of B10, compared with the same figure of a small log.
@@ -171,7 +184,9 @@ func figureGrown(of Figure, events, base int) Figure {
 
 func figureB8(total int) Figure {
 	return Figure{
-		ID: "B8", Unit: "events/s", What: fmt.Sprintf("rebuild of usage_aggregates from a log of %s usage events with their verdicts, until it has caught up with the live one, with %d concurrent reads/s and the default number of workers (all roles)", thousands(int64(total)), readRate),
+		ID: "B8", Unit: "events/s", What: fmt.Sprintf("rebuild of usage_aggregates from a log of %s usage events with their verdicts, "+
+			"until it has caught up with the live one, with %d concurrent reads/s and the default number of workers (all roles)",
+			thousands(int64(total)), readRate),
 		LimitIs: "COPY OUT of the columns that the fold needs, 2 connections, discarded",
 		aims: []aim{ratioAtLeast("≥ 0.3 of the limit", 0.3),
 			{"p99 of reads ≤ 1.5 × without a rebuild", func(f *Figure) bool { return f.Latency.P99 <= 1.5*f.LimitLatency.P99 }}},
@@ -180,7 +195,8 @@ func figureB8(total int) Figure {
 
 func figureB8Alone() Figure {
 	return Figure{
-		ID: "B8/100", Unit: "events/s", What: fmt.Sprintf("the same rebuild with METERPLEX_REBUILD_SHARE=100, %d workers and no other load", rebuildWorkers),
+		ID: "B8/100", Unit: "events/s", What: fmt.Sprintf("the same rebuild with METERPLEX_REBUILD_SHARE=100, %d workers and no other load",
+			rebuildWorkers),
 		LimitIs: "B8's",
 		aims:    []aim{ratioAtLeast("≥ 0.8 of the limit", 0.8)},
 	}
@@ -190,7 +206,8 @@ func figureB8Alone() Figure {
 
 func figureB13Explain(size int) Figure {
 	return Figure{
-		ID: "B13/explain", Unit: "ms (p99)", What: fmt.Sprintf("explain a figure of %s events, a page of %d (all roles)", thousands(int64(size)), pageSize),
+		ID: "B13/explain", Unit: "ms (p99)", What: fmt.Sprintf("explain a figure of %s events, a page of %d (all roles)",
+			thousands(int64(size)), pageSize),
 		LimitIs: "the live read of the same figure",
 		aims:    []aim{readsBelow("p99 < 100 ms", 100)},
 	}
@@ -198,7 +215,8 @@ func figureB13Explain(size int) Figure {
 
 func figureB13AsOf(size int) Figure {
 	return Figure{
-		ID: "B13/as-of", Unit: "ms (p99)", What: fmt.Sprintf("a figure of %s events as of a position or a time (all roles)", thousands(int64(size))),
+		ID: "B13/as-of", Unit: "ms (p99)", What: fmt.Sprintf("a figure of %s events as of a position or a time (all roles)",
+			thousands(int64(size))),
 		LimitIs: "the live read of the same figure",
 		aims:    []aim{readsBelow("p99 < 250 ms", 250)},
 	}
@@ -206,7 +224,8 @@ func figureB13AsOf(size int) Figure {
 
 func figureP12Lists(size int) Figure {
 	return Figure{
-		ID: "P12/lists", Unit: "ms (p99)", What: fmt.Sprintf("lists of usage events of a tenant with %s of them, a page of %d (all roles)", thousands(int64(size)), pageSize),
+		ID: "P12/lists", Unit: "ms (p99)", What: fmt.Sprintf("lists of usage events of a tenant with %s of them, a page of %d (all roles)",
+			thousands(int64(size)), pageSize),
 		LimitIs: "the live read of a figure",
 		aims:    []aim{readsBelow("p99 < 100 ms", 100)},
 	}
@@ -214,7 +233,9 @@ func figureP12Lists(size int) Figure {
 
 func figureP12Event(size int) Figure {
 	return Figure{
-		ID: "P12/event", Unit: "ms (p99)", What: fmt.Sprintf("receipt, lineage and stream of one event of a tenant with %s of them, with the tenant's key (all roles)", thousands(int64(size))),
+		ID: "P12/event", Unit: "ms (p99)",
+		What: fmt.Sprintf("receipt, lineage and stream of one event of a tenant with %s of them, with the tenant's key (all roles)",
+			thousands(int64(size))),
 		LimitIs: "the same reads with an operator's key",
 		aims:    []aim{{"p50 ≤ 1.25 × an operator's", (*Figure).asFastAsLimit}},
 	}

@@ -91,7 +91,8 @@ func (r *run) roomFor(ctx context.Context, s *subject, events int) error {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	var each float64
-	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())::float8 / (SELECT sum(accepted) FROM log_heads)::float8").Scan(&each)
+	err = conn.QueryRow(ctx, "SELECT pg_database_size(current_database())::float8 / (SELECT sum(accepted) FROM log_heads)::float8").
+		Scan(&each)
 	if err != nil {
 		return fmt.Errorf("read the size of the log: %w", err)
 	}

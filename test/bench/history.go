@@ -73,7 +73,8 @@ WITH ends AS (
   SELECT * FROM unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
     e (partition, position, raw, validated, letter, yes, no)),
 heads AS (
-  UPDATE log_heads h SET position = e.position, accepted = h.accepted + e.yes + e.no, validated = h.validated + e.yes, rejected = h.rejected + e.no,
+  UPDATE log_heads h SET position = e.position, accepted = h.accepted + e.yes + e.no, validated = h.validated + e.yes,
+  rejected = h.rejected + e.no,
     topic_positions[{usage.raw}] = e.raw, topic_positions[{usage.validated}] = e.validated, topic_positions[{usage.dead-letter}] = e.letter
   FROM ends e WHERE h.partition = e.partition),
 relays AS (
@@ -84,7 +85,8 @@ UPDATE consumer_checkpoints c SET position = CASE c.consumer
     WHEN 'meterplex-dead-letter-handler' THEN greatest(c.position, e.letter) ELSE e.position END
 FROM ends e
 WHERE c.partition = e.partition
-  AND c.consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator', 'meterplex-dead-letter-handler', 'meterplex-entitlement-reads', 'meterplex-usage-series')`)
+  AND c.consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator', 'meterplex-dead-letter-handler',
+  'meterplex-entitlement-reads', 'meterplex-usage-series')`)
 
 // historyWriter writes a tenant's history. Its positions are those before the first run.
 type historyWriter struct {
@@ -144,7 +146,8 @@ func (s *subject) writeHistory(ctx context.Context, total int, shape historyShap
 // write writes the n-th run. Each run can be written without those before it.
 func (p *historyWriter) write(ctx context.Context, conn *pgx.Conn, n int64) error {
 	last := p.ends(n)
-	_, err := conn.Exec(ctx, writeRun, p.tenant.partition, p.tenant.id, p.head+n*2*historyRun, p.before+n, last.raw, last.verdict, last.letter,
+	_, err := conn.Exec(ctx, writeRun, p.tenant.partition, p.tenant.id, p.head+n*2*historyRun, p.before+n, last.raw, last.verdict,
+		last.letter,
 		p.subscription, p.origin, p.shape.seconds, p.shape.rejects, p.epoch)
 	if err != nil {
 		return fmt.Errorf("write a tenant's history: %w", err)
@@ -180,7 +183,8 @@ func (s *subject) historyWriters(ctx context.Context, address string, shape hist
 	defer conn.Close(context.WithoutCancel(ctx))
 	for _, t := range s.tenants {
 		p := &historyWriter{tenant: t, shape: shape, before: s.history / historyRun / int64(len(s.tenants))}
-		err := conn.QueryRow(ctx, readTenantEnd, t.partition, t.id).Scan(&p.head, &p.raw, &p.verdict, &p.letter, &p.subscription, &p.origin, &p.epoch)
+		err := conn.QueryRow(ctx, readTenantEnd, t.partition, t.id).Scan(&p.head, &p.raw, &p.verdict, &p.letter, &p.subscription, &p.origin,
+			&p.epoch)
 		if err != nil {
 			return nil, fmt.Errorf("read the end of a tenant's log: %w", err)
 		}

@@ -226,7 +226,8 @@ func (r *run) ingestLatency(ctx context.Context, s *subject) error {
 	return nil
 }
 
-const commitSQL = `INSERT INTO bench_commit SELECT $1::bigint, previous_position, now(), occurred_at, event_id, tenant_id, correlation_id, causation_id,
+const commitSQL = `INSERT INTO bench_commit SELECT $1::bigint, previous_position, now(), occurred_at, event_id, tenant_id, correlation_id,
+	causation_id,
  epoch, origin, partition, topic, subject, 'u/' || $1::bigint::text, hash, body, replay FROM bench_commit_sample`
 
 // bareCommits runs the same load without a service: one insert and commit each. The row is
@@ -248,7 +249,8 @@ func (r *run) bareCommits(ctx context.Context, s *subject) (*hdrhistogram.Histog
 		}
 		conns = append(conns, conn)
 	}
-	_, err := conns[0].Exec(ctx, events.SQL(`CREATE TABLE IF NOT EXISTS bench_commit_sample AS SELECT * FROM event_log_rows WHERE topic = {usage.raw} LIMIT 1`))
+	_, err := conns[0].Exec(ctx, events.SQL(`CREATE TABLE IF NOT EXISTS bench_commit_sample AS SELECT * FROM event_log_rows
+		WHERE topic = {usage.raw} LIMIT 1`))
 	if err != nil {
 		return nil, fmt.Errorf("copy a row of the log: %w", err)
 	}

@@ -31,7 +31,8 @@ func (r *run) kafkaHops(ctx context.Context) (*hdrhistogram.Histogram, error) {
 	}
 	h := &hops{seen: newHistogram()}
 	h.first, h.second = make(chan struct{}), make(chan struct{})
-	if h.producer, err = kgo.NewClient(brokers, kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(time.Millisecond)); err != nil {
+	if h.producer, err = kgo.NewClient(brokers, kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(time.Millisecond)); err != nil {
 		return nil, fmt.Errorf("make a Kafka client: %w", err)
 	}
 	defer h.producer.Close()

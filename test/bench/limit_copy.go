@@ -63,7 +63,8 @@ type copier struct {
 	mark    byte // part of each key, so that no two copiers use the same
 }
 
-var sampleSQL = events.SQL(`COPY (SELECT * FROM event_log_rows WHERE topic = {usage.raw} ORDER BY partition, position LIMIT 1) TO STDOUT (FORMAT binary)`)
+var sampleSQL = events.SQL(`COPY (SELECT * FROM event_log_rows WHERE topic = {usage.raw} ORDER BY partition, position
+	LIMIT 1) TO STDOUT (FORMAT binary)`)
 
 // newCopier reads a row of the log and makes a buffer of size such rows.
 func newCopier(ctx context.Context, conn *pgconn.PgConn, size int, tenants []tenant, mark byte) (*copier, error) {

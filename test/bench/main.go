@@ -39,7 +39,8 @@ var errRefused = errors.New("requests were refused: the service, or the tenant's
 // run runs a command, and returns 0: measured; 1: measured, and requests were refused; 2: not measured.
 func (a *app) run(args []string) int {
 	a.flags = new(grammar)
-	parser := kong.Must(a.flags, kong.Name("bench"), kong.Description("Measure the service beside the raw limits of its servers."), kong.Writers(a.stdout, a.stderr),
+	parser := kong.Must(a.flags, kong.Name("bench"), kong.Description("Measure the service beside the raw limits of its servers."),
+		kong.Writers(a.stdout, a.stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	parsed, err := parser.Parse(args)
 	if err == nil {

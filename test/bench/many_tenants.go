@@ -26,7 +26,8 @@ func (r *run) manyTenants(ctx context.Context) error {
 	few := tenantSpec{feature: feature, tenants: tenantCount, spread: true}
 	return r.withService(ctx, 1, few, func(s *subject) error {
 		s.whale = whaleShare
-		f := figureTenants("B4/whale", fmt.Sprintf("B4's load, %.0f %% of it from one of %d tenants (all roles)", whaleShare*100, tenantCount))
+		f := figureTenants("B4/whale", fmt.Sprintf("B4's load, %.0f %% of it from one of %d tenants (all roles)", whaleShare*100,
+			tenantCount))
 		if err := r.stream(ctx, s, &f); err != nil {
 			return err
 		}

@@ -66,7 +66,8 @@ func (r *run) outage(ctx context.Context, s *subject) error {
 
 // underLoad runs act under a steady load, for at most atMost and the time to drain. act sets when the phase of the figure begins
 // and ends. The latency of the load in it is compared with that before.
-func (r *run) underLoad(ctx context.Context, s *subject, atMost time.Duration, f *Figure, during string, act func(context.Context, *subject, *phases, *Figure) error) (sent rate, err error) {
+func (r *run) underLoad(ctx context.Context, s *subject, atMost time.Duration, f *Figure, during string,
+	act func(context.Context, *subject, *phases, *Figure) error) (sent rate, err error) {
 	l, err := s.newIngestLoad(ctx, steadyClients, outageSize, r.cfg.Now())
 	if err != nil {
 		return sent, err
@@ -99,7 +100,8 @@ func (r *run) underLoad(ctx context.Context, s *subject, atMost time.Duration, f
 		f.note("latency until all were requested", latencyOf(p.first).String())
 		f.note("latency thereafter", latencyOf(p.rest).String())
 	}
-	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s %s; the limit is the same load before", outageSize, outageRate, during)
+	f.LatencyAt = fmt.Sprintf("of a request of %d events at %d events/s %s; the limit is the same load before", outageSize, outageRate,
+		during)
 	return sent, nil
 }
 
@@ -139,7 +141,8 @@ func (r *run) breakBroker(ctx context.Context, s *subject, p *phases, f *Figure)
 	}
 	f.Value = did.took.Seconds()
 	f.cost(took, r.servers.meter.memory())
-	f.note("worked off", fmt.Sprintf("%d events were queued when the broker answered; %d were applied until at most the events of a quarter of a second were left, %.0f/s", first.behind(), did.events, did.perSecond()))
+	f.note("worked off", fmt.Sprintf("%d events were queued when the broker answered; %d were applied until at most the events of a "+
+		"quarter of a second were left, %.0f/s", first.behind(), did.events, did.perSecond()))
 	f.note("the broker's own start", fmt.Sprintf("%.1f s more of outage, not in the figure", p.upAt.Sub(restarted).Seconds()))
 	return nil
 }

@@ -58,8 +58,10 @@ func (r *run) overload(ctx context.Context, s *subject) error {
 	f := figureOverload(d)
 	f.Value = did.perSecond()
 	f.cost(took, r.servers.meter.memory())
-	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of an accepted request of %d events, at %d events/s offered", streamSize, overloadRate)
-	f.note("refused", fmt.Sprintf("%d of %d requests, by 429 or 503; %d were accepted, and the rest never sent: every connection waited for an answer",
+	f.Latency, f.LatencyAt = latencyOf(h), fmt.Sprintf("of an accepted request of %d events, at %d events/s offered", streamSize,
+		overloadRate)
+	f.note("refused", fmt.Sprintf("%d of %d requests, by 429 or 503; %d were accepted, and the rest never sent: every connection waited "+
+		"for an answer",
 		did.refused, offered.sends, h.TotalCount()))
 	f.note("all readable", fmt.Sprintf("%.1f s after the load", time.Since(ended).Seconds()))
 	f.note("memory of the service after a quarter, half, three quarters and all of it", quarters(memory))

@@ -58,9 +58,11 @@ func (r *Report) Picture() string {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" font-size="12" fill="%s">`+"\n",
+	fmt.Fprintf(&b,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui, sans-serif" font-size="12" fill="%s">`+"\n",
 		panelWidth*len(panels), panelHeight, inkText)
-	fmt.Fprintf(&b, "<title>Throughput against latency, %s, commit %.12s</title>\n", r.Date.Format("2006-01-02"), escaped(r.Versions.Commit))
+	fmt.Fprintf(&b, "<title>Throughput against latency, %s, commit %.12s</title>\n", r.Date.Format("2006-01-02"),
+		escaped(r.Versions.Commit))
 	for i, name := range panels {
 		fmt.Fprintf(&b, `<g transform="translate(%d 0)">`+"\n", i*panelWidth)
 		panel(&b, name, slices.DeleteFunc(slices.Clone(r.Curves), func(c Curve) bool { return c.Panel != name || len(c.Points) == 0 }))
@@ -96,16 +98,19 @@ func panel(b *strings.Builder, name string, curves []Curve) {
 func axes(b *strings.Builder, x, y scale) {
 	for e := x.low; e <= x.high; e++ {
 		at := x.at(math.Pow(10, e))
-		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+"\n",
+		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/><text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+
+			"\n",
 			at, y.from, at, y.to, inkGrid, at, y.from+16, decade(e))
 	}
 	for e := y.low; e <= y.high; e++ {
 		at := y.at(math.Pow(10, e))
-		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`+"\n",
+		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`+
+			"\n",
 			x.from, at, x.to, at, inkGrid, x.from-6, at+4, decade(e))
 	}
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle">events/s offered, open loop</text>`+"\n", (x.from+x.to)/2, y.from+36)
-	fmt.Fprintf(b, `<text transform="translate(14 %.1f) rotate(-90)" text-anchor="middle">ms: p50 solid, p99 dashed</text>`+"\n", (y.from+y.to)/2)
+	fmt.Fprintf(b, `<text transform="translate(14 %.1f) rotate(-90)" text-anchor="middle">ms: p50 solid, p99 dashed</text>`+"\n",
+		(y.from+y.to)/2)
 }
 
 func decade(e float64) string {
@@ -121,9 +126,11 @@ func line(b *strings.Builder, x, y scale, c *Curve, ink, dash string, of func(*L
 	for _, p := range c.Points {
 		px, py := x.at(max(p.Rate, 1)), y.at(max(of(p.Latency), 0.01))
 		fmt.Fprintf(&points, "%.1f,%.1f ", px, py)
-		fmt.Fprintf(&dots, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s at %s events/s: %s</title></circle>`, px, py, ink, escaped(c.Name), short(p.Rate), p.Latency)
+		fmt.Fprintf(&dots, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s at %s events/s: %s</title></circle>`, px, py, ink,
+			escaped(c.Name), short(p.Rate), p.Latency)
 	}
-	fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>%s`+"\n", strings.TrimSpace(points.String()), ink, dash, dots.String())
+	fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"%s/>%s`+"\n", strings.TrimSpace(points.String()), ink,
+		dash, dots.String())
 }
 
 func escaped(s string) string {

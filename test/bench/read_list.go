@@ -39,7 +39,9 @@ func explainReads() []read {
 	const path = "/usage/aggregates/explain?" + figurePath + "&limit=100"
 	return []read{
 		{"explanation, first page", fixed(path), entries(pageSize, nil)},
-		{"explanation, page at a random place", func(p *place) string { return path + "&cursor=" + p.explainCursor() }, entries(pageSize, func(p *place, e entry) bool {
+		{"explanation, page at a random place", func(p *place) string {
+			return path + "&cursor=" + p.explainCursor()
+		}, entries(pageSize, func(p *place, e entry) bool {
 			return e.RunningTotal == json.Number(fmt.Sprint(p.sumBefore()+p.history.shape.amount(1)))
 		})},
 	}
@@ -48,10 +50,14 @@ func explainReads() []read {
 func asOfReads() []read {
 	const path = "/usage/aggregates?" + figurePath
 	return []read{
-		{"figure as of a position", func(p *place) string { return path + "&asOfPosition=" + p.recorded.String() }, entries(1, func(p *place, e entry) bool {
+		{"figure as of a position", func(p *place) string {
+			return path + "&asOfPosition=" + p.recorded.String()
+		}, entries(1, func(p *place, e entry) bool {
 			return e.EventCount == p.counted()
 		})},
-		{"figure as of a time", func(p *place) string { return path + "&asOf=" + url.QueryEscape(p.at.UTC().Format(time.RFC3339Nano)) }, answered},
+		{"figure as of a time", func(p *place) string {
+			return path + "&asOf=" + url.QueryEscape(p.at.UTC().Format(time.RFC3339Nano))
+		}, answered},
 	}
 }
 
@@ -63,7 +69,9 @@ func listReads() []read {
 		{"usage events, first page", fixed(path), entries(pageSize, nil)},
 		{"usage events, page at a random place", below, entries(pageSize, nil)},
 		{"rejected usage events, first page", fixed(path + "&status=REJECTED"), entries(pageSize, rejected)},
-		{"rejected usage events, page at a random place", func(p *place) string { return path + "&status=REJECTED&cursor=" + p.listCursor("REJECTED") }, entries(pageSize, rejected)},
+		{"rejected usage events, page at a random place", func(p *place) string {
+			return path + "&status=REJECTED&cursor=" + p.listCursor("REJECTED")
+		}, entries(pageSize, rejected)},
 	}
 }
 

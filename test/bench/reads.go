@@ -117,7 +117,8 @@ func (k *readKey) path(path string) string {
 func (s *subject) readKeys(ctx context.Context) ([]readKey, error) {
 	t := &s.tenants[0]
 	secret, err := s.operatorAPI().newKey(ctx, t.id, []string{"usage:read", "events:read"}, time.Time{})
-	return []readKey{{kind: tenantKey, secret: secret}, {kind: operatorKey, secret: s.operator, parameter: "tenantId=" + t.id.String()}}, err
+	return []readKey{{kind: tenantKey, secret: secret}, {kind: operatorKey, secret: s.operator, parameter: "tenantId=" + t.id.String()}},
+		err
 }
 
 // readGroup are the reads of a figure.
@@ -242,7 +243,8 @@ func (f *Figure) slowest() {
 	for i := range f.Reads {
 		x := &f.Reads[i]
 		if x.Refused > 0 {
-			f.note("refused", fmt.Sprintf("%s with the %s's key: %d of %d requests were answered 429 or 503", x.Name, x.Key, x.Refused, x.Refused+int(x.Latency.Count)))
+			f.note("refused", fmt.Sprintf("%s with the %s's key: %d of %d requests were answered 429 or 503", x.Name, x.Key, x.Refused,
+				x.Refused+int(x.Latency.Count)))
 		}
 		if x.IsLimit {
 			f.Limit = max(f.Limit, x.Latency.P99)

@@ -46,7 +46,8 @@ func (r *run) rebuild(ctx context.Context, s *subject) error {
 		return err
 	}
 	f.LatencyAt = fmt.Sprintf("of a read of the aggregates during a rebuild, at %d reads/s; the limit is without a rebuild", readRate)
-	f.note("no reads beside it", fmt.Sprintf("%s events/s with %d workers, %.2f of the limit", short(alone.perSecond()), rebuildWorkers, alone.perSecond()/limit.perSecond()))
+	f.note("no reads beside it", fmt.Sprintf("%s events/s with %d workers, %.2f of the limit", short(alone.perSecond()), rebuildWorkers,
+		alone.perSecond()/limit.perSecond()))
 	r.addFigure(f)
 	return r.rebuildWithoutRests(ctx, s, limit)
 }
@@ -162,7 +163,8 @@ func (s *subject) readFor(ctx context.Context, d time.Duration, until context.Co
 }
 
 // copyOutSQL reads only the columns that the fold needs.
-var copyOutSQL = events.SQL(`COPY (SELECT position, tenant_id, subject, occurred_at, dedupe_key, body FROM event_log_rows WHERE topic = {usage.validated} AND partition %% %d = %d) TO STDOUT (FORMAT binary)`)
+var copyOutSQL = events.SQL(`COPY (SELECT position, tenant_id, subject, occurred_at, dedupe_key, body FROM event_log_rows
+	WHERE topic = {usage.validated} AND partition %% %d = %d) TO STDOUT (FORMAT binary)`)
 
 func (s *subject) copyOut(ctx context.Context, total int) (rate, error) {
 	began := time.Now()

@@ -78,7 +78,8 @@ func (m *Remote) target(ctx context.Context) (*target, error) {
 			return nil, errors.New("--tenants and --whale need an operator key with admin: a tenant's key is one tenant")
 		}
 		if m.Feature == "" {
-			return nil, errors.New("set --feature to a feature of the key's tenant, or use an operator key with admin, which creates tenants and a feature")
+			return nil, errors.New("set --feature to a feature of the key's tenant, or use an operator key with admin, which creates " +
+				"tenants and a feature")
 		}
 		t.tenants = []tenant{{secret: m.Key}}
 		return t, nil
@@ -141,7 +142,8 @@ func (m *Remote) measure(ctx context.Context, l *load, send func(client int) (in
 }
 
 func (m *Remote) outcome(l *load, h *hdrhistogram.Histogram, did rate) *Outcome {
-	o := &Outcome{Loop: "closed", Offered: m.Rate, Count: did.events, Seconds: did.took.Seconds(), Refused: did.refused, Latency: timesOf(h)}
+	o := &Outcome{Loop: "closed", Offered: m.Rate, Count: did.events, Seconds: did.took.Seconds(), Refused: did.refused,
+		Latency: timesOf(h)}
 	if m.Rate > 0 {
 		o.Loop, o.Count = "open", did.events*l.requests[0].size
 	}
@@ -151,7 +153,8 @@ func (m *Remote) outcome(l *load, h *hdrhistogram.Histogram, did rate) *Outcome 
 }
 
 // pace runs an open loop if a rate is set, else a closed one.
-func (m *Remote) pace(ctx context.Context, l *load, d time.Duration, send func(client int) (int, error)) (*hdrhistogram.Histogram, rate, error) {
+func (m *Remote) pace(ctx context.Context, l *load, d time.Duration, send func(client int) (int, error)) (*hdrhistogram.Histogram, rate,
+	error) {
 	if d <= 0 {
 		return newHistogram(), rate{}, nil
 	}

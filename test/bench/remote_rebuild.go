@@ -38,7 +38,8 @@ func (m *Remote) Rebuild(ctx context.Context, projection string, workers int) (r
 	defer cancel()
 	// Abandon it also after an interruption; otherwise it would stay.
 	defer func() {
-		if derr := a.call(context.WithoutCancel(ctx), "POST", path+"/abandon", map[string]any{"reason": "measured"}, nil); err == nil && derr != nil {
+		if derr := a.call(context.WithoutCancel(ctx), "POST", path+"/abandon", map[string]any{"reason": "measured"}, nil); err == nil &&
+			derr != nil {
 			err = fmt.Errorf("the rebuild was measured, but not abandoned: %w; run meterplex projections abandon %s", derr, r.RebuildID)
 		}
 	}()

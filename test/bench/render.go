@@ -21,7 +21,8 @@ func (r *Report) Markdown(picture string) string {
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].row())
 	}
-	b.WriteString("\n## Latencies\n\nOpen loop: send times are fixed in advance and latency counts from them. Milliseconds.\n\n| # | load | p50 | p90 | p99 | p99.9 | max | limit p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Latencies\n\nOpen loop: send times are fixed in advance and latency counts from them. Milliseconds.\n\n| # | " +
+		"load | p50 | p90 | p99 | p99.9 | max | limit p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].latencyRow())
 	}
@@ -33,18 +34,24 @@ func (r *Report) Markdown(picture string) string {
 		b.WriteString("| figure | load | events/s | p50 | p90 | p99 | p99.9 | max |\n|---|---|---|---|---|---|---|---|\n" + r.curveRows())
 	}
 	r.readRows(&b)
-	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all other programs on the machine.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## CPU for each event\n\nMicroseconds of CPU time for each event; cores in use in brackets. Others: all other " +
+		"programs on the machine.\n\n| # | events | service | PostgreSQL | Kafka | load generator | others " +
+		"|\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].cpuRow())
 	}
-	b.WriteString("\n## Database writes for each event\n\nBytes of write-ahead log; transactions that wrote, and all of them; synced writes of the log; full page images. The limit's: bytes and writing transactions.\n\n| # | WAL bytes | writing transactions | transactions | syncs | page images | limit |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Database writes for each event\n\nBytes of write-ahead log; transactions that wrote, and all of them; synced " +
+		"writes of the log; full page images. The limit's: bytes and writing transactions.\n\n| # | WAL bytes | writing transactions | " +
+		"transactions | syncs | page images | limit |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		b.WriteString(r.Figures[i].writtenRow())
 	}
-	b.WriteString("\n## Resident memory, MiB\n\nPostgreSQL's shared pages count once.\n\n| # | service | its peak | PostgreSQL | Kafka | load generator |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Resident memory, MiB\n\nPostgreSQL's shared pages count once.\n\n| # | service | its peak | PostgreSQL | Kafka " +
+		"| load generator |\n|---|---|---|---|---|---|\n")
 	for i := range r.Figures {
 		f := &r.Figures[i]
-		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", f.ID, f.Memory.Service, f.Memory.ServicePeak, f.Memory.Postgres, f.Memory.Kafka, f.Memory.Load)
+		fmt.Fprintf(&b, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f |\n", f.ID, f.Memory.Service, f.Memory.ServicePeak, f.Memory.Postgres,
+			f.Memory.Kafka, f.Memory.Load)
 	}
 	r.remarks(&b)
 	return b.String()
@@ -56,7 +63,9 @@ func (r *Report) readRows(b *strings.Builder) {
 	for i := range r.Figures {
 		for j := range r.Figures[i].Reads {
 			if rows++; rows == 1 {
-				b.WriteString("\n## Reads at size\n\nClosed loop: one client sends a request after the answer to the one before, at random places of the log. Milliseconds.\n\n| # | read | key | requests | refused | p50 | p99 | max |\n|---|---|---|---|---|---|---|---|\n")
+				b.WriteString("\n## Reads at size\n\nClosed loop: one client sends a request after the answer to the one before, at " +
+					"random places of the log. Milliseconds.\n\n| # | read | key | requests | refused | p50 | p99 | max " +
+					"|\n|---|---|---|---|---|---|---|---|\n")
 			}
 			b.WriteString(r.Figures[i].Reads[j].row(r.Figures[i].ID))
 		}
@@ -69,7 +78,8 @@ func (x *Read) row(figure string) string {
 		name += " (limit)"
 	}
 	l := x.Latency
-	return fmt.Sprintf("| %s | %s | %s | %d | %d | %s | %s | %s |\n", figure, name, x.Key, l.Count, x.Refused, short(l.P50), short(l.P99), short(l.Max))
+	return fmt.Sprintf("| %s | %s | %s | %d | %d | %s | %s | %s |\n", figure, name, x.Key, l.Count, x.Refused, short(l.P50), short(l.P99),
+		short(l.Max))
 }
 
 func (r *Report) conditions(b *strings.Builder) {
@@ -78,10 +88,12 @@ func (r *Report) conditions(b *strings.Builder) {
 	if v.Modified {
 		modified = ", with uncommitted changes"
 	}
-	fmt.Fprintf(b, "- Machine: %d cores (%s), %.1f GiB, %s, kernel %s; load average before the run %s\n", m.Cores, m.Processor, m.MemoryMiB/1024, m.OS, m.Kernel, m.LoadAvg)
+	fmt.Fprintf(b, "- Machine: %d cores (%s), %.1f GiB, %s, kernel %s; load average before the run %s\n", m.Cores, m.Processor,
+		m.MemoryMiB/1024, m.OS, m.Kernel, m.LoadAvg)
 	fmt.Fprintf(b, "- Build: commit %s%s, %s; PostgreSQL %s; Apache Kafka %s\n", v.Commit, modified, v.Go, v.Postgres, v.Kafka)
 	fmt.Fprintf(b, "- PostgreSQL settings: %s\n", strings.Join(v.PostgresSettings, ", "))
-	fmt.Fprintf(b, "- %d tenants in as many log partitions; each event has an id of %d characters, a feature, an amount, a time and one member of metadata\n", tenantCount, dedupePrefix-2+idDigits)
+	fmt.Fprintf(b, "- %d tenants in as many log partitions; each event has an id of %d characters, a feature, an amount, a time and one "+
+		"member of metadata\n", tenantCount, dedupePrefix-2+idDigits)
 }
 
 func (r *Report) remarks(b *strings.Builder) {
@@ -120,7 +132,8 @@ func (f *Figure) row() string {
 	for _, a := range f.Aims {
 		texts, met = append(texts, a.Text), append(met, yesNo(a.Met))
 	}
-	return fmt.Sprintf("| %s | %s | **%s %s** | %s | %s | %s | %s |\n", f.ID, f.What, short(f.Value), f.Unit, limit, ratio, orDash(texts, "; "), orDash(met, "; "))
+	return fmt.Sprintf("| %s | %s | **%s %s** | %s | %s | %s | %s |\n", f.ID, f.What, short(f.Value), f.Unit, limit, ratio,
+		orDash(texts, "; "), orDash(met, "; "))
 }
 
 func orDash(texts []string, with string) string {
@@ -177,12 +190,15 @@ func (f *Figure) line() string {
 		fmt.Fprintf(&b, "; %s: %s", a.Text, strings.Trim(yesNo(a.Met), "*"))
 	}
 	if c, w := &f.CPU.MicrosEach, &f.Written.Each; f.CPU.Events > 0 {
-		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of them writing; others used %.2f cores",
-			short(c.Service), short(c.Postgres), short(c.Kafka), short(c.Load), short(w.WALBytes), fine(w.Transactions), fine(w.Writes), f.CPU.Seconds.Others/max(f.CPU.Elapsed, 0.001))
+		fmt.Fprintf(&b, "\nfor each event: CPU %s us service, %s PostgreSQL, %s Kafka, %s load; %s B of WAL, %s transactions, %s of "+
+			"them writing; others used %.2f cores",
+			short(c.Service), short(c.Postgres), short(c.Kafka), short(c.Load), short(w.WALBytes), fine(w.Transactions), fine(w.Writes),
+			f.CPU.Seconds.Others/max(f.CPU.Elapsed, 0.001))
 	}
 	for i := range f.Reads {
 		x := &f.Reads[i]
-		fmt.Fprintf(&b, "\n%s, %s's key: p50 %s, p99 %s, max %s ms of %d; %d refused", x.Name, x.Key, short(x.Latency.P50), short(x.Latency.P99), short(x.Latency.Max), x.Latency.Count, x.Refused)
+		fmt.Fprintf(&b, "\n%s, %s's key: p50 %s, p99 %s, max %s ms of %d; %d refused", x.Name, x.Key, short(x.Latency.P50),
+			short(x.Latency.P99), short(x.Latency.Max), x.Latency.Count, x.Refused)
 	}
 	for _, n := range f.Notes {
 		fmt.Fprintf(&b, "\n%s: %s", n.Name, n.Text)

@@ -114,7 +114,8 @@ func (t Taken) times(by float64) Taken {
 }
 
 func (m Memory) most(o Memory) Memory {
-	return Memory{max(m.Service, o.Service), max(m.ServicePeak, o.ServicePeak), max(m.Postgres, o.Postgres), max(m.Kafka, o.Kafka), max(m.Load, o.Load)}
+	return Memory{max(m.Service, o.Service), max(m.ServicePeak, o.ServicePeak), max(m.Postgres, o.Postgres), max(m.Kafka, o.Kafka),
+		max(m.Load, o.Load)}
 }
 
 // Note is another observation of a figure's measurement.

@@ -60,7 +60,8 @@ func securedKafka(dir string) (localkafka.Config, []string, error) {
 	}
 	return localkafka.Config{DataDir: dir, Users: map[string]string{securedUser: securedPassword},
 			TLS: &localkafka.TLS{Certificate: certificate, Key: key, ClientCA: certificate, LogInAgain: securedAgain}},
-		[]string{"KAFKA_TLS_ENABLED=true", "KAFKA_TLS_CA=" + file, "KAFKA_SASL_MECHANISM=SCRAM-SHA-512", "KAFKA_SASL_USERNAME=" + securedUser, "KAFKA_SASL_PASSWORD=" + securedPassword}, nil
+		[]string{"KAFKA_TLS_ENABLED=true", "KAFKA_TLS_CA=" + file, "KAFKA_SASL_MECHANISM=SCRAM-SHA-512",
+			"KAFKA_SASL_USERNAME=" + securedUser, "KAFKA_SASL_PASSWORD=" + securedPassword}, nil
 }
 
 // selfSigned returns a certificate for the loopback address and its key, in PEM.
@@ -69,7 +70,8 @@ func selfSigned() (certificate, key string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("make a key: %w", err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "broker"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "broker"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	signed, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
@@ -80,7 +82,8 @@ func selfSigned() (certificate, key string, err error) {
 	if err != nil {
 		return "", "", fmt.Errorf("encode a key: %w", err)
 	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})), nil
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})), nil
 }
 
 // admitSecured gives the service's user its password and all rights.
@@ -91,14 +94,16 @@ func admitSecured(ctx context.Context, brokers []string) error {
 	}
 	defer client.Close()
 	admin := kadm.NewClient(client)
-	changed, err := admin.AlterUserSCRAMs(ctx, nil, []kadm.UpsertSCRAM{{User: securedUser, Mechanism: kadm.ScramSha512, Iterations: 4096, Password: securedPassword}})
+	changed, err := admin.AlterUserSCRAMs(ctx, nil,
+		[]kadm.UpsertSCRAM{{User: securedUser, Mechanism: kadm.ScramSha512, Iterations: 4096, Password: securedPassword}})
 	if err == nil {
 		err = changed.Error()
 	}
 	if err != nil {
 		return fmt.Errorf("set the password of the service: %w", err)
 	}
-	rights := kadm.NewACLs().Allow("User:" + securedUser).AllowHosts("*").Topics("*").Groups("*").TransactionalIDs("*").Clusters().Operations(kadm.OpAll)
+	rights := kadm.NewACLs().Allow("User:" + securedUser).AllowHosts("*").Topics("*").Groups("*").TransactionalIDs("*").Clusters().
+		Operations(kadm.OpAll)
 	if _, err := admin.CreateACLs(ctx, rights); err != nil {
 		return fmt.Errorf("give the service its rights: %w", err)
 	}

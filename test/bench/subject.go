@@ -150,13 +150,15 @@ func (s *subject) environment() []string {
 	return append(append(ownEnvironment(),
 		"DATABASE_URL="+s.databaseURL, "KAFKA_BROKERS="+strings.Join(s.servers.broker.Brokers(), ","),
 		"METERPLEX_PIPE=kafka", "METERPLEX_HTTP_ADDR=127.0.0.1:0", "METERPLEX_ROLES="+s.roles,
-		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator), slices.Concat(s.servers.login, s.servers.cfg.Settings, s.settings)...)
+		"METERPLEX_TOPIC_PREFIX="+s.database+".", "METERPLEX_LOG_LEVEL=warn", "METERPLEX_BOOTSTRAP_OPERATOR_KEY="+s.operator),
+		slices.Concat(s.servers.login, s.servers.cfg.Settings, s.settings)...)
 }
 
 // Sets reports whether the benchmark itself sets a setting of the service: where its servers are, and how it reaches it.
 func Sets(name string) bool {
 	return strings.HasPrefix(name, "DATABASE_") || strings.HasPrefix(name, "KAFKA_") ||
-		slices.Contains([]string{"METERPLEX_PIPE", "METERPLEX_HTTP_ADDR", "METERPLEX_ROLES", "METERPLEX_TOPIC_PREFIX", "METERPLEX_BOOTSTRAP_OPERATOR_KEY", "METERPLEX_DATA_DIR"}, name)
+		slices.Contains([]string{"METERPLEX_PIPE", "METERPLEX_HTTP_ADDR", "METERPLEX_ROLES", "METERPLEX_TOPIC_PREFIX",
+			"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "METERPLEX_DATA_DIR"}, name)
 }
 
 func ownEnvironment() []string {

@@ -58,8 +58,8 @@ func (r *run) try(ctx context.Context, s *subject, l *load, perSecond float64) (
 	return trial{offered: perSecond, lag: late + waiting, drained: drained.perSecond(), refused: sent.refused}, nil
 }
 
-// sustainedRate returns the greatest rate, in events a second, at which no backlog grew, and the trials. Without a sustained trial it returns the rate at
-// which the overload of the first trial was worked off.
+// sustainedRate returns the greatest rate, in events a second, at which no backlog grew, and the trials. Without a sustained trial it
+// returns the rate at which the overload of the first trial was worked off.
 func sustainedRate(try func(perSecond float64) (trial, error)) (perSecond float64, tried string, err error) {
 	first, err := try(streamRate)
 	if err != nil || first.sustained() {

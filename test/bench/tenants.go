@@ -139,7 +139,8 @@ func (t *target) seed(ctx context.Context, with tenantSpec) error {
 	grants := []any{grant}
 	for i := range with.lines {
 		grant["resetPeriod"] = "ANNUALLY"
-		if err := a.call(ctx, "PUT", "/features/"+lineFeature(i), map[string]string{"name": "Benchmark", "type": "METERED"}, nil); err != nil {
+		if err := a.call(ctx, "PUT", "/features/"+lineFeature(i), map[string]string{"name": "Benchmark", "type": "METERED"},
+			nil); err != nil {
 			return err
 		}
 		grants = append(grants, map[string]any{"feature": lineFeature(i), "limit": nil, "limitBehavior": "SOFT", "resetPeriod": "MONTHLY"})

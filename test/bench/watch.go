@@ -42,6 +42,7 @@ func (w *pipelineObserver) addNotes(f *Figure) {
 	during := rate{events: int(w.atEnd.applied - w.first.applied), took: w.atEnd.at.Sub(w.first.at)}
 	f.note("applied while the load ran", fmt.Sprintf("%.0f events/s over %.1f s", during.perSecond(), during.took.Seconds()))
 	f.note("recorded while the load ran", fmt.Sprintf("%.0f events/s", float64(w.atEnd.recorded-w.first.recorded)/during.took.Seconds()))
-	f.note("not yet applied", fmt.Sprintf("%d events at the end of the load, %d at most; all applied %.1f s after it", w.atEnd.recorded-w.atEnd.applied, w.behind, w.last.at.Sub(w.atEnd.at).Seconds()))
+	f.note("not yet applied", fmt.Sprintf("%d events at the end of the load, %d at most; all applied %.1f s after it",
+		w.atEnd.recorded-w.atEnd.applied, w.behind, w.last.at.Sub(w.atEnd.at).Seconds()))
 	f.note("memory of the service (aim of B11: < 256 MiB)", fmt.Sprintf("%.0f MiB at most", w.memory.ServicePeak))
 }

@@ -21,7 +21,8 @@ type Written struct {
 func (w Written) minus(o Written) Written { return w.plus(o.times(-1)) }
 
 func (w Written) plus(o Written) Written {
-	return Written{w.WALBytes + o.WALBytes, w.Writes + o.Writes, w.Transactions + o.Transactions, w.Syncs + o.Syncs, w.FullPages + o.FullPages}
+	return Written{w.WALBytes + o.WALBytes, w.Writes + o.Writes, w.Transactions + o.Transactions, w.Syncs + o.Syncs,
+		w.FullPages + o.FullPages}
 }
 
 func (w Written) times(by float64) Written {
@@ -49,7 +50,8 @@ func (s *servers) writes(ctx context.Context) (w Written, err error) {
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	var major int
-	err = errors.Join(conn.QueryRow(ctx, writtenSQL).Scan(&w.WALBytes, &w.Writes, &w.Transactions, &w.FullPages), conn.QueryRow(ctx, majorSQL).Scan(&major))
+	err = errors.Join(conn.QueryRow(ctx, writtenSQL).Scan(&w.WALBytes, &w.Writes, &w.Transactions, &w.FullPages),
+		conn.QueryRow(ctx, majorSQL).Scan(&major))
 	syncs := syncsSQL
 	if major < 18 {
 		syncs = syncsBefore18
@@ -105,7 +107,8 @@ func (f *Figure) writtenRow() string {
 	if f.Written.Limit != nil {
 		limit = fmt.Sprintf("%s, %s", short(f.Written.Limit.WALBytes), fine(f.Written.Limit.Writes))
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", f.ID, short(e.WALBytes), fine(e.Writes), fine(e.Transactions), fine(e.Syncs), fine(e.FullPages), limit)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s | %s |\n", f.ID, short(e.WALBytes), fine(e.Writes), fine(e.Transactions),
+		fine(e.Syncs), fine(e.FullPages), limit)
 }
 
 // fine formats a number that is mostly far below one.

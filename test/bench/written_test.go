@@ -17,7 +17,8 @@ func TestWriteStatisticsOfEachPostgresAreRead(t *testing.T) {
 		t.Run(fmt.Sprint(major), func(t *testing.T) {
 			t.Parallel()
 			s := &servers{database: localtest.PostgresOf(t, major).Postgres}
-			if err := s.asAdmin(t.Context(), "postgres", `CREATE TABLE written (a int)`, `CHECKPOINT`, `SELECT pg_stat_force_next_flush()`); err != nil {
+			if err := s.asAdmin(t.Context(), "postgres", `CREATE TABLE written (a int)`, `CHECKPOINT`,
+				`SELECT pg_stat_force_next_flush()`); err != nil {
 				t.Fatal(err)
 			}
 			w, err := s.writes(t.Context())

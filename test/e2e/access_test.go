@@ -47,8 +47,9 @@ func grantACL(w *deployment, admin *kadm.Client, line []string) (user string) {
 		value := strings.ReplaceAll(strings.Trim(line[i+1], `"`), "${P}", w.prefix)
 		switch line[i] {
 		case "--operation":
-			operation := map[string]kadm.ACLOperation{"Create": kadm.OpCreate, "AlterConfigs": kadm.OpAlterConfigs, "DescribeConfigs": kadm.OpDescribeConfigs,
-				"Read": kadm.OpRead, "Write": kadm.OpWrite}[value]
+			operation := map[string]kadm.ACLOperation{"Create": kadm.OpCreate, "AlterConfigs": kadm.OpAlterConfigs,
+				"DescribeConfigs": kadm.OpDescribeConfigs,
+				"Read":            kadm.OpRead, "Write": kadm.OpWrite}[value]
 			ok = ok && operation != 0
 			operations = append(operations, operation)
 		case "--topic":
@@ -81,7 +82,8 @@ func grantACL(w *deployment, admin *kadm.Client, line []string) (user string) {
 func TestTheServiceWorksWithTheACLsOfTheDocument(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	roles := append([]string{"relay"}, slices.DeleteFunc(config.AllRoles(), func(role string) bool { return role == "relay" })...) // relay first: it creates the topics
+	// relay first: it creates the topics
+	roles := append([]string{"relay"}, slices.DeleteFunc(config.AllRoles(), func(role string) bool { return role == "relay" })...)
 	users := map[string]string{"meterplex": "canary-s3cret"}
 	for _, role := range roles {
 		users[role] = "canary-s3cret-" + role
@@ -154,7 +156,8 @@ func workWithKafka(w *deployment, instances map[string]*instance) {
 	w.settle(api, x) // the ledger learns the verdicts of the messages
 	w.drain()
 	var moved struct{ ID, State string }
-	w.ask(w.operator, http.MethodPost, api, "/api/v1/replays/rewind", map[string]any{"consumer": usageCommandsGroup, "to": "start", "reason": "e2e"}, &moved, http.StatusAccepted)
+	w.ask(w.operator, http.MethodPost, api, "/api/v1/replays/rewind", map[string]any{"consumer": usageCommandsGroup, "to": "start",
+		"reason": "e2e"}, &moved, http.StatusAccepted)
 	within(w.t, "the consumer is rewound", func(context.Context) (bool, string) {
 		w.ask(w.operator, http.MethodGet, api, "/api/v1/replays/"+moved.ID, nil, &moved, http.StatusOK)
 		return moved.State == "DONE", fmt.Sprintf("%+v", moved)
@@ -163,7 +166,8 @@ func workWithKafka(w *deployment, instances map[string]*instance) {
 	awaitReady(w, api, r.ID)
 	w.ask(w.operator, http.MethodPost, api, "/api/v1/rebuilds/"+r.ID+"/promote", map[string]any{"reason": "e2e"}, nil, http.StatusAccepted)
 	w.drain()
-	status, body, err := callOnceServed(w, w.t.Context(), w.operator, http.MethodGet, api.url()+"/api/v1/events/stream?follow=false&last=5&tenantId="+uuid.MustParse(x.id).String(), nil)
+	status, body, err := callOnceServed(w, w.t.Context(), w.operator, http.MethodGet,
+		api.url()+"/api/v1/events/stream?follow=false&last=5&tenantId="+uuid.MustParse(x.id).String(), nil)
 	if err != nil || status != http.StatusOK || strings.Count(string(body), `"eventId"`) < 5 {
 		w.t.Errorf("the stream: %d %s %v", status, body, err)
 	}

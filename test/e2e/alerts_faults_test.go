@@ -39,7 +39,8 @@ func (w *alerts) faultsOfFigures() {
 	discard := []string{"meterplex dead-letters bulk discard"}
 	var key struct{ ID string }
 	w.happen(
-		&alertFault{alert: "MeterplexIdentityBroken", shown: below("meterplex_identity_holds", 1), over: every("meterplex_identity_holds", 0),
+		&alertFault{alert: "MeterplexIdentityBroken", shown: below("meterplex_identity_holds", 1),
+			over:     every("meterplex_identity_holds", 0),
 			breaks:   func() { w.run(`DELETE FROM usage_aggregates` + of + `'` + x.id + `' AND feature = 'api_calls'`) },
 			remedies: []string{"meterplex projections verify usage_aggregates --repair"}},
 		&alertFault{alert: "MeterplexQuotaDrift", shown: above("meterplex_quota_drift", 0), words: id,
@@ -72,7 +73,8 @@ func (w *alerts) faultsOfFigures() {
 			breaks: func() {
 				w.run(`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id,
  feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
- SELECT 1, gen_random_uuid(), 0, '` + x.id + `', 'VALIDATION', 'FAILED', 'waits', '', 'e', 'f', 1, 't', 0, now(), now() FROM generate_series(1, 11)`)
+ SELECT 1, gen_random_uuid(), 0, '` + x.id +
+					`', 'VALIDATION', 'FAILED', 'waits', '', 'e', 'f', 1, 't', 0, now(), now() FROM generate_series(1, 11)`)
 			},
 			mends: func() { w.run(`DELETE FROM dead_letter_events WHERE code = 'waits' AND tenant_id = '` + x.id + `'`) }},
 		&alertFault{alert: "MeterplexOperatorKeyExpires", shown: below(expires, 14*86400),
@@ -99,7 +101,8 @@ func (w *alerts) used(feature string, n int) *tenant {
 // awaitApplied waits until events of a tenant are in the figures.
 func (w *alerts) awaitApplied(x *tenant, n int) {
 	w.t.Helper()
-	w.becomes("the figures have the events", n, `SELECT coalesce(max(n), 0) FROM (SELECT sum(applied_count)::bigint AS n FROM usage_aggregates
+	w.becomes("the figures have the events", n,
+		`SELECT coalesce(max(n), 0) FROM (SELECT sum(applied_count)::bigint AS n FROM usage_aggregates
  WHERE tenant_id = $1 GROUP BY generation) g`, x)
 }
 
@@ -183,7 +186,8 @@ func (w *alerts) faultsOfBilling() {
 				w.stripe.Draw(func() stripetest.Fault { return stripetest.Unauthorized })
 				w.closes(x)
 			}},
-		&alertFault{alert: "MeterplexPushLate", shown: above("meterplex_billing_oldest_open_push_seconds", 86400), words: w.idsOf(x, "PUSH"),
+		&alertFault{alert: "MeterplexPushLate", shown: above("meterplex_billing_oldest_open_push_seconds", 86400),
+			words: w.idsOf(x, "PUSH"),
 			breaks: func() {
 				w.becomes("the push waits", 1, `SELECT count(*) FROM pushes WHERE tenant_id = $1 AND last_code = 'provider_key_refused'`, x)
 				w.run(`UPDATE pushes SET stored_at = now() - interval '25 hours' WHERE tenant_id = '` + x.id + `'`)
@@ -207,7 +211,8 @@ func (w *alerts) faultsOfBilling() {
 	total := w.billed("cus_total")
 	w.closes(total)
 	w.becomes("the push is delivered", 1, delivered, total)
-	w.happen(&alertFault{alert: "MeterplexBillingDifference", shown: above("meterplex_billing_difference", 0), words: w.idsOf(total, "PUSH"),
+	w.happen(&alertFault{alert: "MeterplexBillingDifference", shown: above("meterplex_billing_difference", 0),
+		words:  w.idsOf(total, "PUSH"),
 		breaks: func() { w.otherProgram("4") }, mends: func() { w.otherProgram("-4") }})
 
 	refused, drifts := w.billed("cus_missing"), w.used("api_calls", 3)
@@ -224,8 +229,9 @@ func (w *alerts) faultsOfBilling() {
 				w.closes(drifts)
 			},
 			remedies: []string{"meterplex projections verify usage_aggregates --tenant ID --repair", "meterplex sagas retry SAGA"}},
-		&alertFault{alert: "MeterplexWebhookDisabled", labels: `reason="gone"`, shown: grown(`meterplex_webhooks_disabled_total{reason="gone"}`,
-			0),
+		&alertFault{alert: "MeterplexWebhookDisabled", labels: `reason="gone"`,
+			shown: grown(`meterplex_webhooks_disabled_total{reason="gone"}`,
+				0),
 			over: always, words: w.idsOf(refused, "TENANT"), breaks: func() { w.testWebhook(refused, gone.URL) }})
 }
 
@@ -263,7 +269,8 @@ func (w *alerts) faultsOfFolds() {
 	waits, waives := made[0], made[1]
 	const errors = `meterplex_events_consumed_total{consumer="meterplex-usage-aggregator",result="error"}`
 	w.happen(
-		&alertFault{alert: "MeterplexDeadLetters", shown: grown(`meterplex_events_dlq_total{stage="AGGREGATION"}`, 0), over: always, rate: true,
+		&alertFault{alert: "MeterplexDeadLetters", shown: grown(`meterplex_events_dlq_total{stage="AGGREGATION"}`, 0), over: always,
+			rate: true,
 			breaks: func() {
 				w.run(`ALTER TABLE usage_aggregates ADD CONSTRAINT planted CHECK (tenant_id NOT IN ('` + waits.id + `', '` + waives.id +
 					`')) NOT VALID`)
@@ -273,7 +280,8 @@ func (w *alerts) faultsOfFolds() {
 			},
 			mends:    func() { w.run(`ALTER TABLE usage_aggregates DROP CONSTRAINT planted`) },
 			remedies: []string{"meterplex dead-letters bulk retry"}},
-		&alertFault{alert: "MeterplexConsumerErrors", labels: `consumer="meterplex-usage-aggregator"`, shown: grown(errors, 0), over: always,
+		&alertFault{alert: "MeterplexConsumerErrors", labels: `consumer="meterplex-usage-aggregator"`, shown: grown(errors, 0),
+			over:  always,
 			rate:  true,
 			words: func() map[string]string { return map[string]string{"NAME": "meterplex-usage-aggregator"} }},
 		&alertFault{alert: "MeterplexSagaLate", shown: above(`meterplex_saga_open{state="PARTIAL"}`, 0), words: w.idsOf(waits, "SAGA"),
@@ -289,7 +297,8 @@ func (w *alerts) faultsOfFolds() {
 			}})
 	const topic = `topic="usage.validated"`
 	w.happen(
-		&alertFault{alert: "MeterplexRecordsWithheld", labels: topic, shown: grown(`meterplex_events_withheld_total{`+topic+`}`, 0), over: always,
+		&alertFault{alert: "MeterplexRecordsWithheld", labels: topic, shown: grown(`meterplex_events_withheld_total{`+topic+`}`, 0),
+			over: always,
 			breaks: func() {
 				w.greatestRecord("500")
 				w.withholdOne(made[2])
@@ -350,7 +359,9 @@ func (w *alerts) faultsOfThePipe() {
 			}},
 		&alertFault{alert: "MeterplexProjectionBacklog", labels: behind, shown: above(`meterplex_projection_lag_events{`+behind+`}`, 500),
 			ages: []string{lag}},
-		&alertFault{alert: "MeterplexWebhooksLate", shown: above(due, 0), ages: []string{due}, breaks: func() { w.testWebhook(x, works.URL) }})
+		&alertFault{alert: "MeterplexWebhooksLate", shown: above(due, 0), ages: []string{due}, breaks: func() {
+			w.testWebhook(x, works.URL)
+		}})
 	w.happen(&alertFault{alert: "MeterplexPartitionWithoutLease", breaks: w.relay.kill, mends: w.relay.start,
 		shown: func(_, now *feed.Scrape) bool { return seriesSum(now, "meterplex_relay_leases") < 32 }})
 	cut := func(m proxyMode) func() {

@@ -70,8 +70,9 @@ var inlineCode = regexp.MustCompile("`([^`\n]+)`")
 func commandsOf(part string) (steps []step) {
 	for n, piece := range strings.Split(part, "```") {
 		if n%2 == 1 {
-			steps = append(steps, stepsOf("sh", strings.Split(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(piece, "console"), "\n"),
-				"\n"), "\n"))...)
+			steps = append(steps, stepsOf("sh",
+				strings.Split(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(piece, "console"), "\n"),
+					"\n"), "\n"))...)
 			continue
 		}
 		for _, code := range inlineCode.FindAllStringSubmatch(piece, -1) {

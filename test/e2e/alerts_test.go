@@ -137,7 +137,8 @@ func (w *alerts) scrape() *feed.Scrape {
 		s.Instances[i.name] = ""
 		if at := i.health(); at != "" && i.alive() && w.frozen != i {
 			wait.Go(func() {
-				if status, body, err := w.call(w.t.Context(), "", http.MethodGet, at+"/metrics", nil); err == nil && status == http.StatusOK {
+				if status, body, err := w.call(w.t.Context(), "", http.MethodGet, at+"/metrics", nil); err == nil &&
+					status == http.StatusOK {
 					mu.Lock()
 					defer mu.Unlock()
 					if w.relabel != nil {
@@ -323,8 +324,8 @@ func (w *alerts) fires() []feed.Fault {
 	return w.fed
 }
 
-// The intervals at which the metrics of a page are read, and scraped. infra/prometheus reads the state of the database each 2 s, of its server each 4
-// s, and compares the identity each 10 s.
+// The intervals at which the metrics of a page are read, and scraped. infra/prometheus reads the state of the database each 2 s, of its
+// server each 4 s, and compares the identity each 10 s.
 const (
 	atOnce       = 0 * time.Second
 	stateEach    = 2 * time.Second

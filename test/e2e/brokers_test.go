@@ -232,8 +232,9 @@ func checkNoneAcknowledged(w *deployment, while func()) (why string) {
 func relayProgress(w *deployment) (at, waiting int64) {
 	becomesTrue(w, time.Minute, func(ctx context.Context) bool { // the database may be down, too
 		return w.sql.QueryRow(ctx,
-			`SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).Scan(&at,
-			&waiting) == nil
+			`SELECT sum(c.position)::bigint, sum(h.position - c.position)::bigint FROM log_heads h JOIN relay_cursors c USING (partition)`).
+			Scan(&at,
+				&waiting) == nil
 	})
 	return at, waiting
 }

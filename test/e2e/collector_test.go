@@ -68,7 +68,8 @@ func (c *collector) receive(body []byte, in *otlp.ExportTraceServiceRequest) {
 		}
 		for _, scope := range of.ScopeSpans {
 			for _, s := range scope.Spans {
-				got := span{instance, s.Name, hex.EncodeToString(s.TraceId), hex.EncodeToString(s.SpanId), hex.EncodeToString(s.ParentSpanId), s.TraceState, nil, map[string]string{}}
+				got := span{instance, s.Name, hex.EncodeToString(s.TraceId), hex.EncodeToString(s.SpanId),
+					hex.EncodeToString(s.ParentSpanId), s.TraceState, nil, map[string]string{}}
 				for _, l := range s.Links {
 					got.Links = append(got.Links, spanRef{hex.EncodeToString(l.TraceId), hex.EncodeToString(l.SpanId)})
 				}

@@ -26,10 +26,11 @@ func startBrowser(t *testing.T) *rod.Browser {
 	if err != nil {
 		t.Skip("SKIPPED the tests of the console in a browser: install Debian's package chromium")
 	}
-	// Pages are open for less than a second: to replace a tab's frame for each of them (RenderDocument), and to optimise their scripts, costs
-	// more than it saves.
+	// Pages are open for less than a second: to replace a tab's frame for each of them (RenderDocument), and to optimise their scripts,
+	// costs more than it saves.
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), "--disable-gpu",
-		"--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-extensions",
+		"--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+		"--disable-extensions",
 		"--disable-sync", "--disable-features=BackForwardCache,RenderDocument", "--js-flags=--no-opt,--no-maglev", "--hide-scrollbars",
 		"--force-color-profile=srgb", "--font-render-hinting=none", "about:blank")
 	cmd.SysProcAttr = childAttributes()

@@ -97,7 +97,8 @@ func newConsoleWorld(t *testing.T) *consoleWorld {
 // storeAsOwner stores a failed push and a waiting saga, which no provider and no runner reach, and makes one live figure wrong.
 func (w *consoleWorld) storeAsOwner() {
 	w.t.Helper()
-	w.run(`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at,
+	w.run(`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier,
+		counted_at,
  state, attempts, stored_at, first_attempt_at, attempted_at, last_code, last_error)
  SELECT id, '`+w.tenant.id+`', 'api_calls', to_char(now() - interval '1 month', 'YYYY-MM'), 1, 0, 12, 'stripe', 'cus_NffrFeUfNV2Hib',
  'api_calls', id::text, id::text, now(), 'FAILED', 1, now(), now(), now(), 'resource_missing', 'No such customer'
@@ -248,7 +249,8 @@ func (w *consoleWorld) formsByKeyboard(p *tab, _ *proxy) {
 		p.walkTo(form + " button")
 		p.loads(func() error { return p.Keyboard.Type([]input.Key{input.Enter, input.Space}[n%2]) })
 		html := p.html()
-		if done := strings.Contains(html, "Done: ") || strings.Contains(html, "shown once"); !done || strings.Contains(html, `class="problem"`) {
+		if done := strings.Contains(html, "Done: ") || strings.Contains(html, "shown once"); !done ||
+			strings.Contains(html, `class="problem"`) {
 			p.t.Errorf("%s does not show its result:\n%s", a.action, html)
 		}
 		p.loads(func() error { return proto.PageReload{}.Call(p) })
@@ -262,8 +264,8 @@ func (w *consoleWorld) formsByKeyboard(p *tab, _ *proxy) {
 	}
 }
 
-// walk visits the parts of the console that need scripts: the overview that updates itself, the chart of a figure, and the newest events of the
-// log, until the key is revoked.
+// walk visits the parts of the console that need scripts: the overview that updates itself, the chart of a figure, and the newest events of
+// the log, until the key is revoked.
 func (w *consoleWorld) walk(p *tab, between *proxy) {
 	x := w.createTenants(w.at, 1)[0]
 	w.ingest(w.at, x, "accepted", events("drawn", 60, "api_calls")...)
@@ -320,8 +322,8 @@ func (w *consoleWorld) figureIsDrawn(p *tab, x *tenant) {
 	}
 }
 
-// newestSurviveACut: the proxy cuts the connections of the page of events. It says since when it is not updated, and why, and goes on by itself.
-// While the page is paused, it does not change.
+// newestSurviveACut: the proxy cuts the connections of the page of events. It says since when it is not updated, and why, and goes on by
+// itself. While the page is paused, it does not change.
 func (w *consoleWorld) newestSurviveACut(p *tab, between *proxy, x *tenant) {
 	p.t.Helper()
 	p.open("/console/events?" + url.Values{"tenantId": {x.id}, "subject": {"meterplex.usage.event.recorded"}}.Encode())

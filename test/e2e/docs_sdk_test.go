@@ -47,7 +47,8 @@ func runPageOfSDKs(t *testing.T, page, prints string) {
 		switch p[1] {
 		case "go":
 			write("main.go", p[2])
-			write("go.mod", "module example\n\ngo 1.24\n\nrequire github.com/meterplex/meterplex/sdk/go v0.1.0\n\nreplace github.com/meterplex/meterplex/sdk/go => "+sdks+"/go\n")
+			write("go.mod", "module example\n\ngo 1.24\n\nrequire github.com/meterplex/meterplex/sdk/go v0.1.0\n\nreplace "+
+				"github.com/meterplex/meterplex/sdk/go => "+sdks+"/go\n")
 			run = "go run ."
 		case "js":
 			write("main.mjs", p[2])
@@ -65,7 +66,8 @@ func runPageOfSDKs(t *testing.T, page, prints string) {
 		steps = append(steps, step{command: run, want: []string{prints}})
 	}
 	steps = slices.Concat(steps, transcript(t, page, "## Without an SDK: HTTP\n"))
-	runTranscript(w, w.serve(""), dir, steps, "GOFLAGS="+strings.Join(strings.Fields(os.Getenv("GOFLAGS")+" -mod=mod"), " "), "GOCACHE="+goCache(t))
+	runTranscript(w, w.serve(""), dir, steps, "GOFLAGS="+strings.Join(strings.Fields(os.Getenv("GOFLAGS")+" -mod=mod"), " "),
+		"GOCACHE="+goCache(t))
 }
 
 // goCache returns the compiler's cache: the transcripts run with a HOME of their own.

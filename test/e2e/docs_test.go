@@ -116,9 +116,12 @@ func stepsOf(language string, lines []string) (steps []step) {
 // minutes of load.
 func runnableBlocks() []string {
 	return []string{
-		"docs/how-to/prove-an-invoice-line.md $ curl", "docs/how-to/search-the-log.md $ curl", "docs/how-to/dead-letters.md $ meterplex dead-letters gr", "docs/reference/envelope.md $ meterplex schemas list",
-		"docs/runbooks/kafka-data-lost.md $ meterplex", "docs/how-to/chart-usage.md $ meterplex usage series", "docs/how-to/chart-usage.md $ meterplex features put",
-		"docs/how-to/rebuild.md $ meterplex projections verify", "docs/how-to/verify.md $ export", "docs/reference/overview.md $ meterplex system",
+		"docs/how-to/prove-an-invoice-line.md $ curl", "docs/how-to/search-the-log.md $ curl",
+		"docs/how-to/dead-letters.md $ meterplex dead-letters gr", "docs/reference/envelope.md $ meterplex schemas list",
+		"docs/runbooks/kafka-data-lost.md $ meterplex", "docs/how-to/chart-usage.md $ meterplex usage series",
+		"docs/how-to/chart-usage.md $ meterplex features put",
+		"docs/how-to/rebuild.md $ meterplex projections verify", "docs/how-to/verify.md $ export",
+		"docs/reference/overview.md $ meterplex system",
 	}
 }
 
@@ -179,9 +182,11 @@ func auditing(w *deployment, at *instance, x *tenant) (*strings.Replacer, []stri
 		w.t.Fatal("series-1 is not in the log")
 	}
 	month := time.Now().UTC().AddDate(0, 0, -2).Format("2006-01")
-	return strings.NewReplacer("17-4711", found.Data[0].Position, "=2026-05&", "="+month+"&", "=2026-05\"", "="+month+"\"", "period 2026-05",
+	return strings.NewReplacer("17-4711", found.Data[0].Position, "=2026-05&", "="+month+"&", "=2026-05\"", "="+month+"\"",
+			"period 2026-05",
 			"period "+month,
-			"2026-06-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339), "stream?last=10", "stream?last=10&follow=false", "tail -f", "tail"),
+			"2026-06-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339), "stream?last=10", "stream?last=10&follow=false", "tail -f",
+			"tail"),
 		[]string{"auth=Authorization: Bearer " + w.operator, "T=" + x.id, "S=" + x.subscription, "ID=" + found.Data[0].EventID}
 }
 
@@ -203,7 +208,8 @@ func sendSeries(w *deployment, at *instance, x *tenant) *strings.Replacer {
 				amount = group.amount - group.events + 1
 			}
 			n++
-			list = append(list, map[string]any{"type": "usage", "eventId": fmt.Sprint("series-", n), "feature": "api_calls", "amount": amount,
+			list = append(list, map[string]any{"type": "usage", "eventId": fmt.Sprint("series-", n), "feature": "api_calls",
+				"amount":    amount,
 				"timestamp": group.day + "T12:00:00Z", "metadata": map[string]any{"region": group.region}})
 		}
 		w.ask(x.key, http.MethodPost, at, "/api/v1/usage/events", map[string]any{"events": list}, nil, http.StatusAccepted)

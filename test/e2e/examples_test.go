@@ -31,7 +31,8 @@ func buildExample(t testing.TB, name string) string {
 	return path
 }
 
-// losesFirstAnswers forwards requests to a service. The service executes each request, and the first answer to each path and method is lost.
+// losesFirstAnswers forwards requests to a service. The service executes each request, and the first answer to each path and method is
+// lost.
 func losesFirstAnswers(t *testing.T, to string) (address string, lost func(request string) bool) {
 	t.Helper()
 	target, err := url.Parse(to)
@@ -45,20 +46,23 @@ func losesFirstAnswers(t *testing.T, to string) (address string, lost func(reque
 			}
 			return nil
 		},
-		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }, // the connection ends without an answer
+		// the connection ends without an answer
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	})
 	t.Cleanup(proxy.Close)
 	return proxy.URL, func(request string) bool { _, found := known.Load(request); return found }
 }
 
-// examples/llm-budget keeps a tenant within its HARD limit of tokens, and charges each answer once, also if answers of the service are lost.
+// examples/llm-budget keeps a tenant within its HARD limit of tokens, and charges each answer once, also if answers of the service are
+// lost.
 func TestExampleLLMBudget(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
 	w := newDeployment(t)
 	at := w.serve("")
 	program := buildExample(t, "llm-budget")
-	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/tokens", object{"name": "Tokens", "type": "QUOTA", "unit": "token"}, nil, http.StatusCreated)
+	w.ask(w.operator, http.MethodPut, at, "/api/v1/features/tokens", object{"name": "Tokens", "type": "QUOTA", "unit": "token"}, nil,
+		http.StatusCreated)
 	w.ask(w.operator, http.MethodPut, at, "/api/v1/plans/all", object{"name": "All", "entitlements": []object{
 		{"feature": "tokens", "limit": 1000, "limitBehavior": "HARD", "resetPeriod": "MONTHLY"}}}, nil, http.StatusCreated)
 	x := w.createTenants(at, 1)[0]
@@ -71,13 +75,16 @@ func TestExampleLLMBudget(t *testing.T) {
 		out, err string // parts of what it prints
 		account  string // used, held and openReservations after it
 	}{
-		{"-id one -estimate 500 -tokens 412", at.url(), 0, "Your prompt has 5 words.", "held 500, used 412, released 88, remaining 588", "412 0 0"},
+		{"-id one -estimate 500 -tokens 412", at.url(), 0, "Your prompt has 5 words.", "held 500, used 412, released 88, remaining 588",
+			"412 0 0"},
 		{"-id one -estimate 500 -tokens 412", at.url(), 1, "", "reservation_ended: The reservation one is COMMITTED", "412 0 0"},
 		{"-id two -estimate 500 -tokens 100", proxy, 0, "words.", "held 500, used 100, released 400, remaining 488", "512 0 0"},
 		{"-id three -estimate 400 -fail", proxy, 1, "", "the model failed", "512 0 0"},
-		{"-id four -estimate 489", at.url(), 1, "", "quota_exceeded: The limit of tokens does not allow this amount: 488 of 1000 remain", "512 0 0"},
+		{"-id four -estimate 489", at.url(), 1, "", "quota_exceeded: The limit of tokens does not allow this amount: 488 of 1000 remain",
+			"512 0 0"},
 		{"-id five -estimate 488 -tokens 700", proxy, 0, "words.", "held 488, used 700, released 0, remaining 0", "1212 0 0"},
-		{"-id six -estimate 1", proxy, 1, "", "quota_exceeded: The limit of tokens does not allow this amount: 0 of 1000 remain", "1212 0 0"},
+		{"-id six -estimate 1", proxy, 1, "", "quota_exceeded: The limit of tokens does not allow this amount: 0 of 1000 remain",
+			"1212 0 0"},
 	} {
 		code, out, errs := runExample(w, program, c.to, key, append(strings.Fields(c.args), "Why is the sky blue?")...)
 		if code != c.code || !strings.Contains(out, c.out) || c.out == "" && out != "" || !strings.Contains(errs, c.err) {

@@ -47,21 +47,22 @@ func usage(name string, n int, amount int64) []event {
 // awaitFigures waits until the aggregates and the entitlement of a tenant, as the API shows them, have as many events with that sum.
 func awaitFigures(w *deployment, x *tenant, want total) {
 	w.t.Helper()
-	within(w.t, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount), func(ctx context.Context) (bool, string) {
-		var figures struct {
-			Data []struct{ Amount, EventCount int64 }
-		}
-		var check struct{ Used int64 }
-		err := w.get(ctx, x.key, w.instances[0], "/api/v1/usage/aggregates?limit=500", &figures)
-		if err == nil {
-			err = w.get(ctx, x.key, w.instances[0], "/api/v1/entitlements/api_calls/check", &check)
-		}
-		var is total
-		for _, d := range figures.Data {
-			is = total{is.amount + d.Amount, is.events + d.EventCount}
-		}
-		return err == nil && is == want && check.Used == want.amount, fmt.Sprintf("%+v, used %d, %v", is, check.Used, err)
-	})
+	within(w.t, fmt.Sprintf("%d events with sum %d are in the figures", want.events, want.amount),
+		func(ctx context.Context) (bool, string) {
+			var figures struct {
+				Data []struct{ Amount, EventCount int64 }
+			}
+			var check struct{ Used int64 }
+			err := w.get(ctx, x.key, w.instances[0], "/api/v1/usage/aggregates?limit=500", &figures)
+			if err == nil {
+				err = w.get(ctx, x.key, w.instances[0], "/api/v1/entitlements/api_calls/check", &check)
+			}
+			var is total
+			for _, d := range figures.Data {
+				is = total{is.amount + d.Amount, is.events + d.EventCount}
+			}
+			return err == nil && is == want && check.Used == want.amount, fmt.Sprintf("%+v, used %d, %v", is, check.Used, err)
+		})
 }
 
 // checkLife checks that the API shows the reason of the present life of the database.
@@ -243,7 +244,8 @@ func TestP2_RecordsOfLostEventsAreNotCounted(t *testing.T) {
 		keep                      func(p *serverPair) (back func())
 	}{
 		{"asynchronous standby promoted", others, consumers, "promoted", 1000, standbyPromoted},
-		{"verdicts, asynchronous standby promoted", others + ",validator,deadletter,commands", "aggregator", "promoted", 20, standbyPromoted},
+		{"verdicts, asynchronous standby promoted", others + ",validator,deadletter,commands", "aggregator", "promoted", 20,
+			standbyPromoted},
 		{"volume set back", others, consumers, "restarted", 20, volumeSetBack},
 	} {
 		t.Run(c.name, func(t *testing.T) {

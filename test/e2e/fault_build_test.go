@@ -101,7 +101,8 @@ type killPoint struct{ file, at, call string }
 // killPoints returns the edits for all kill points. If a call must come before another call, its edit uses a
 // text of its own, in front of the other's.
 func killPoints() (edits []edit) {
-	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/server/finish.go", "infra/postgres/store/store.go"
+	const writer, finish, store = "infra/postgres/eventlog/writer.go", "infra/postgres/eventlog/server/finish.go",
+		"infra/postgres/store/store.go"
 	const sagas, pushes, webhooks = "infra/postgres/store/sagas.go", "commands/billing/push_saga.go", "commands/webhooks/deliver.go"
 	const relay, replay = "infra/relay/carry.go", "infra/relay/replay.go"
 	const runner, rebuild, rebuilt = "projections/consume/runner.go", "projections/rebuild/rebuilder.go", "projections/rebuild/clean.go"
@@ -132,7 +133,8 @@ func killPoints() (edits []edit) {
 			`if err == nil { for i := range tx.appended { fault.Die(fmt.Sprint("change ", tx.appended[i].Subject, ": after COMMIT")) } }`},
 		{store, "\tpositions, err := t.log.Append(t.ctx, t.tx, list)\n",
 			`for i := range list { fault.Die(fmt.Sprint("change ", list[i].Subject, ": before the append")) }`},
-		{sagas, "\t\tif _, err := tx.Exec(ctx, settleSagaSQL,", `fault.Die("saga " + v.Kind + ", " + v.State + ": before its row is saved")`},
+		{sagas, "\t\tif _, err := tx.Exec(ctx, settleSagaSQL,",
+			`fault.Die("saga " + v.Kind + ", " + v.State + ": before its row is saved")`},
 		{sagas, "\treturn settled, nil\n",
 			`if settled != nil { fault.Die("saga " + settled.Kind + ", " + settled.State + ": its row is saved") }`},
 		{pushes, "\t\t\tif err := tx.AddPush(p); err != nil {\n", `fault.Die("push: before it is stored")`},
@@ -144,7 +146,8 @@ func killPoints() (edits []edit) {
 		{webhooks, "\tif err != nil || !held {\n", `fault.Die("webhook: recorded")`},
 		{relay, "\t\tvalues, msg := b.message(ctx)\n", `fault.Die("relay: before it publishes")`},
 		{relay, "\t\t\ts.settle(ctx, b)\n", `fault.Die("relay: between the broker's ack and the cursor")`},
-		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n", `fault.Die("relay: after the cursor")`},
+		{relay, "\tfor i := range b.segments {\n\t\tp := &b.segments[i]\n\t\tif lost[p.partition] {\n",
+			`fault.Die("relay: after the cursor")`},
 		{replay, "\t\theld, err := r.moveCursor(ctx, u, end, sent)\n", `fault.Die("replay: between the broker's ack and the cursor")`},
 		{runner, "\tif err := commit(ctx, tx); err != nil {\n",
 			`fault.Die(r.Consumer.Name + map[bool]string{true: ", from memory"}[done.FromLog == 0] + ": before COMMIT")`},
@@ -164,7 +167,8 @@ func killPoints() (edits []edit) {
 			`fault.Die("usage.commands: before the transaction")`},
 		{"http/usage/ingest.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client",
 			`fault.Die("ingest: before the answer")`},
-		{"http/entitlements/consume.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client", `fault.Die("limits: before the answer")`},
+		{"http/entitlements/consume.go", "\tw.WriteHeader(status)\n\t_, _ = w.Write(body) // a client",
+			`fault.Die("limits: before the answer")`},
 	} {
 		if !files[d.file] {
 			files[d.file] = true

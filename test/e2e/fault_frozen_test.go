@@ -24,7 +24,8 @@ func (f *frozenTenants) send(m *instance) {
 	for _, of := range []*tenant{f.archived, f.revoked} {
 		for n := range 20 {
 			f.sent.Go(func() {
-				_, _, _ = f.x.w.call(f.x.t.Context(), of.key, http.MethodPost, m.url()+"/api/v1/usage/events", object{"events": events(fmt.Sprint("frozen-", n), 1, features()[0])})
+				_, _, _ = f.x.w.call(f.x.t.Context(), of.key, http.MethodPost, m.url()+"/api/v1/usage/events",
+					object{"events": events(fmt.Sprint("frozen-", n), 1, features()[0])})
 			})
 		}
 	}
@@ -44,8 +45,10 @@ func (f *frozenTenants) end(other *instance) {
 // archived tenant.
 func (f *frozenTenants) check() {
 	f.sent.Wait()
-	late := f.x.w.count(`SELECT (SELECT count(*) FROM event_log_rows l JOIN offboardings o USING (tenant_id) WHERE o.tenant_id = $1 AND l.subject = 1 AND l.position > o.drained_to)
- + (SELECT count(*) FROM event_log_rows l JOIN event_log_rows e USING (tenant_id) WHERE e.tenant_id = $2 AND e.subject = 34 AND l.subject = 1 AND l.position > e.position)`,
+	late := f.x.w.count(`SELECT (SELECT count(*) FROM event_log_rows l JOIN offboardings o USING (tenant_id) WHERE o.tenant_id = $1
+		AND l.subject = 1 AND l.position > o.drained_to)
+ + (SELECT count(*) FROM event_log_rows l JOIN event_log_rows e USING (tenant_id) WHERE e.tenant_id = $2 AND e.subject = 34
+ AND l.subject = 1 AND l.position > e.position)`,
 		f.archived.id, f.revoked.id)
 	if late > 0 {
 		f.x.t.Errorf("%d events are recorded behind the end of their tenant or key", late)

@@ -131,7 +131,8 @@ func TestP2_KilledAtEveryKillPoint(t *testing.T) {
 	t.Parallel()
 	w := newDeployment(t)
 	d := &killTest{w: w, api: w.killable("api")}
-	d.relay, d.commands, d.projector = w.killable("relay"), w.killable("api,commands"), w.killable("projector", "METERPLEX_REBUILD_CHUNK=20")
+	d.relay, d.commands, d.projector = w.killable("relay"), w.killable("api,commands"),
+		w.killable("projector", "METERPLEX_REBUILD_CHUNK=20")
 	validator, aggregator, letters := w.killable("validator"), w.killable("aggregator"), w.killable("deadletter")
 	w.catalogue(d.api)
 	d.tenants = w.createTenants(d.api, 3)
@@ -227,7 +228,8 @@ func (d *killTest) killAPI(failed []deadLetter, ready <-chan string) {
 }
 
 func (d *killTest) killRelay() {
-	for _, place := range []string{"relay: before it publishes", "relay: between the broker's ack and the cursor", "relay: after the cursor"} {
+	for _, place := range []string{"relay: before it publishes", "relay: between the broker's ack and the cursor",
+		"relay: after the cursor"} {
 		d.relay.killAt(place, 2, nil)
 	}
 	// A replay publishes what the relay has published: no event, if it was just rewound to the start. Another one is requested then.
@@ -258,7 +260,8 @@ func (d *killTest) killCommands(failed []deadLetter) {
 	d.commands.afterDeath = func() { endMembers(d.w, "meterplex-command-handler", usageCommandsGroup) }
 	d.commands.killAt("meterplex-command-handler: before COMMIT", 1, d.retry(failed[0]))
 	d.commands.killAt("usage.commands: between COMMIT and ack", 1, message)
-	d.commands.killAt("rewind: offsets moved, not recorded", 1, d.request("/api/v1/replays/rewind", object{"consumer": usageCommandsGroup, "to": "start"}))
+	d.commands.killAt("rewind: offsets moved, not recorded", 1,
+		d.request("/api/v1/replays/rewind", object{"consumer": usageCommandsGroup, "to": "start"}))
 	d.commands.killAt("meterplex-command-handler: between COMMIT and ack", 1, d.retry(failed[1]))
 }
 
@@ -272,7 +275,8 @@ func (d *killTest) killProjector(ready chan<- string) {
 		"rebuild: ready, before COMMIT", "rebuild: ready, after COMMIT",
 	}, 1, d.request("/api/v1/projections/usage_aggregates/rebuilds", object{"workers": 2})) {
 		var id string
-		if err := d.w.sql.QueryRow(d.w.t.Context(), `SELECT id::text FROM projection_rebuilds WHERE state = 'READY'`).Scan(&id); err != nil {
+		if err := d.w.sql.QueryRow(d.w.t.Context(), `SELECT id::text FROM projection_rebuilds WHERE state = 'READY'`).
+			Scan(&id); err != nil {
 			d.w.t.Error(err)
 		}
 		ready <- id

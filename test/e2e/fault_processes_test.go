@@ -198,7 +198,8 @@ func disconnectClients(x *torture, d drawnFault) string {
 	from := &source{rng: rng, mix: mix{rejections: 3, batch: 20}, name: fmt.Sprintf("gone%d", x.now.number)}
 	tenant := x.w.tenants[rng.IntN(len(x.w.tenants))]
 	whole, parts := 0, 0
-	for start := time.Now(); (time.Since(start) < d.hold || whole*parts == 0) && x.t.Context().Err() == nil; x.sleep(20 * time.Millisecond) {
+	for start := time.Now(); (time.Since(start) < d.hold || whole*parts == 0) &&
+		x.t.Context().Err() == nil; x.sleep(20 * time.Millisecond) {
 		m := x.members[rng.IntN(len(x.members))]
 		if x.sendAndDisconnect(rng, m.clients.addr(), tenant, from.batch()) {
 			whole++

@@ -116,7 +116,8 @@ func TestFirstCommandOfTheReadme(t *testing.T) {
 		t.Fatalf("%v: no commands in the output\n%s\n%s", cmd.Wait(), strings.Join(all, "\n"), errs.String())
 	}
 	answer, err := exec.CommandContext(t.Context(), "sh", "-eu", "-c", strings.Join(script, "\n")).CombinedOutput()
-	if err != nil || !strings.Contains(string(answer), `"status":"accepted"`) || !strings.Contains(string(answer), `"feature":"api_calls"`) {
+	if err != nil || !strings.Contains(string(answer), `"status":"accepted"`) ||
+		!strings.Contains(string(answer), `"feature":"api_calls"`) {
 		t.Errorf("%v: the printed commands answer\n%s", err, answer)
 	}
 	checkSignInLink(t, all)
@@ -150,8 +151,9 @@ func checkSignInLink(t *testing.T, printed []string) {
 		got, err := client.Do(request)
 		must.OK(t, err)
 		_ = got.Body.Close()
-		if cookie := got.Header.Get("Set-Cookie"); got.StatusCode != c.status || (cookie != "") != (c.cookie != "") || !strings.HasPrefix(cookie,
-			c.cookie) {
+		if cookie := got.Header.Get("Set-Cookie"); got.StatusCode != c.status || (cookie != "") != (c.cookie != "") ||
+			!strings.HasPrefix(cookie,
+				c.cookie) {
 			t.Errorf("%s %s gives %d, %q", c.method, link, got.StatusCode, cookie)
 		}
 	}

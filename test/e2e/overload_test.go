@@ -39,7 +39,8 @@ func TestOverloadIsRefusedEarlyAndPasses(t *testing.T) {
 	if counted < float64(refused) {
 		t.Errorf("%d requests were refused, the metric counts %.0f", refused, counted)
 	}
-	for _, gauge := range []string{"ingest_queue_rows", "ingest_queue_bytes", `http_request_bytes{kind="ingest"}`, `http_requests_in_flight{kind="ingest"}`} {
+	for _, gauge := range []string{"ingest_queue_rows", "ingest_queue_bytes", `http_request_bytes{kind="ingest"}`,
+		`http_requests_in_flight{kind="ingest"}`} {
 		within(t, gauge+" is 0", func(context.Context) (bool, string) {
 			v := w.metric(i, "meterplex_"+gauge)
 			return v == 0, fmt.Sprint(v)

@@ -43,7 +43,8 @@ func TestP2_RetriesFromSixteenClientsInOppositeOrders(t *testing.T) {
 		times := 0
 		for _, f := range fates {
 			times += f.accepted
-			accepted, duplicates, conflicts, rejected = accepted+f.accepted, duplicates+f.duplicates, conflicts+f.conflicts, rejected+f.rejected
+			accepted, duplicates, conflicts, rejected = accepted+f.accepted, duplicates+f.duplicates, conflicts+f.conflicts,
+				rejected+f.rejected
 			if f.acked() && f.conflicts > 0 {
 				t.Errorf("%s %d was acknowledged and answered as a conflict", id, f.Amount)
 			}

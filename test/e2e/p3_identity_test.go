@@ -86,7 +86,8 @@ func acceptThenReject(w *deployment, at, other *instance, x *tenant) event {
 		if n >= tries {
 			sent.Go(func() { send(time.Minute) })
 		}
-		w.ask(w.operator, http.MethodPatch, other, "/api/v1/tenants/"+x.id+"/subscriptions/"+x.subscription, object{"status": "CANCELLED"}, nil,
+		w.ask(w.operator, http.MethodPatch, other, "/api/v1/tenants/"+x.id+"/subscriptions/"+x.subscription, object{"status": "CANCELLED"},
+			nil,
 			http.StatusOK)
 		if n < tries {
 			send(0)

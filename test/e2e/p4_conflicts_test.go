@@ -41,7 +41,8 @@ func TestP4_ConflictsAreReported(t *testing.T) {
 		t.Fatalf("%d conflicts are listed, want 1: the same payload again is the same conflict", len(list.Data))
 	}
 	c := list.Data[0]
-	if c.EventID != first.EventID || c.FirstPosition != position || c.FirstHash != canonical(first) || c.ConflictHash != canonical(changed) {
+	if c.EventID != first.EventID || c.FirstPosition != position || c.FirstHash != canonical(first) ||
+		c.ConflictHash != canonical(changed) {
 		t.Errorf("the conflict is listed as %+v; the hashes are %s and %s", c, canonical(first), canonical(changed))
 	}
 	w.ask(other.key, http.MethodGet, i, "/api/v1/usage/conflicts", nil, &list, http.StatusOK)

@@ -17,7 +17,8 @@ func (w *deployment) command(at *instance, args ...string) (out string, code int
 	path, err := binary()
 	must.OK(w.t, err)
 	cmd := exec.Command(path, args...)
-	cmd.Env, cmd.SysProcAttr = []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + w.t.TempDir()}, childAttributes()
+	cmd.Env, cmd.SysProcAttr = []string{"METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + w.operator, "HOME=" + w.t.TempDir()},
+		childAttributes()
 	raw, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return string(raw), exit.ExitCode()
@@ -40,7 +41,8 @@ func TestP5_VerifyFindsPlantedDrift(t *testing.T) {
 	l.awaitMore(150)
 	within(t, "an aggregate exists and is changed", func(ctx context.Context) (bool, string) {
 		tag, err := w.sql.Exec(ctx,
-			`UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = $1 AND feature = 'api_calls' AND generation = 1`, tenants[0].id)
+			`UPDATE usage_aggregates SET amount = amount + 1 WHERE tenant_id = $1 AND feature = 'api_calls' AND generation = 1`,
+			tenants[0].id)
 		return tag.RowsAffected() > 0, fmt.Sprint(err) // two rows if the load spans two months
 	})
 	if out, code := w.command(i, "verify"); code != 1 || !strings.Contains(out, "false") {

@@ -34,7 +34,8 @@ func TestP7_ThresholdsReachAWebhookThoughTheInstanceIsKilled(t *testing.T) {
 		err := json.NewDecoder(r.Body).Decode(&e)
 		mu.Lock()
 		defer mu.Unlock()
-		got[r.Header.Get("webhook-id")] = fmt.Sprintf("%s %d (%d) from %s to %s", e.Data.Feature, e.Data.Amount, e.Data.Percent, e.Data.Before,
+		got[r.Header.Get("webhook-id")] = fmt.Sprintf("%s %d (%d) from %s to %s", e.Data.Feature, e.Data.Amount, e.Data.Percent,
+			e.Data.Before,
 			e.Data.After)
 		if err != nil {
 			t.Error(err)

@@ -138,7 +138,8 @@ func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 	w.drain()
 	for n, place := range []string{
 		"change 70: before the append", "change 70: before COMMIT", "change 70: after COMMIT",
-		"change 71: before the append", "change 72: before COMMIT", "change 72: after COMMIT", "saga period_close, COMPLETED: its row is saved",
+		"change 71: before the append", "change 72: before COMMIT", "change 72: after COMMIT",
+		"saga period_close, COMPLETED: its row is saved",
 	} {
 		d.closeAt(place, tenants[n])
 	}
@@ -165,8 +166,8 @@ func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 	d.killAt("saga period_close, RUNNING: its row is saved", 1, "", nil)
 	w.ask(w.operator, http.MethodPost, d.rest, "/api/v1/rebuilds/"+r.ID+"/abandon", object{"reason": "a test"}, nil, http.StatusAccepted)
 	d.closed(tenants[7])
-	// A generation that counts twice as much is promoted and rolled back, two times. The process dies during the reconciliation of the second
-	// tenant.
+	// A generation that counts twice as much is promoted and rolled back, two times. The process dies during the reconciliation of the
+	// second tenant.
 	r = startRebuild(w, d.rest, "usage_aggregates")
 	awaitReady(w, d.rest, r.ID)
 	for n, place := range []string{"change 74: before the append", "change 74: before COMMIT", "change 74: after COMMIT",
@@ -245,8 +246,10 @@ func billedCloses(t testing.TB, n int) (d *closesTest, tenants []*tenant, check 
 		tenants = append(tenants, x)
 		stripe.AddCustomer(customerOf(x))
 		path := "/api/v1/tenants/" + x.id
-		w.ask(w.operator, http.MethodPut, d.rest, path+"/billing", object{"provider": "stripe", "customer": customerOf(x)}, nil, http.StatusOK)
-		in := object{"url": receiver.URL, "events": []string{"period.closed"}} // only the addresses of the process that sends allow the receiver
+		w.ask(w.operator, http.MethodPut, d.rest, path+"/billing", object{"provider": "stripe", "customer": customerOf(x)}, nil,
+			http.StatusOK)
+		// only the addresses of the process that sends allow the receiver
+		in := object{"url": receiver.URL, "events": []string{"period.closed"}}
 		w.ask(w.operator, http.MethodPost, d.running(), path+"/webhooks", in, nil, http.StatusCreated)
 		w.ingest(d.rest, x, "accepted", events("in-time", 3, "api_calls")...) // 1, 2 and 3
 	}
@@ -288,7 +291,8 @@ func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 	t.Parallel()
 	places := []string{
 		"push: before it is stored", "push: stored", "push: its attempt is stored", "push: sent",
-		"change 76: before the append", "change 76: before COMMIT", "change 76: after COMMIT", "saga billing_push, COMPLETED: its row is saved",
+		"change 76: before the append", "change 76: before COMMIT", "change 76: after COMMIT",
+		"saga billing_push, COMPLETED: its row is saved",
 		"webhook: before it is sent", "webhook: sent", "webhook: recorded",
 	}
 	d, tenants, check := billedCloses(t, len(places))
@@ -303,7 +307,8 @@ func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 }
 
 // P8: the process that offboards a tenant is killed at each step: before the append of the step's event, before and behind COMMIT. Another
-// one continues. The tenant is archived with a whole manifest, each step is recorded once, and what was due is pushed once. So it is with its erasure.
+// one continues. The tenant is archived with a whole manifest, each step is recorded once, and what was due is pushed once. So it is with
+// its erasure.
 func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
@@ -321,24 +326,28 @@ func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 			`SELECT string_agg(payload(l)->>'step', ' ' ORDER BY position) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 80`)
 		d.same(x, "offboarding, tenant, saga, webhooks, hashes of the manifest, snapshots, usable keys",
 			"ARCHIVED ARCHIVED COMPLETED DISABLED 1 1 0",
-			`SELECT concat_ws(' ', o.state, t.status, s.state, (SELECT string_agg(DISTINCT w.status, ',') FROM webhooks w WHERE w.tenant_id = $1),
+			`SELECT concat_ws(' ', o.state, t.status, s.state, (SELECT string_agg(DISTINCT w.status, ',') FROM webhooks w
+				WHERE w.tenant_id = $1),
  (SELECT count(*) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 80
  AND payload(l)->>'detail' = 'sha256 ' || encode(sha256(convert_to(o.manifest, 'UTF8')), 'hex')),
  json_array_length(o.manifest::json->'snapshots'), (SELECT count(*) FROM api_keys k WHERE k.tenant_id = $1 AND k.revoked_at IS NULL))
 FROM offboardings o JOIN tenants t ON t.id = o.tenant_id JOIN sagas s ON s.id = o.saga_id WHERE o.tenant_id = $1`)
 	}
-	// Its personal data is erased: the process dies after the batches of the log and of the read models, before and behind the COMMIT of the request and the end.
+	// Its personal data is erased: the process dies after the batches of the log and of the read models, before and behind the COMMIT of
+	// the request and the end.
 	for n, c := range []struct {
 		place string
 		next  []int
-	}{{"saga erasure, RUNNING: before its row is saved", []int{2, 2, 2}}, {"change 81: before COMMIT", []int{2}}, {"change 81: after COMMIT", []int{1}}} {
+	}{{"saga erasure, RUNNING: before its row is saved", []int{2, 2, 2}}, {"change 81: before COMMIT", []int{2}},
+		{"change 81: after COMMIT", []int{1}}} {
 		x := tenants[n]
 		d.killAt(c.place, 1, "/api/v1/tenants/"+x.id+"/erase", object{}, c.next...)
 		within(t, "the erasure ends", func(context.Context) (bool, string) {
 			return d.w.count(`SELECT count(*) FROM erasures WHERE tenant_id = $1 AND state = 'ERASED'`, x.id) == 1, "it runs"
 		})
 		d.same(x, "erasure", "requested erased erased",
-			`SELECT string_agg(l.body ->> 'step', ' ' ORDER BY l.position) || ' ' || (SELECT name FROM tenants WHERE id = $1) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 81`)
+			`SELECT string_agg(l.body ->> 'step', ' ' ORDER BY l.position) || ' ' || (SELECT name FROM tenants WHERE id = $1)
+				FROM event_log_rows l WHERE tenant_id = $1 AND subject = 81`)
 	}
 	if got, want := int(d.deaths.Load()), len(places)*steps+4+2+2; got != want {
 		t.Errorf("%d deaths, want %d", got, want)

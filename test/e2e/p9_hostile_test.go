@@ -103,7 +103,8 @@ func TestP9_HostileTenantsBesideAnInstance(t *testing.T) {
 	}
 }
 
-// work does the victim's and an operator's work in rounds, one request after the other, on open connections and on new ones. Each has to be answered.
+// work does the victim's and an operator's work in rounds, one request after the other, on open connections and on new ones. Each has to be
+// answered.
 func (h *hostile) work(name string, rounds int) map[string]time.Duration {
 	h.w.t.Helper()
 	took := map[string][]time.Duration{}

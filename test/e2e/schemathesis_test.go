@@ -113,7 +113,8 @@ func schemathesis(t *testing.T) (python string) {
 	_ = os.RemoveAll(dir)
 	for _, args := range [][]string{
 		{"python3", "-m", "venv", dir}, // the list holds all packages
-		{python, "-m", "pip", "install", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check", "--no-input", "--retries", "1",
+		{python, "-m", "pip", "install", "--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check", "--no-input", "--retries",
+			"1",
 			"-r", list},
 	} {
 		if out, err := exec.CommandContext(ctx, args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -168,7 +169,8 @@ func described(w *deployment, at *instance) describedTenant {
 	ids["replayId"] = post("/replays/rewind", object{"to": "start", "reason": "to be described"}, http.StatusAccepted)
 	within(w.t, "a dead letter and an event exist", func(ctx context.Context) (bool, string) {
 		var letter, event string
-		err := w.sql.QueryRow(ctx, `SELECT (SELECT id::text FROM dead_letter_events LIMIT 1), (SELECT event_id::text FROM event_log_rows WHERE
+		err := w.sql.QueryRow(ctx, `SELECT (SELECT id::text FROM dead_letter_events LIMIT 1), (SELECT event_id::text
+			FROM event_log_rows WHERE
  tenant_id = $1 LIMIT 1)`, x.id).Scan(&letter, &event)
 		ids["deadLetterId"], ids["event"] = letter, event
 		return err == nil, fmt.Sprint(err)

@@ -34,7 +34,8 @@ func installedSDKs(t *testing.T) (all []conformance.Language) {
 	}
 	all = append(all, conformance.Language{Name: "go", Command: []string{path}})
 	for _, l := range []struct{ name, needs, tool, check, program string }{
-		{"typescript", "Node 20 or later", "node", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)", "typescript/conformance.mjs"},
+		{"typescript", "Node 20 or later", "node", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)",
+			"typescript/conformance.mjs"},
 		{"python", "Python 3.10 or later", "python3", "import sys; sys.exit(sys.version_info < (3, 10))", "python/conformance.py"},
 	} {
 		option := map[string]string{"node": "-e", "python3": "-c"}[l.tool]
@@ -42,7 +43,8 @@ func installedSDKs(t *testing.T) (all []conformance.Language) {
 			t.Logf("SKIPPED: the %s SDK needs %s: %v %s", l.name, l.needs, err, out)
 			continue
 		}
-		all = append(all, conformance.Language{Name: l.name, Command: []string{l.tool, filepath.Join(folder, filepath.FromSlash(l.program))}})
+		all = append(all, conformance.Language{Name: l.name,
+			Command: []string{l.tool, filepath.Join(folder, filepath.FromSlash(l.program))}})
 	}
 	return all
 }
@@ -78,7 +80,8 @@ func TestSDKs(t *testing.T) {
 		t.Run("kills/"+l.Name, func(t *testing.T) { suite.Kills(t, l, tier.Histories(t, 20, 1+1000/len(killed)), seed) })
 	}
 	if *sdkResults != "" {
-		text := "# Results of the conformance cases\nWritten by `go test ./test/e2e -run '^TestSDKs$' -timeout 60m -sdk-results FILE`. – means: not run, or not for this language.\n\n"
+		text := "# Results of the conformance cases\nWritten by `go test ./test/e2e -run '^TestSDKs$' -timeout 60m -sdk-results FILE`. " +
+			"– means: not run, or not for this language.\n\n"
 		must.OK(t, os.WriteFile(*sdkResults, []byte(text+suite.Table(t)), 0o644))
 	}
 }
@@ -91,11 +94,17 @@ func TestSDKRates(t *testing.T) {
 	w, at, suite := newSDKSuite(t)
 	const events = 200_000
 	table := suite.Rates(t, events, map[string]func(testing.TB, string, string) float64{
-		"meterplex usage import, four connections": func(t testing.TB, _, key string) float64 { return importRate(t, w, at, key, events, 4) },
-		"meterplex usage import, one connection":   func(t testing.TB, _, key string) float64 { return importRate(t, w, at, key, events, 1) },
+		"meterplex usage import, four connections": func(t testing.TB, _, key string) float64 {
+			return importRate(t, w, at, key, events, 4)
+		},
+		"meterplex usage import, one connection": func(t testing.TB, _, key string) float64 {
+			return importRate(t, w, at, key, events, 1)
+		},
 	})
-	text := fmt.Sprintf("# Rates of the SDKs\nWritten by `go test ./test/e2e -run '^TestSDKRates$' -sdk-rates FILE`: %d events of 100 bytes, one service and its database on the same machine of %d processors.\n"+
-		"`record` has 64 concurrent callers, waits for fsync, and no service answers; sending follows a restart, one connection, in order.\n\n", events, runtime.NumCPU())
+	text := fmt.Sprintf("# Rates of the SDKs\nWritten by `go test ./test/e2e -run '^TestSDKRates$' -sdk-rates FILE`: %d events of 100 "+
+		"bytes, one service and its database on the same machine of %d processors.\n"+
+		"`record` has 64 concurrent callers, waits for fsync, and no service answers; sending follows a restart, one connection, "+
+		"in order.\n\n", events, runtime.NumCPU())
 	must.OK(t, os.WriteFile(*sdkRates, []byte(text+table), 0o644))
 	t.Log("\n" + table)
 }
@@ -112,7 +121,8 @@ func importRate(t testing.TB, w *deployment, at *instance, key string, events, c
 	must.OK(t, os.WriteFile(file, rows.Bytes(), 0o600))
 	path, err := binary()
 	must.OK(t, err)
-	cmd := exec.CommandContext(t.Context(), path, "usage", "import", file, "--map", "sdk_calls=amount", "--time-column", "at", "--id-column", "id",
+	cmd := exec.CommandContext(t.Context(), path, "usage", "import", file, "--map", "sdk_calls=amount", "--time-column", "at",
+		"--id-column", "id",
 		"--concurrency", fmt.Sprint(connections), "--batch", "1000")
 	cmd.Env = []string{"HOME=" + t.TempDir(), "METERPLEX_URL=" + at.url(), "METERPLEX_KEY=" + key}
 	began := time.Now()

@@ -47,17 +47,20 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	w := newDeployment(t)
 	const stripeKey, collectorKey = "sk_test_canaryCanaryCanaryCanary", "canary-of-the-collector"
 	spans := newCollector(t)
-	at := w.serve("", append(spans.settings(), "METERPLEX_LOG_LEVEL=debug", "METERPLEX_STRIPE_KEY="+stripeKey, "METERPLEX_STRIPE_URL=http://127.0.0.1:1",
+	at := w.serve("", append(spans.settings(), "METERPLEX_LOG_LEVEL=debug", "METERPLEX_STRIPE_KEY="+stripeKey,
+		"METERPLEX_STRIPE_URL=http://127.0.0.1:1",
 		"OTEL_EXPORTER_OTLP_HEADERS=api-key="+collectorKey)...)
 	owner, err := url.Parse(w.db)
 	must.OK(t, err)
 	password, _ := owner.User.Password()
-	s := &secrets{t, map[string]string{"bootstrap key": w.operator, "database password": password, "Stripe key": stripeKey, "collector's key": collectorKey}, map[string]int64{}}
+	s := &secrets{t, map[string]string{"bootstrap key": w.operator, "database password": password, "Stripe key": stripeKey,
+		"collector's key": collectorKey}, map[string]int64{}}
 	useKeys(w, at, s)
 	w.settle(at, w.tenants...)
 	within(t, "all is published", func(ctx context.Context) (bool, string) {
 		var behind int
-		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM relay_cursors c JOIN log_heads h USING (partition) WHERE c.position < h.position`).Scan(&behind)
+		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM relay_cursors c JOIN log_heads h USING (partition) WHERE c.position < h.position`).
+			Scan(&behind)
 		return err == nil && behind == 0, fmt.Sprint(behind, err)
 	})
 	if pid := at.pid(); pid > 0 {
@@ -73,7 +76,8 @@ func TestP9_SecretsAreNotStoredOrLogged(t *testing.T) {
 	s.searchDatabase(w)
 	s.searchTopics(w)
 	s.searchFiles(at)
-	for _, place := range []string{"answers", "metrics", "the log", "the spans", "config print", "the database", "the topics", "PostgreSQL's log"} {
+	for _, place := range []string{"answers", "metrics", "the log", "the spans", "config print", "the database", "the topics",
+		"PostgreSQL's log"} {
 		if s.bytes[place] < 100 {
 			t.Errorf("only %d bytes of %s were searched", s.bytes[place], place)
 		}
@@ -93,13 +97,15 @@ func useKeys(w *deployment, at *instance, s *secrets) {
 		return answer.ID
 	}
 	s.known["tenant's key"] = x.key
-	spare := made("key with an Idempotency-Key", keys, object{"name": "spare", "scopes": []string{"usage:read"}}, "Idempotency-Key", "canary")
+	spare := made("key with an Idempotency-Key", keys, object{"name": "spare", "scopes": []string{"usage:read"}}, "Idempotency-Key",
+		"canary")
 	rotated := made("rotated key", keys+"/"+spare+"/rotate", object{"overlapSeconds": 60})
 	revoked := made("revoked key", keys, object{"name": "gone", "scopes": []string{"usage:read"}})
 	made("operator's key", "/api/v1/operator-keys", object{"name": "auditor", "scopes": []string{"audit"}})
 	w.ask(w.operator, http.MethodDelete, at, keys+"/"+revoked, nil, nil, http.StatusNoContent)
 	hooks := "/api/v1/tenants/" + x.id + "/webhooks"
-	hook := made("webhook secret", hooks, object{"url": "https://example.com/hook", "events": []string{"period.closed"}}, "Idempotency-Key", "hook")
+	hook := made("webhook secret", hooks, object{"url": "https://example.com/hook", "events": []string{"period.closed"}}, "Idempotency-Key",
+		"hook")
 	made("rotated webhook secret", hooks+"/"+hook+"/rotate", object{"overlapSeconds": 60})
 	s.known["key that does not exist"] = "mp_live_canary-canary-canary-canary-canary-canary"
 	w.ingest(at, x, "accepted", events("secret", 20, features()[0])...)
@@ -111,11 +117,15 @@ func useKeys(w *deployment, at *instance, s *secrets) {
 			s.search("metrics", body)
 		}
 	}
-	asked(w.operator, http.MethodPost, keys, object{"name": "spare", "scopes": []string{"usage:read"}}, "Idempotency-Key", "canary") // the stored first answer
-	asked(w.operator, http.MethodPost, hooks, object{"url": "https://example.com/hook", "events": []string{"period.closed"}}, "Idempotency-Key", "hook")
+	// the stored first answer
+	asked(w.operator, http.MethodPost, keys, object{"name": "spare", "scopes": []string{"usage:read"}}, "Idempotency-Key", "canary")
+	asked(w.operator, http.MethodPost, hooks, object{"url": "https://example.com/hook", "events": []string{"period.closed"}},
+		"Idempotency-Key", "hook")
 	asked(w.operator, http.MethodGet, hooks, nil)
 	for _, secret := range s.known {
-		for _, path := range []string{"/api/v1/usage/events", "/api/v1/usage/events?key=" + secret, keys, keys + "/" + rotated, "/api/v1/operator-keys", "/api/v1/events?limit=1000", "/api/v1/events/export", "/readyz", "/metrics", "/openapi.json", "/nothing"} {
+		for _, path := range []string{"/api/v1/usage/events", "/api/v1/usage/events?key=" + secret, keys, keys + "/" + rotated,
+			"/api/v1/operator-keys", "/api/v1/events?limit=1000", "/api/v1/events/export", "/readyz", "/metrics", "/openapi.json",
+			"/nothing"} {
 			asked(secret, http.MethodGet, path, nil)
 		}
 		asked(secret, http.MethodPost, "/api/v1/usage/events", object{"events": []object{{"eventId": "e"}}})
@@ -141,7 +151,8 @@ func configPrinted(w *deployment, at *instance) []byte {
 // searchDatabase searches every row of every table, as text, but the secrets of webhooks in their own.
 func (s *secrets) searchDatabase(w *deployment) {
 	s.Helper()
-	rows, err := w.sql.Query(s.Context(), `SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`)
+	rows, err := w.sql.Query(s.Context(),
+		`SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`)
 	must.OK(s, err)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(tables) < 20 {
@@ -202,7 +213,8 @@ func (s *secrets) searchFiles(at *instance) {
 		}
 	}
 	logs, _ := filepath.Glob(filepath.Join(filepath.Dir(localtest.Postgres(s).Dir()), "*", "postgres.log"))
-	for _, path := range append(logs, filepath.Join(localtest.Postgres(s).Dir(), "postgres.log"), filepath.Join(filepath.Dir(localtest.Postgres(s).Dir()), "postgres.log")) {
+	for _, path := range append(logs, filepath.Join(localtest.Postgres(s).Dir(), "postgres.log"),
+		filepath.Join(filepath.Dir(localtest.Postgres(s).Dir()), "postgres.log")) {
 		file, err := os.Open(path)
 		if err != nil {
 			continue

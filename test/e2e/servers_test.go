@@ -226,7 +226,8 @@ func (p *serverPair) awaitStandby() {
 		within(p.t, "the standby streams and has replayed all", func(ctx context.Context) (bool, string) {
 			n := 0
 			err := conn.QueryRow(ctx,
-				`SELECT count(*) FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming' AND replay_lsn >= $2::text::pg_lsn`,
+				`SELECT count(*) FROM pg_stat_replication WHERE application_name = $1 AND state = 'streaming'
+					AND replay_lsn >= $2::text::pg_lsn`,
 				standbyName, end).Scan(&n)
 			return err == nil && n == 1, fmt.Sprint(n, err)
 		})

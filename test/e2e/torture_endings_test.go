@@ -85,7 +85,8 @@ func (k *endingsLoad) begin(at *instance, tenants []*tenant) {
 	for n, tenant := range k.billed {
 		path := "/api/v1/tenants/" + tenant.id
 		k.fake.AddCustomer(customerOf(tenant))
-		w.ask(w.operator, http.MethodPut, at, path+"/billing", object{"provider": "stripe", "customer": customerOf(tenant)}, nil, http.StatusOK)
+		w.ask(w.operator, http.MethodPut, at, path+"/billing", object{"provider": "stripe", "customer": customerOf(tenant)}, nil,
+			http.StatusOK)
 		if n%2 == 0 {
 			var made struct{ Secret string }
 			in := object{"url": k.hooks.URL + "/" + tenant.id, "events": []string{"period.closed", "push.failed", "adjustment.pending"}}
@@ -110,7 +111,8 @@ func (k *endingsLoad) requests(ctx context.Context, rng *rand.Rand) {
 		k.sent++
 		e := object{"eventId": fmt.Sprint("late-", k.sent), "feature": features()[0], "amount": 1,
 			"timestamp": time.Now().UTC().Format(time.RFC3339Nano)}
-		switch status, body := x.attempt(ctx, k.ended.key, http.MethodPost, "/api/v1/usage/events", object{"events": []object{e}}, nil); status {
+		switch status, body := x.attempt(ctx, k.ended.key, http.MethodPost, "/api/v1/usage/events", object{"events": []object{e}},
+			nil); status {
 		case 0, http.StatusAccepted, http.StatusMultiStatus, http.StatusForbidden, http.StatusUnauthorized:
 		default:
 			x.t.Errorf("usage of a tenant that ends was answered with %d %s", status, body)
@@ -190,13 +192,15 @@ func (k *endingsLoad) settle(ctx context.Context) {
  JOIN log_heads h USING (partition)
  WHERE w.status = 'ENABLED' AND w.cursor < greatest(h.topic_positions[7], h.topic_positions[8]))`)
 		x.sleep(time.Second)
-		return o.State == "ARCHIVED" && open+waiting == 0, fmt.Sprintf("%s after %s, %d pushes and %d deliveries are open", o.State, o.Step, open,
+		return o.State == "ARCHIVED" && open+waiting == 0, fmt.Sprintf("%s after %s, %d pushes and %d deliveries are open", o.State, o.Step,
+			open,
 			waiting)
 	})
 	if hash := fmt.Sprintf("%x", sha256.Sum256(o.Manifest)); hash != o.ManifestHash || len(o.Manifest) == 0 {
 		x.t.Errorf("the manifest has the SHA-256 %s, its hash is %s: %s", hash, o.ManifestHash, o.Manifest)
 	}
-	if status, body := x.attempt(ctx, k.ended.key, http.MethodGet, "/api/v1/usage/aggregates", nil, nil); status != http.StatusUnauthorized {
+	if status, body := x.attempt(ctx, k.ended.key, http.MethodGet, "/api/v1/usage/aggregates", nil,
+		nil); status != http.StatusUnauthorized {
 		x.t.Errorf("the key of an archived tenant was answered with %d %s", status, body)
 	}
 	for _, tenant := range k.billed {

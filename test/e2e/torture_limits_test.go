@@ -70,7 +70,8 @@ func (k *limitsLoad) requests(ctx context.Context, rng *rand.Rand) {
 		tenant := k.x.w.tenants[rng.IntN(len(k.x.w.tenants))]
 		switch n := rng.IntN(10); {
 		case n < 3:
-			k.consume(ctx, &grant{tenant: tenant, path: "/consume", body: object{"eventId": k.name("consumed"), "amount": 1 + rng.Int64N(60)}})
+			k.consume(ctx, &grant{tenant: tenant, path: "/consume",
+				body: object{"eventId": k.name("consumed"), "amount": 1 + rng.Int64N(60)}})
 		case n == 3:
 			k.mu.Lock()
 			granted := slices.Clone(k.granted)

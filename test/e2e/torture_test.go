@@ -308,7 +308,8 @@ func (x *torture) abandonRebuilds(ctx context.Context) {
 	x.work.rebuild = rebuild{}
 	var ids []string
 	must.OK(x.t, x.w.sql.QueryRow(ctx,
-		`SELECT coalesce(array_agg(id::text), '{}') FROM projection_rebuilds WHERE state IN ('FOLDING', 'CATCHING_UP', 'READY')`).Scan(&ids))
+		`SELECT coalesce(array_agg(id::text), '{}') FROM projection_rebuilds WHERE state IN ('FOLDING', 'CATCHING_UP', 'READY')`).
+		Scan(&ids))
 	for _, id := range ids {
 		x.operate(ctx, "abandoned at the end", "/api/v1/rebuilds/"+id+"/abandon", object{}, nil)
 	}
@@ -325,7 +326,8 @@ func (r round) String() string {
 // everyWork lists the kinds of background work that a long run does at least once.
 func everyWork() []string {
 	return []string{
-		workFigures, workAsOf, workChecks, workExplained, workRebuilds, "promote", "rollback", "abandon", workRetries, workBulks, workRenewed,
+		workFigures, workAsOf, workChecks, workExplained, workRebuilds, "promote", "rollback", "abandon", workRetries, workBulks,
+		workRenewed,
 		workReplays,
 		workMessages, workPoison, workCorrected, workClosed, workReopened, workDecided, workConsumed, workHeld, workLimits, workOffboarded,
 	}

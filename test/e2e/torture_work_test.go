@@ -43,7 +43,8 @@ type backgroundWork struct {
 	endings *endingsLoad
 	sources map[*tenant]*source
 	rest    atomic.Bool // no changes: the service recovers
-	// doubtful is odd while reads may see COMMITs that a failover loses: a crash, or a cancelled wait, shows them before the standby has them.
+	// doubtful is odd while reads may see COMMITs that a failover loses: a crash, or a cancelled wait, shows them before the standby has
+	// them.
 	doubtful atomic.Int64
 
 	mu    sync.Mutex
@@ -136,7 +137,8 @@ func (k *backgroundWork) read(ctx context.Context, rng *rand.Rand) {
 	x.did(workFigures)
 	for _, f := range features() {
 		if sums[f] < low[f] || sums[f] > high[f] {
-			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, response.AsOfPosition, f, sums[f],
+			x.t.Errorf("figures of %s at %s: %s is %d, acknowledged before %d, attempted so far %d", tenant.id, response.AsOfPosition, f,
+				sums[f],
 				low[f], high[f])
 		}
 	}
@@ -220,7 +222,8 @@ func (k *backgroundWork) decideRebuild(ctx context.Context, rng *rand.Rand) {
 		k.rebuild = rebuild{}
 		return
 	}
-	if status, body := x.attempt(ctx, x.w.operator, http.MethodGet, path+"/diff", nil, &diff); status == http.StatusOK && len(diff.Data) > 0 {
+	if status, body := x.attempt(ctx, x.w.operator, http.MethodGet, path+"/diff", nil, &diff); status == http.StatusOK &&
+		len(diff.Data) > 0 {
 		x.t.Errorf("the rebuilt generation differs: %s", body)
 	}
 	step := "promote"

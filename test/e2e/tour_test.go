@@ -35,7 +35,8 @@ func TestP5_TourBugfix(t *testing.T) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
-	if err != nil || !strings.Contains(out.String(), "none failed, none saw figures of both") || !strings.Contains(out.String(), "The tour took") {
+	if err != nil || !strings.Contains(out.String(), "none failed, none saw figures of both") ||
+		!strings.Contains(out.String(), "The tour took") {
 		t.Errorf("%v\n%s\n%s", err, out.String(), errs.String())
 	}
 }

@@ -81,7 +81,8 @@ func TestARequestIsOneTraceAcrossProcesses(t *testing.T) {
 		"Traceparent", "00-"+trace+"-"+parent+"-00", "Tracestate", "vendor=1")
 	must.OK(t, x.ledger.answered(batch, answer.Events))
 
-	recorded, validated := ofType(w, front, trace, "meterplex.usage.event.recorded"), ofType(w, front, trace, "meterplex.usage.event.validated")
+	recorded, validated := ofType(w, front, trace, "meterplex.usage.event.recorded"),
+		ofType(w, front, trace, "meterplex.usage.event.validated")
 	request := awaitSpan(t, c, trace, "the request", func(s *span) bool { return s.Name == "POST /api/v1/usage/events" })
 	if request.Trace != trace || request.Parent != parent || request.State != "vendor=1" {
 		t.Errorf("the request is %+v", request)
@@ -93,7 +94,8 @@ func TestARequestIsOneTraceAcrossProcesses(t *testing.T) {
 	awaitSpan(t, c, trace, "the relay of the verdict", batchOf("relay", &validated))
 	counted := awaitSpan(t, c, trace, "its aggregation", batchOf("meterplex-usage-aggregator", &validated))
 	if relayed.Instance != request.Instance || decided.Instance == request.Instance || counted.Instance != decided.Instance {
-		t.Errorf("request %s, relay %s, validator %s, aggregator %s", request.Instance, relayed.Instance, decided.Instance, counted.Instance)
+		t.Errorf("request %s, relay %s, validator %s, aggregator %s", request.Instance, relayed.Instance, decided.Instance,
+			counted.Instance)
 	}
 	if decided.Trace != trace || decided.Parent != recorded.span() {
 		t.Errorf("the batch of one trace is %+v", decided)
@@ -167,7 +169,8 @@ func TestTheRetryOfADeadLetterIsOneTrace(t *testing.T) {
 	awaitLetter(w, front, x, "RESOLVED")
 
 	requested := ofType(w, front, trace, "meterplex.dead_letters.dead_letter.retry_requested")
-	retried, validated := ofType(w, front, trace, "meterplex.usage.event.retried"), ofType(w, front, trace, "meterplex.usage.event.validated")
+	retried, validated := ofType(w, front, trace, "meterplex.usage.event.retried"),
+		ofType(w, front, trace, "meterplex.usage.event.validated")
 	request := awaitSpan(t, c, trace, "the request", func(s *span) bool { return strings.HasPrefix(s.Name, "POST /api/v1/dead-letters/") })
 	awaitSpan(t, c, trace, "the requested retry", appendOf(&requested, request.ID))
 	awaitSpan(t, c, trace, "its relay", batchOf("relay", &requested))

@@ -146,7 +146,8 @@ func loseAccess(w *deployment, at *instance, admin *kadm.Client, user, password 
 		if c.logged == "KAFKA_SASL_PASSWORD" {
 			within(w.t, "the reason is at /readyz", func(ctx context.Context) (bool, string) {
 				status, body, err := w.call(ctx, "", http.MethodGet, at.url()+"/readyz", nil)
-				return err == nil && status == http.StatusOK && bytes.Contains(body, []byte(`"kafka":"does not answer: authentication failed"`)),
+				return err == nil && status == http.StatusOK &&
+						bytes.Contains(body, []byte(`"kafka":"does not answer: authentication failed"`)),
 					fmt.Sprint(status, string(body), err)
 			})
 		}

@@ -22,7 +22,8 @@ func TestP6_TheServiceRefusesAnUnsafeDatabase(t *testing.T) {
 	w.pipe = "postgres"
 	for _, statement := range []string{
 		`CREATE SCHEMA stub`, `GRANT USAGE ON SCHEMA stub TO PUBLIC`,
-		`CREATE VIEW stub.pg_settings AS SELECT name, CASE name WHEN 'fsync' THEN 'off' ELSE setting END AS setting FROM pg_catalog.pg_settings`,
+		`CREATE VIEW stub.pg_settings AS SELECT name, CASE name WHEN 'fsync' THEN 'off' ELSE setting END AS setting
+			FROM pg_catalog.pg_settings`,
 		`GRANT SELECT ON stub.pg_settings TO PUBLIC`,
 		`ALTER DATABASE ` + pgx.Identifier{w.sql.Config().ConnConfig.Database}.Sanitize() + ` SET search_path = public, stub, pg_catalog`,
 	} {

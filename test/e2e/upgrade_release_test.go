@@ -20,14 +20,17 @@ const asNextRelease = "METERPLEX_FAULT_RELEASE=next"
 
 func nextRelease() []edit {
 	const models, ours = "projections/models/models.go", "projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}}"
-	const next = `fault.Of("METERPLEX_FAULT_RELEASE", ` + ours + `, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: usage.FoldV1}})`
-	const doubling = `fault.Of("METERPLEX_FAULT_FOLD", ` + next + `, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: doubledFold}})`
+	const next = `fault.Of("METERPLEX_FAULT_RELEASE", ` + ours +
+		`, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: usage.FoldV1}})`
+	const doubling = `fault.Of("METERPLEX_FAULT_FOLD", ` + next +
+		`, projections.Versions[usage.Fold]{{Name: usage.V1, Fold: usage.FoldV1}, {Name: "usage_aggregates/v2", Fold: doubledFold}})`
 	const files, embedded = "migrations/migrations.go", "//go:embed *.sql\nvar FS embed.FS\n"
 	return []edit{
 		{File: "migrations/9001_next_columns.sql", New: nextColumns},
 		{File: "migrations/9002_next_index.sql", New: nextIndex},
 		{File: files, Old: "import \"embed\"\n", New: "import (\n\t\"embed\"\n\n\t\"github.com/meterplex/meterplex/events/fault\"\n)\n"},
-		{File: files, Old: embedded, New: "//go:embed 0*.sql\nvar own embed.FS\n\n//go:embed *.sql\nvar next embed.FS\n\nvar FS = fault.Of(\"METERPLEX_FAULT_RELEASE\", own, next)\n"},
+		{File: files, Old: embedded, New: "//go:embed 0*.sql\nvar own embed.FS\n\n//go:embed *.sql\nvar next embed.FS\n\nvar FS = " +
+			"fault.Of(\"METERPLEX_FAULT_RELEASE\", own, next)\n"},
 		{File: models, Old: ours, New: doubling},
 		{File: "projections/models/doubled.go", New: doubledFold},
 		{File: models, Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"},
@@ -76,9 +79,11 @@ RESET lock_timeout;
 // migrations describes the state of the next release's migrations in the database.
 func migrations(w *deployment) (state string) {
 	w.t.Helper()
-	err := w.sql.QueryRow(w.t.Context(), `SELECT format('%s, notes %s, index %s', (SELECT max(version_id) FROM goose_db_version WHERE is_applied),
+	err := w.sql.QueryRow(w.t.Context(), `SELECT format('%s, notes %s, index %s', (SELECT max(version_id) FROM goose_db_version
+		WHERE is_applied),
  CASE WHEN to_regclass('next_notes') IS NULL THEN 'no' ELSE 'yes' END,
- coalesce((SELECT CASE WHEN indisvalid THEN 'yes' ELSE 'half' END FROM pg_index WHERE indexrelid = to_regclass('next_by_time')), 'no'))`).Scan(&state)
+ coalesce((SELECT CASE WHEN indisvalid THEN 'yes' ELSE 'half' END FROM pg_index WHERE indexrelid = to_regclass('next_by_time')), 'no'))`).
+		Scan(&state)
 	must.OK(w.t, err)
 	return state
 }
@@ -86,7 +91,9 @@ func migrations(w *deployment) (state string) {
 // setPause sets the pause in the middle of the next release's migrations.
 func setPause(w *deployment, seconds int) {
 	w.t.Helper()
-	if _, err := w.sql.Exec(w.t.Context(), fmt.Sprintf(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET next.pause = %d', current_database()); END $$`, seconds)); err != nil {
+	if _, err := w.sql.Exec(w.t.Context(),
+		fmt.Sprintf(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %%I SET next.pause = %d', current_database()); END $$`,
+			seconds)); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -138,7 +145,8 @@ func killedWhen(w *deployment, j *job, moment, sql string) {
 	j.kill()
 	within(w.t, "the session of the killed migration has ended", func(ctx context.Context) (bool, string) {
 		var n int
-		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'meterplex migrate'`).Scan(&n)
+		err := w.sql.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+			AND application_name = 'meterplex migrate'`).Scan(&n)
 		return n == 0, fmt.Sprint(n, " ", err)
 	})
 }
@@ -211,7 +219,8 @@ func awaitShares(w *deployment, all ...*instance) {
 	})
 	for _, i := range all {
 		within(w.t, i.name+" holds a lease", func(context.Context) (bool, string) { // it may have lost its leases for a moment
-			n := w.count(`SELECT count(*) FROM relay_cursors WHERE owner LIKE '%-' || $1 || '-%' AND lease_until > now()`, fmt.Sprint(i.pid()))
+			n := w.count(`SELECT count(*) FROM relay_cursors WHERE owner LIKE '%-' || $1 || '-%' AND lease_until > now()`,
+				fmt.Sprint(i.pid()))
 			return n > 0, fmt.Sprint(n)
 		})
 	}

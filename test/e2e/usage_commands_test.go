@@ -192,7 +192,8 @@ func TestP2_UsageAsCommands(t *testing.T) {
 	w.drain()
 	for what, sql := range map[string]string{
 		"in the log": `SELECT count(*) FROM event_log_rows WHERE subject = 7`, "in the inbox": `SELECT count(*) FROM inbox`,
-		"dead letters": `SELECT count(*) FROM dead_letter_events WHERE stage = 'INGESTION' AND code <> 'payload_conflict' AND status = 'FAILED'`,
+		"dead letters": `SELECT count(*) FROM dead_letter_events WHERE stage = 'INGESTION' AND code <> 'payload_conflict'
+			AND status = 'FAILED'`,
 	} {
 		if n := w.count(sql); n != o.refused {
 			t.Errorf("%d refusals are %s, want %d", n, what, o.refused)

@@ -36,7 +36,8 @@ func retryDeadLetter(w *deployment, at *instance, x *tenant, refused event) {
 		w.ask(w.operator, http.MethodGet, at, "/api/v1/dead-letters?stage=VALIDATION&tenantId="+x.id, nil, &page, http.StatusOK)
 		for _, letter := range page.Data {
 			if letter.EventID == refused.EventID {
-				w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}, nil, http.StatusAccepted)
+				w.ask(w.operator, http.MethodPost, at, "/api/v1/dead-letters/"+letter.ID+"/retry", object{"reason": "a test"}, nil,
+					http.StatusAccepted)
 				return true, ""
 			}
 		}
@@ -142,8 +143,9 @@ func sendWebhooks(w *deployment, at *instance, x *tenant) {
 		}
 	}))
 	w.t.Cleanup(func() { endpoint.CloseClientConnections(); endpoint.Close() })
-	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/webhooks", object{"url": endpoint.URL, "events": []string{"period.closed",
-		"adjustment.pending"}}, nil, http.StatusCreated)
+	w.ask(w.operator, http.MethodPost, at, "/api/v1/tenants/"+x.id+"/webhooks",
+		object{"url": endpoint.URL, "events": []string{"period.closed",
+			"adjustment.pending"}}, nil, http.StatusCreated)
 }
 
 // delivered waits until all deliveries of webhooks have ended.
@@ -151,7 +153,8 @@ func delivered(w *deployment) {
 	w.t.Helper()
 	within(w.t, "the deliveries of webhooks have ended", func(ctx context.Context) (bool, string) {
 		var waiting, behind, all int64
-		err := w.sql.QueryRow(ctx, `SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 'PENDING'), (SELECT count(*) FROM webhooks w
+		err := w.sql.QueryRow(ctx, `SELECT (SELECT count(*) FROM webhook_deliveries WHERE state = 'PENDING'), (SELECT count(*)
+			FROM webhooks w
  JOIN log_heads h USING (partition)
  WHERE w.status = 'ENABLED' AND w.cursor < h.topic_positions[7]), (SELECT count(*) FROM webhook_deliveries)`).Scan(&waiting, &behind, &all)
 		return err == nil && waiting+behind == 0, fmt.Sprintf("%d of %d wait, %d webhooks are behind: %v", waiting, all, behind, err)

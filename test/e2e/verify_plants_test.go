@@ -98,7 +98,8 @@ func plantsInLog() []planted {
 	correction := ` WHERE position = ` + verdictOn("corrected-2") + ` AND target = ` + usageAt("correctable")
 	const last = `(SELECT max(position) FROM event_log_rows WHERE partition = {p} AND subject = 5)`
 	return []planted{
-		{check: "P1 positions run from 1 to the head without a gap", sql: `UPDATE log_heads SET position = position + 1 WHERE partition = {p}`},
+		{check: "P1 positions run from 1 to the head without a gap",
+			sql: `UPDATE log_heads SET position = position + 1 WHERE partition = {p}`},
 		{check: "P10 events are in the order in which they were recorded",
 			sql: `UPDATE event_log_rows SET recorded_at = recorded_at + interval '1 hour'` + at(validUsage)},
 		{check: "P9 each event is in its tenant's partition and on its subject's topic", sql: `UPDATE event_log_rows SET tenant_id =
@@ -110,7 +111,8 @@ func plantsInLog() []planted {
 		{check: "P3 the counters of the heads match the rows", sql: `UPDATE log_heads SET accepted = accepted + 1 WHERE partition = {p}`},
 		{check: "P1 recorded events do not change and no position decreases", args: "--only database --partition {p} --watch 1s",
 			during: `UPDATE event_log_rows SET event_id = gen_random_uuid()` + at(last)},
-		{check: verdicts, sql: `UPDATE event_log_rows SET body = jsonb_set(body::jsonb, '{rawPosition}', to_jsonb(` + validUsage + `))::json` +
+		{check: verdicts, sql: `UPDATE event_log_rows SET body = jsonb_set(body::jsonb, '{rawPosition}', to_jsonb(` + validUsage +
+			`))::json` +
 			at(first(3))},
 		{check: contents, sql: payload("0", "987654", at(validUsage))},
 		{check: contents, sql: payload("2", `"told"`, at(verdictOn("corrected-2")))},
@@ -129,7 +131,8 @@ func plantsInFigures() []planted {
 	const series, letters = "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour",
 		"P3 dead letters and their states match the log"
 	one := func(projection string) string {
-		return ` WHERE (tenant_id, feature) IN (SELECT tenant_id, feature FROM usage_aggregates WHERE generation = 1 AND partition = {p} ORDER BY
+		return ` WHERE (tenant_id, feature) IN (SELECT tenant_id, feature FROM usage_aggregates WHERE generation = 1
+			AND partition = {p} ORDER BY
  1, 2 LIMIT 1)
  AND generation = live_generation('` + projection + `', tenant_id)`
 	}
@@ -143,7 +146,8 @@ func plantsInFigures() []planted {
  WHERE generation = 1 AND partition = {p} AND stage = 'INGESTION' LIMIT 1)`
 	return []planted{
 		{check: "P1 no checkpoint is beyond the head",
-			sql: `UPDATE consumer_checkpoints SET position = position + 1000000 WHERE consumer = 'meterplex-command-handler' AND partition = {p}`},
+			sql: `UPDATE consumer_checkpoints SET position = position + 1000000 WHERE consumer = 'meterplex-command-handler'
+				AND partition = {p}`},
 		{check: usage, also: "P8 each figure of a closed period is its frozen figure and its adjustments",
 			sql: `UPDATE usage_aggregates SET amount = amount + 1` + one("usage_aggregates")},
 		{check: usage, args: "--only database", sql: `UPDATE usage_aggregates SET amount = amount + 1` + repaired},
@@ -188,7 +192,8 @@ func plantsInLimits() []planted {
 		{check: crossings, sql: payload("before", `"3"`, at(first(65)))},
 		{check: crossings, also: ofCatalogue, sql: `UPDATE thresholds SET amount = amount + 1` + account},
 		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint",
-			sql: `UPDATE entitlement_usage SET held = held - 1` + account + ` AND generation = live_generation('entitlement_reads', tenant_id)`},
+			sql: `UPDATE entitlement_usage SET held = held - 1` + account +
+				` AND generation = live_generation('entitlement_reads', tenant_id)`},
 		{check: "P7 each reservation is held once and ends once", sql: payload("expiresAt", `"2100-01-01T00:00:00Z"`, at(first(63)))},
 		{check: reservations, sql: `UPDATE reservations SET committed = committed + 1` + account + ` AND state = 'COMMITTED'`},
 		{check: reservations, sql: `DELETE FROM reservations WHERE reservation_id = 'stays' AND tenant_id = {tenant}`},
@@ -231,14 +236,17 @@ func plantsInPeriods() []planted {
 		{check: "P8 each frozen charge follows from its figure, its grant and the version of its price",
 			sql: `UPDATE period_charges SET amount = amount + 1` + snapshot},
 		{check: adjustments, sql: `DELETE FROM adjustments` + commit},
-		{check: adjustments, sql: `INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot, feature, subscription_id,
+		{check: adjustments, sql: `INSERT INTO adjustments SELECT gen_random_uuid(), tenant_id, period_key, snapshot, feature,
+			subscription_id,
  kind, amount,
  event_count, position, recorded + 1000000, source_event_id, rebuild_id, state, reason, decided FROM adjustments` + commit},
 		{check: states, sql: `UPDATE adjustments SET state = 'WAIVED'` + commit},
 		{check: states, sql: `UPDATE adjustments SET decided = decided + 1` + commit},
 		{check: states, sql: `UPDATE adjustments SET state = 'PENDING'` + snapshot + ` AND source_event_id = 'late-fix'`},
-		{check: "P8 each figure of a closed period is its frozen figure and its adjustments", // the proposal of a difference that no line has
-			sql: `INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[7], h.recorded_at, l.occurred_at, s.tenant_id, l.tenant_id,
+		// the proposal of a difference that no line has
+		{check: "P8 each figure of a closed period is its frozen figure and its adjustments",
+			sql: `INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[7], h.recorded_at, l.occurred_at, s.tenant_id,
+				l.tenant_id,
  l.correlation_id,
  l.causation_id, h.epoch, l.origin, l.partition, 7, 74, 'j/planted', NULL, json_build_object('adjustmentId', s.tenant_id, 'periodKey',
  s.period_key, 'snapshot', 2,
@@ -275,7 +283,8 @@ func plantsInBilling(anywhere string) []planted {
 		{check: pushes, sql: push("{month}", "0", "DELIVERED", "0")}, // without an event
 		{check: pushes, sql: push("{month}", "1", "PENDING", "0")},   // under the key of the first
 		// A saga of the last snapshot stored no push of the billable figure.
-		{check: pushes, also: ofCatalogue, sql: `UPDATE tenants SET billing_provider = 'stripe', billing_customer = 'cus_1' WHERE id = {tenant};
+		{check: pushes, also: ofCatalogue,
+			sql: `UPDATE tenants SET billing_provider = 'stripe', billing_customer = 'cus_1' WHERE id = {tenant};
  INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at, ended_at, outcome) SELECT tenant_id, 'billing_push',
  tenant_id,
  'close/' || period_key || '/' || max(snapshot), 'send', 'COMPLETED', now(), now(), now(), 'success' FROM period_snapshots WHERE tenant_id =
@@ -310,8 +319,9 @@ func plantsInOffboarding(args string) []planted {
 		{check: check, args: args, sql: `UPDATE offboardings SET drained_to = 1` + of},
 		{check: ofCatalogue, also: check, args: args, sql: `UPDATE tenants SET status = 'SUSPENDED' WHERE id = {ended}`},
 		{check: ofCatalogue, also: check, args: args, sql: `UPDATE api_keys SET revoked_at = NULL` + of},
-		{check: check, args: args, sql: `UPDATE event_log_rows SET body = replace(body::text, '"step":"drained"', '"step":"closed"')::json` + of +
-			` AND partition = {q} AND subject = 80 AND body ->> 'step' = 'drained'`}, // the other bytes stay
+		{check: check, args: args,
+			sql: `UPDATE event_log_rows SET body = replace(body::text, '"step":"drained"', '"step":"closed"')::json` + of +
+				` AND partition = {q} AND subject = 80 AND body ->> 'step' = 'drained'`}, // the other bytes stay
 	}
 }
 
@@ -319,8 +329,10 @@ func plantsInRights() []planted {
 	return []planted{
 		{check: "P9 row level security is forced on every table that tenants read", sql: `ALTER TABLE usage_aggregates NO FORCE ROW LEVEL
  SECURITY`},
-		{check: "P6 the roles of the service own no object and cannot alter the log", sql: `GRANT UPDATE ON event_log_rows TO meterplex_worker`},
-		{check: "P10 each partition is leased by one live relay", sql: `INSERT INTO relay_instances VALUES ('ghost', now() + interval '1 hour')`},
+		{check: "P6 the roles of the service own no object and cannot alter the log",
+			sql: `GRANT UPDATE ON event_log_rows TO meterplex_worker`},
+		{check: "P10 each partition is leased by one live relay",
+			sql: `INSERT INTO relay_instances VALUES ('ghost', now() + interval '1 hour')`},
 		{check: "no session of the service is idle in a transaction", args: "--only database --idle 1ms", by: func(w *deployment) {
 			address, err := pgx.ParseConfig(w.db)
 			must.OK(w.t, err)
@@ -347,7 +359,8 @@ func plantsOnTopics(w *deployment, tenants []*tenant) []planted {
 		args[n] = fmt.Sprint("--only database,topics --partition ", p[n])
 	}
 	origin := func(set string, topic int) string { // of the partition's first event on a topic
-		return fmt.Sprintf(`UPDATE log_origins o SET %s WHERE id = (SELECT origin FROM event_log_rows WHERE partition = %d AND topic = %d ORDER BY
+		return fmt.Sprintf(`UPDATE log_origins o SET %s WHERE id = (SELECT origin FROM event_log_rows WHERE partition = %d
+			AND topic = %d ORDER BY
  position LIMIT 1)`,
 			set, p[1], topic)
 	}
@@ -355,13 +368,15 @@ func plantsOnTopics(w *deployment, tenants []*tenant) []planted {
 		return func(*deployment) { produceCopy(w, p[n], change) }
 	}
 	return []planted{
-		{check: topics, args: args[0], sql: `INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[4], h.recorded_at, l.occurred_at,
+		{check: topics, args: args[0], sql: `INSERT INTO event_log_rows SELECT h.position + 1, h.topic_positions[4], h.recorded_at,
+			l.occurred_at,
  gen_random_uuid(),
  l.tenant_id, l.correlation_id, l.causation_id, h.epoch, l.origin, l.partition, l.topic, l.subject, 'e/planted', l.hash, l.body, l.replay
  FROM log_heads h JOIN event_log_rows l ON l.partition = h.partition AND l.position = h.topic_positions[4] WHERE h.partition = {p};
  UPDATE log_heads SET position = position + 1, topic_positions[4] = position + 1 WHERE partition = {p};
  UPDATE relay_cursors SET position = position + 1 WHERE partition = {p}`}, // the relay's cursor is behind the event
-		{check: same, args: args[1], sql: `WITH other AS (INSERT INTO log_vocabularies SELECT encode(sha256(convert_to(d, 'UTF8')), 'hex'), d
+		{check: same, args: args[1], sql: `WITH other AS (INSERT INTO log_vocabularies SELECT encode(sha256(convert_to(d, 'UTF8')), 'hex'),
+			d
  FROM (SELECT replace(document, '"version":1', '"version":2') FROM log_vocabularies) AS x (d) RETURNING hash)
 ` + origin(`vocabulary = (SELECT hash FROM other)`, 6)},
 		{check: same, args: args[1], sql: origin(`residency = 'elsewhere'`, 1)},
@@ -385,7 +400,8 @@ func plantsOnTopics(w *deployment, tenants []*tenant) []planted {
 		{args: args[5], sql: fmt.Sprintf(withheld, "true, NULL", p[5]), by: copied(5, func(r *kgo.Record) {
 			r.Value, r.Headers = nil, append(r.Headers, kgo.RecordHeader{Key: "mp-withheld", Value: []byte("1")})
 		})},
-		{check: "P3 each recorded event up to the validator's checkpoint has one verdict", args: fmt.Sprint("--only database --partition ", p[5]),
+		{check: "P3 each recorded event up to the validator's checkpoint has one verdict", args: fmt.Sprint("--only database --partition ",
+			p[5]),
 			sql: fmt.Sprintf(withheld, "false, tenant_id", p[5])},
 		{check: same, args: args[5]},
 	}

@@ -26,7 +26,9 @@ func TestTheServiceOnEachPostgres(t *testing.T) {
 			w := newEmptyDeployment(t)
 			w.pipe = "postgres"
 			moveTo(w, s)
-			if err := w.prepare("").tryStart(); err == nil || !strings.Contains(err.Error(), `the login "app" may not create the roles meterplex_tenant, meterplex_worker. Run as a superuser:`) {
+			if err := w.prepare("").tryStart(); err == nil ||
+				!strings.Contains(err.Error(),
+					`the login "app" may not create the roles meterplex_tenant, meterplex_worker. Run as a superuser:`) {
 				t.Errorf("a login without rights: %v", err)
 			}
 			at := w.serve("", "DATABASE_MIGRATE_URL="+s.URL(), "DATABASE_READ_URL="+strings.Replace(w.db, "//app:", "//reader:", 1))
@@ -62,7 +64,8 @@ func moveTo(w *deployment, s *localtest.Server) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(w.sql.Close)
-	for _, statement := range []string{`CREATE ROLE app LOGIN PASSWORD 'p'`, `CREATE ROLE reader LOGIN PASSWORD 'p'`, `GRANT CREATE ON SCHEMA public TO app`} {
+	for _, statement := range []string{`CREATE ROLE app LOGIN PASSWORD 'p'`, `CREATE ROLE reader LOGIN PASSWORD 'p'`,
+		`GRANT CREATE ON SCHEMA public TO app`} {
 		if _, err := w.sql.Exec(w.t.Context(), statement); err != nil {
 			w.t.Fatal(statement, err)
 		}

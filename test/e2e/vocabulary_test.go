@@ -28,7 +28,8 @@ func nextVocabulary() []edit {
 	return []edit{
 		{File: "events/fault/schema.go", New: nextSchemas},
 		{File: schema, Old: "import (\n", New: "import (\n" + imported},
-		{File: schema, Old: "\treturn schemaFiles.ReadFile(" + path + ")\n", New: "\treturn fault.Schema(schemaFiles.ReadFile, " + path + ")\n"},
+		{File: schema, Old: "\treturn schemaFiles.ReadFile(" + path + ")\n", New: "\treturn fault.Schema(schemaFiles.ReadFile, " + path +
+			")\n"},
 		{File: schema, Old: read, New: strings.Replace(read, "schemaFiles.ReadFile(", "fault.Schema(schemaFiles.ReadFile, ", 1)},
 		{File: subject, Old: "import (\n", New: "import (\n" + imported},
 		{File: subject, Old: class + `"cold"`, New: class + `fault.Of("METERPLEX_FAULT_VOCABULARY", "cold", "warm")`},
@@ -183,7 +184,8 @@ func TestP2_EveryReleasePublishesTheSameBytes(t *testing.T) {
 func sendMixedUsage(w *deployment, at *instance, tenants []*tenant) {
 	w.t.Helper()
 	awaitKeys(w, at, tenants)
-	l := w.startLoad(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond}, func(int) string { return at.url() })
+	l := w.startLoad(tenants, 1, mix{duplicates: 20, conflicts: 10, rejections: 10, batch: 6, pause: 10 * time.Millisecond},
+		func(int) string { return at.url() })
 	l.awaitMore(60)
 	l.stop()
 	w.settle(at, tenants...)
@@ -200,7 +202,8 @@ func checkResidencies(w *deployment, records map[topicPosition]string, tenants [
 			w.t.Errorf("%s of %s: %s", p.position, p.topic, r)
 		}
 	}
-	before, after := countContaining(moved, `"dataResidency":"eu-central-1","orderingKey"`), countContaining(moved, `"dataResidency":"us-east-1","orderingKey"`)
+	before, after := countContaining(moved, `"dataResidency":"eu-central-1","orderingKey"`),
+		countContaining(moved, `"dataResidency":"us-east-1","orderingKey"`)
 	if before == 0 || after == 0 || before+after != len(moved) {
 		w.t.Errorf("of %d records of a tenant that moved, %d are of eu-central-1 and %d of us-east-1", len(moved), before, after)
 	}
@@ -227,7 +230,9 @@ func readOverHTTP(w *deployment, at *instance, records map[topicPosition]string)
 		}
 		cursor = "&cursor=" + page.NextCursor
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(records), func(a, b topicPosition) int { return strings.Compare(a.position, b.position) }) {
+	for _, p := range slices.SortedFunc(maps.Keys(records), func(a, b topicPosition) int {
+		return strings.Compare(a.position, b.position)
+	}) {
 		if _, value, _ := strings.Cut(records[p], "\n"); !read[value] {
 			w.t.Fatalf("GET /events does not return %s of %s as published:\n%s", p.position, p.topic, value)
 		}

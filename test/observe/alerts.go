@@ -163,9 +163,12 @@ func instances(others []Group) Group {
 	}
 	var absent []string
 	for _, metric := range metricsOf(exprs...) {
-		absent = append(absent, fmt.Sprintf(`label_replace(count by (job) (up{%s} == 1) unless count by (job) (%s), "metric", "%s", "", "")`, jobs, metric, metric))
+		absent = append(absent,
+			fmt.Sprintf(`label_replace(count by (job) (up{%s} == 1) unless count by (job) (%s), "metric", "%s", "", "")`, jobs, metric,
+				metric))
 	}
-	return Group{"instances", "Instances", append(own, Alert{Name: "MeterplexMetricAbsent", Severity: Page, Owner: Service, Runbook: "instances.md#a-metric-is-absent",
-		Symptom: "An instance is scraped, and a metric of the alerts is absent: they cannot fire.",
-		Expr:    strings.Join(absent, " or "), For: "5m"})}
+	return Group{"instances", "Instances",
+		append(own, Alert{Name: "MeterplexMetricAbsent", Severity: Page, Owner: Service, Runbook: "instances.md#a-metric-is-absent",
+			Symptom: "An instance is scraped, and a metric of the alerts is absent: they cannot fire.",
+			Expr:    strings.Join(absent, " or "), For: "5m"})}
 }

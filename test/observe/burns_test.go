@@ -16,13 +16,16 @@ func burns() (all []ruleCase) {
 		{"MeterplexSLOBurn14_4", "page", "1h", "5m", 14.4}, {"MeterplexSLOBurn6", "page", "6h", "30m", 6},
 		{"MeterplexSLOBurn3", "ticket", "1d", "2h", 3}, {"MeterplexSLOBurn1", "ticket", "3d", "6h", 1},
 	} {
-		long, short, requests := "meterplex:slo_burn:rate"+b.long, "meterplex:slo_burn:rate"+b.short, "meterplex:slo_requests:increase"+b.long
+		long, short, requests := "meterplex:slo_burn:rate"+b.long, "meterplex:slo_burn:rate"+b.short,
+			"meterplex:slo_requests:increase"+b.long
 		// One after the other is just not above its bound, for ten steps each; another SLO has enough requests, and is not burned.
 		burned := func(quiet int) string {
 			return fmt.Sprintf("%[1]vx%[2]d %[3]vx9 %[1]vx40", b.rate*1.01, quiet-1, b.rate)
 		}
-		s := scenario{series: []string{long + `{` + job + `,slo="readable"} ` + burned(10), short + `{` + job + `,slo="readable"} ` + burned(30),
-			requests + `{` + job + `,slo="readable"} 1000x49 999x9 1000x40`, requests + `{` + job + `,slo="check_latency"} 1000x100`, long + `{` + job + `,slo="check_latency"} 0x100`}}
+		s := scenario{series: []string{long + `{` + job + `,slo="readable"} ` + burned(10),
+			short + `{` + job + `,slo="readable"} ` + burned(30),
+			requests + `{` + job + `,slo="readable"} 1000x49 999x9 1000x40`, requests + `{` + job + `,slo="check_latency"} 1000x100`,
+			long + `{` + job + `,slo="check_latency"} 0x100`}}
 		on := []string{`slo="readable"`}
 		s.checks = []check{{9, on}, {10, nil}, {19, nil}, {20, on}, {30, nil}, {39, nil}, {40, on}, {50, nil}, {59, nil}, {60, on}}
 		c := ruleCase{b.alert, b.severity, 1, []scenario{s}}
@@ -67,7 +70,8 @@ func recordCases() (all []recordCase) {
 	failing := func(_, f float64) float64 { return f }
 	good := func(r, f float64) float64 { return r - f }
 	seconds := map[string]int{"5m": 300, "30m": 1800, "1h": 3600, "2h": 7200, "6h": 21600, "1d": 86400, "3d": 259200, "30d": 2592000}
-	budgets := map[string]float64{"ingest_answered": 0.0005, "ingest_latency": 0.01, "readable": 0.001, "check_answered": 0.0001, "check_latency": 0.001}
+	budgets := map[string]float64{"ingest_answered": 0.0005, "ingest_latency": 0.01, "readable": 0.001, "check_answered": 0.0001,
+		"check_latency": 0.001}
 	series := map[string][]string{}
 	for _, o := range []string{"ingest", "check"} {
 		for _, other := range []string{"ingest", "check"} {
@@ -80,12 +84,14 @@ func recordCases() (all []recordCase) {
 		}
 	}
 	latency := func(slo, metric, labels, bound, wider string) {
-		series[slo] = []string{with(metric+"_count{"+labels) + " " + values(requests), with(metric+"_bucket{"+labels+`,le="`+bound+`"`) + " " + values(good), with(metric+"_bucket{"+labels+`,le="`+wider+`"`) + " 0+9x100"}
+		series[slo] = []string{with(metric+"_count{"+labels) + " " + values(requests), with(metric+"_bucket{"+labels+`,le="`+bound+`"`) +
+			" " + values(good), with(metric+"_bucket{"+labels+`,le="`+wider+`"`) + " 0+9x100"}
 	}
 	latency("ingest_latency", "meterplex_ingest_duration_seconds", `instance="a"`, "0.05", "0.064")
 	latency("check_latency", "meterplex_check_duration_seconds", `instance="a"`, "0.004", "0.008")
 	latency("readable", "meterplex_end_to_end_seconds", `consumer="meterplex-usage-aggregator"`, "2.0", "2.048")
-	series["readable"] = append(series["readable"], with(`meterplex_end_to_end_seconds_count{consumer="meterplex-usage-validator"}`)+" 0+7x100", with(`meterplex_end_to_end_seconds_bucket{consumer="meterplex-usage-validator",le="2.0"}`)+" 0+3x100")
+	series["readable"] = append(series["readable"], with(`meterplex_end_to_end_seconds_count{consumer="meterplex-usage-validator"}`)+
+		" 0+7x100", with(`meterplex_end_to_end_seconds_bucket{consumer="meterplex-usage-validator",le="2.0"}`)+" 0+3x100")
 	for _, r := range Records() {
 		c := recordCase{Record: r, series: series[r.SLO]}
 		if window, isBurn := strings.CutPrefix(r.Name, "meterplex:slo_burn:rate"); isBurn {

@@ -40,8 +40,10 @@ func Dashboards() []Dashboard {
 func overview() Dashboard {
 	d := Dashboard{Name: "overview", Title: "Meterplex: overview"}
 	for _, s := range SLOs() {
-		d.Panels = append(d.Panels, Panel{Title: s.Title + " (" + s.Objective + "): budget spent in 30 days, and burn rate", Unit: "short", Warn: 1, Alert: 6,
-			Exprs: []Query{{fmt.Sprintf(`meterplex:slo_burn:rate30d{%s,slo="%s"}`, of, s.Name), "30 days"}, {fmt.Sprintf(`meterplex:slo_burn:rate1h{%s,slo="%s"}`, of, s.Name), "1 hour"}}})
+		d.Panels = append(d.Panels, Panel{Title: s.Title + " (" + s.Objective + "): budget spent in 30 days, and burn rate", Unit: "short",
+			Warn: 1, Alert: 6,
+			Exprs: []Query{{fmt.Sprintf(`meterplex:slo_burn:rate30d{%s,slo="%s"}`, of, s.Name), "30 days"},
+				{fmt.Sprintf(`meterplex:slo_burn:rate1h{%s,slo="%s"}`, of, s.Name), "1 hour"}}})
 	}
 	holds := one("The identity holds", "bool", `min by (job) (meterplex_identity_holds{`+of+`})`, "{{job}}", 0.5, 0.1)
 	holds.Falling = true
@@ -54,7 +56,8 @@ func overview() Dashboard {
 
 func ingestBoard() Dashboard {
 	return Dashboard{"ingest", "Meterplex: ingest", []Panel{
-		one("Verdicts", "cps", `sum by (verdict, tenant_class) (rate(meterplex_events_ingested_total{`+of+`}[5m]))`, "{{verdict}} {{tenant_class}}", 20000, 40000),
+		one("Verdicts", "cps", `sum by (verdict, tenant_class) (rate(meterplex_events_ingested_total{`+of+`}[5m]))`,
+			"{{verdict}} {{tenant_class}}", 20000, 40000),
 		{Title: "Latency of ingest", Unit: "s", Warn: 0.05, Alert: 0.5, Exprs: []Query{
 			{`histogram_quantile(0.5, sum by (le) (rate(meterplex_ingest_duration_seconds_bucket{` + of + `}[5m])))`, "p50"},
 			{`histogram_quantile(0.99, sum by (le) (rate(meterplex_ingest_duration_seconds_bucket{` + of + `}[5m])))`, "p99"}}},
@@ -65,7 +68,8 @@ func ingestBoard() Dashboard {
 		one("Refused requests", "reqps", `sum by (reason) (rate(meterplex_http_refused_total{`+of+`}[5m]))`, "{{reason}}", 1, 100),
 		one("Wait for a commit", "s", `max by (instance) (meterplex_ingest_queue_wait_seconds{`+of+`})`, "{{instance}}", 0.05, 1),
 		one("Conflicts", "cps", `sum by (job) (rate(meterplex_payload_conflicts_total{`+of+`}[5m]))`, "{{job}}", 0.1, 10),
-		one("Denied by limits", "cps", `sum by (tenant_class) (rate(meterplex_quota_denied_total{`+of+`}[5m]))`, "{{tenant_class}}", 100, 10000),
+		one("Denied by limits", "cps", `sum by (tenant_class) (rate(meterplex_quota_denied_total{`+of+`}[5m]))`, "{{tenant_class}}", 100,
+			10000),
 	}}
 }
 
@@ -74,42 +78,59 @@ func pipeBoard() Dashboard {
 	leases.Falling = true
 	return Dashboard{"pipe", "Meterplex: pipe", []Panel{leases,
 		one("Published records", "cps", `sum by (topic) (rate(meterplex_events_published_total{`+of+`}[5m]))`, "{{topic}}", 20000, 40000),
-		one("Events that were never published", "short", `max by (job) (meterplex_outbox_unpublished_count{`+of+`})`, "{{job}}", 10000, 1000000),
-		one("Refused records", "cps", `sum by (topic, by) (rate(meterplex_publish_refused_total{`+of+`}[5m]))`, "{{topic}} {{by}}", 0.01, 1),
-		one("Lag of consumers", "short", `sum by (topic) (max by (topic, partition) (meterplex_consumer_lag{`+of+`}))`, "{{topic}}", 500, 100000),
-		one("Consumed events", "cps", `sum by (consumer, result) (rate(meterplex_events_consumed_total{`+of+`}[5m]))`, "{{consumer}} {{result}}", 20000, 40000),
-		one("Events that became dead letters", "cps", `sum by (stage) (rate(meterplex_events_dlq_total{`+of+`}[5m]))`, "{{stage}}", 0.0166, 1),
+		one("Events that were never published", "short", `max by (job) (meterplex_outbox_unpublished_count{`+of+`})`, "{{job}}", 10000,
+			1000000),
+		one("Refused records", "cps", `sum by (topic, by) (rate(meterplex_publish_refused_total{`+of+`}[5m]))`, "{{topic}} {{by}}", 0.01,
+			1),
+		one("Lag of consumers", "short", `sum by (topic) (max by (topic, partition) (meterplex_consumer_lag{`+of+`}))`, "{{topic}}", 500,
+			100000),
+		one("Consumed events", "cps", `sum by (consumer, result) (rate(meterplex_events_consumed_total{`+of+`}[5m]))`,
+			"{{consumer}} {{result}}", 20000, 40000),
+		one("Events that became dead letters", "cps", `sum by (stage) (rate(meterplex_events_dlq_total{`+of+`}[5m]))`, "{{stage}}", 0.0166,
+			1),
 	}}
 }
 
 func projectionBoard() Dashboard {
 	return Dashboard{"projections", "Meterplex: projections", []Panel{
 		one("Events to fold", "short", `max by (projection) (meterplex_projection_lag_events{`+of+`})`, "{{projection}}", 500, 100000),
-		one("Age of the oldest event to fold", "s", `max by (projection) (meterplex_projection_lag_seconds{`+of+`})`, "{{projection}}", 1, 5),
+		one("Age of the oldest event to fold", "s", `max by (projection) (meterplex_projection_lag_seconds{`+of+`})`, "{{projection}}", 1,
+			5),
 		{Title: "From the request to the figure", Unit: "s", Warn: 0.1, Alert: 2, Exprs: []Query{
-			{`histogram_quantile(0.5, sum by (le) (rate(meterplex_end_to_end_seconds_bucket{` + of + `,consumer="meterplex-usage-aggregator"}[5m])))`, "p50"},
-			{`histogram_quantile(0.999, sum by (le) (rate(meterplex_end_to_end_seconds_bucket{` + of + `,consumer="meterplex-usage-aggregator"}[5m])))`, "p99.9"}}},
-		one("Duration of transactions, p99", "s", `histogram_quantile(0.99, sum by (le, consumer) (rate(meterplex_event_processing_duration_seconds_bucket{`+of+`}[5m])))`, "{{consumer}}", 0.5, 5),
-		one("Rows that differ from the log", "short", `max by (projection) (meterplex_projection_drift_rows{`+of+`})`, "{{projection}}", 0.5, 1),
+			{`histogram_quantile(0.5, sum by (le) (rate(meterplex_end_to_end_seconds_bucket{` + of +
+				`,consumer="meterplex-usage-aggregator"}[5m])))`, "p50"},
+			{`histogram_quantile(0.999, sum by (le) (rate(meterplex_end_to_end_seconds_bucket{` + of +
+				`,consumer="meterplex-usage-aggregator"}[5m])))`, "p99.9"}}},
+		one("Duration of transactions, p99", "s",
+			`histogram_quantile(0.99, sum by (le, consumer) (rate(meterplex_event_processing_duration_seconds_bucket{`+of+`}[5m])))`,
+			"{{consumer}}", 0.5, 5),
+		one("Rows that differ from the log", "short", `max by (projection) (meterplex_projection_drift_rows{`+of+`})`, "{{projection}}",
+			0.5, 1),
 		one("Accounts that differ from the log", "short", `max by (job) (meterplex_quota_drift{`+of+`})`, "{{job}}", 0.5, 1),
 		one("Open sagas", "short", `max by (state) (meterplex_saga_open{`+of+`})`, "{{state}}", 100, 1000),
 		one("Open pushes", "short", `max by (state) (meterplex_billing_pushes_open{`+of+`})`, "{{state}}", 100, 10000),
-		one("Deliveries of webhooks that wait", "short", `max by (job) (meterplex_webhook_deliveries_pending{`+of+`})`, "{{job}}", 1000, 100000),
+		one("Deliveries of webhooks that wait", "short", `max by (job) (meterplex_webhook_deliveries_pending{`+of+`})`, "{{job}}", 1000,
+			100000),
 	}}
 }
 
 func databaseBoard() Dashboard {
-	monitored := one("The login is a member of pg_monitor", "bool", `max by (job) (meterplex_database_monitored{`+of+`})`, "{{job}}", 0.5, 0.1)
+	monitored := one("The login is a member of pg_monitor", "bool", `max by (job) (meterplex_database_monitored{`+of+`})`, "{{job}}", 0.5,
+		0.1)
 	monitored.Falling = true
 	return Dashboard{"database", "Meterplex: database", []Panel{
 		one("Events in the log", "short", `max by (job) (meterplex_log_head{`+of+`})`, "{{job}}", 1e9, 1e10),
-		one("Kept WAL, as a share of its limit", "percentunit", `max by (job) (meterplex_wal_bytes{`+of+`}) / max by (job) (meterplex_wal_limit_bytes{`+of+`})`, "{{job}}", 0.5, 0.8),
+		one("Kept WAL, as a share of its limit", "percentunit",
+			`max by (job) (meterplex_wal_bytes{`+of+`}) / max by (job) (meterplex_wal_limit_bytes{`+of+`})`, "{{job}}", 0.5, 0.8),
 		one("Time since WAL was archived", "s", `max by (job) (meterplex_wal_archived_seconds{`+of+`})`, "{{job}}", 120, 300),
 		one("Lag of standbys", "bytes", `max by (job) (meterplex_standby_lag_bytes{`+of+`})`, "{{job}}", 16777216, 1073741824),
 		one("Missing synchronous standbys", "short", `max by (job) (meterplex_synchronous_standbys_missing{`+of+`})`, "{{job}}", 0.5, 1),
-		one("Time since an epoch was raised", "s", `min by (reason) (meterplex_log_epoch_raised_seconds{`+of+`})`, "{{reason}}", 86400, 864000),
-		one("Age of the state that instances report", "s", `max by (instance) (meterplex_state_age_seconds{`+of+`})`, "{{instance}}", 10, 60),
-		one("Used share of file systems", "percentunit", `1 - node_filesystem_avail_bytes`+disks+` / node_filesystem_size_bytes`, "{{instance}} {{mountpoint}}", 0.7, 0.8),
+		one("Time since an epoch was raised", "s", `min by (reason) (meterplex_log_epoch_raised_seconds{`+of+`})`, "{{reason}}", 86400,
+			864000),
+		one("Age of the state that instances report", "s", `max by (instance) (meterplex_state_age_seconds{`+of+`})`, "{{instance}}", 10,
+			60),
+		one("Used share of file systems", "percentunit", `1 - node_filesystem_avail_bytes`+disks+` / node_filesystem_size_bytes`,
+			"{{instance}} {{mountpoint}}", 0.7, 0.8),
 		monitored,
 	}}
 }
@@ -137,11 +158,13 @@ func (d *Dashboard) json() object {
 		panels = append(panels, p)
 	}
 	return object{
-		"uid": "meterplex-" + d.Name, "title": d.Title, "tags": []string{"meterplex"}, "schemaVersion": 39, "editable": false, "refresh": "30s",
-		"time": object{"from": "now-6h", "to": "now"}, "panels": panels,
+		"uid": "meterplex-" + d.Name, "title": d.Title, "tags": []string{"meterplex"}, "schemaVersion": 39, "editable": false,
+		"refresh": "30s",
+		"time":    object{"from": "now-6h", "to": "now"}, "panels": panels,
 		"templating": object{"list": []object{
 			{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-			{"name": "job", "label": "Installation", "type": "query", "datasource": source(), "query": "label_values(meterplex_log_head, job)", "refresh": 2, "multi": true, "includeAll": true},
+			{"name": "job", "label": "Installation", "type": "query", "datasource": source(),
+				"query": "label_values(meterplex_log_head, job)", "refresh": 2, "multi": true, "includeAll": true},
 		}},
 	}
 }

@@ -48,10 +48,12 @@ func TestEveryAlertIsComplete(t *testing.T) {
 			t.Errorf("%s exists twice", a.Name)
 		}
 		names[a.Name] = true
-		if !strings.HasPrefix(a.Name, "Meterplex") || a.Severity != Page && a.Severity != Ticket || !slices.Contains([]string{Service, Database, Billing}, a.Owner) {
+		if !strings.HasPrefix(a.Name, "Meterplex") || a.Severity != Page && a.Severity != Ticket ||
+			!slices.Contains([]string{Service, Database, Billing}, a.Owner) {
 			t.Errorf("%+v", a)
 		}
-		if !strings.HasSuffix(a.Symptom, ".") || strings.Contains(a.Expr, "tenant_id") || len(Selectors(a.Expr)) == 0 && !strings.Contains(a.Expr, "meterplex:") && !strings.Contains(a.Expr, "up{") {
+		if !strings.HasSuffix(a.Symptom, ".") || strings.Contains(a.Expr, "tenant_id") ||
+			len(Selectors(a.Expr)) == 0 && !strings.Contains(a.Expr, "meterplex:") && !strings.Contains(a.Expr, "up{") {
 			t.Errorf("%s: %s %s", a.Name, a.Symptom, a.Expr)
 		}
 	}

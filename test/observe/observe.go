@@ -90,5 +90,6 @@ func metricsOf(exprs ...string) (names []string) {
 // grew is true for window after a counter has grown. A counter of an instance that began within the window has grown if it is not 0: no
 // sample from before its growth exists.
 func grew(counter, by, window string) string {
-	return fmt.Sprintf(`sum by (%[2]s) (increase(%[1]s[%[3]s])) > 0 or sum by (%[2]s) (%[1]s unless %[1]s offset %[3]s) > 0`, counter, by, window)
+	return fmt.Sprintf(`sum by (%[2]s) (increase(%[1]s[%[3]s])) > 0 or sum by (%[2]s) (%[1]s unless %[1]s offset %[3]s) > 0`, counter, by,
+		window)
 }

@@ -68,17 +68,21 @@ func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'
 func index() string {
 	var b strings.Builder
 	b.WriteString("<!-- " + strings.TrimSpace(strings.TrimPrefix(generated, "# ")) + " -->\n# Runbooks by symptom\n")
-	b.WriteString("Each alert names its runbook. A page wakes the person on call; a ticket is read on the next working day. [Monitor](../how-to/monitor.md) explains how to load the rules.\n")
-	b.WriteString("\nTheir commands read METERPLEX_URL and METERPLEX_KEY, and METERPLEX_ADMIN_URL: the address of `/readyz` and `/metrics`, which is that of METERPLEX_ADMIN_ADDR if it is set (as the image, the chart and Compose do), else METERPLEX_URL.\n")
+	b.WriteString("Each alert names its runbook. A page wakes the person on call; a ticket is read on the next working day. " +
+		"[Monitor](../how-to/monitor.md) explains how to load the rules.\n")
+	b.WriteString("\nTheir commands read METERPLEX_URL and METERPLEX_KEY, and METERPLEX_ADMIN_URL: the address of `/readyz` and " +
+		"`/metrics`, which is that of METERPLEX_ADMIN_ADDR if it is set (as the image, the chart and Compose do), else METERPLEX_URL.\n")
 	for _, g := range Groups() {
 		fmt.Fprintf(&b, "\n## %s\n| symptom | alert | severity | owner | runbook |\n|---|---|---|---|---|\n", g.Title)
 		for _, a := range g.Alerts {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | [%s](%s) |\n", a.Symptom, a.Name, a.Severity, a.Owner, strings.ReplaceAll(a.Runbook, "#", ": "), a.Runbook)
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | [%s](%s) |\n", a.Symptom, a.Name, a.Severity, a.Owner,
+				strings.ReplaceAll(a.Runbook, "#", ": "), a.Runbook)
 		}
 	}
 	b.WriteString("\n## Without an alert\n| symptom | runbook |\n|---|---|\n")
 	for _, r := range [][2]string{
-		{"A close of a period is partial", "partial-close.md"}, {"The database was restored from a backup", "restore.md"}, {"Kafka lost its data", "kafka-data-lost.md"},
+		{"A close of a period is partial", "partial-close.md"}, {"The database was restored from a backup", "restore.md"},
+		{"Kafka lost its data", "kafka-data-lost.md"},
 	} {
 		fmt.Fprintf(&b, "| %s | [%s](%s) |\n", r[0], r[1], r[1])
 	}

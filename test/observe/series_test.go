@@ -17,11 +17,13 @@ import (
 	"github.com/meterplex/meterplex/projections/state"
 )
 
-// scrapes returns the metrics of a new process of each kind of instance, before any event: the metrics of all other roles are created by New.
+// scrapes returns the metrics of a new process of each kind of instance, before any event: the metrics of all other roles are created by
+// New.
 func scrapes(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for name, handler := range map[string]func(*http.Server) (nethttp.Handler, error){"with the role api": (*http.Server).Handler, "without the role api": (*http.Server).HealthHandler} {
+	for name, handler := range map[string]func(*http.Server) (nethttp.Handler, error){"with the role api": (*http.Server).Handler,
+		"without the role api": (*http.Server).HealthHandler} {
 		registry := prom.NewRegistry()
 		prometheus.New(registry, func() *state.State { return new(state.State) }, []string{"period_close"})
 		h, err := handler(&http.Server{Registerer: registry, Metrics: prometheus.NewScrapes(registry, time.Now)})
@@ -42,7 +44,8 @@ func TestEveryRuleNamesExportedSeries(t *testing.T) {
 		for _, series := range Missing(scrape) {
 			t.Errorf("an instance %s does not export %s", name, series)
 		}
-		if exported(scrape, `meterplex_log_hole`) || exported(scrape, `meterplex_saga_open{state="DRIFTS"}`) || exported(scrape, `meterplex_saga_open{state!~"RUNNING|PARTIAL|DRIFT"}`) {
+		if exported(scrape, `meterplex_log_hole`) || exported(scrape, `meterplex_saga_open{state="DRIFTS"}`) ||
+			exported(scrape, `meterplex_saga_open{state!~"RUNNING|PARTIAL|DRIFT"}`) {
 			t.Error("series that do not exist are found")
 		}
 	}
@@ -63,7 +66,8 @@ func TestDashboards(t *testing.T) {
 		records[r.Name] = true
 	}
 	for name, text := range dashboards() {
-		if strings.Contains(text, "tenant_id") || !strings.Contains(text, `"${datasource}"`) || regexp.MustCompile(`"uid": "[^$m]`).MatchString(text) {
+		if strings.Contains(text, "tenant_id") || !strings.Contains(text, `"${datasource}"`) ||
+			regexp.MustCompile(`"uid": "[^$m]`).MatchString(text) {
 			t.Errorf("%s names a tenant or a data source", name)
 		}
 		if !json.Valid([]byte(text)) {

@@ -25,7 +25,8 @@ func SLOs() []SLO {
 		{Name: "ingest_latency", Title: "Ingest answered within 50 ms", Objective: "99 %", Budget: "0.01",
 			Errors: `meterplex_ingest_duration_seconds_bucket{le="0.05"}`, Requests: `meterplex_ingest_duration_seconds_count`},
 		{Name: "readable", Title: "Usage readable within 2 s", Objective: "99.9 %", Budget: "0.001",
-			Errors: `meterplex_end_to_end_seconds_bucket{consumer="meterplex-usage-aggregator",le=~"2|2.0"}`, Requests: `meterplex_end_to_end_seconds_count{consumer="meterplex-usage-aggregator"}`},
+			Errors:   `meterplex_end_to_end_seconds_bucket{consumer="meterplex-usage-aggregator",le=~"2|2.0"}`,
+			Requests: `meterplex_end_to_end_seconds_count{consumer="meterplex-usage-aggregator"}`},
 		{Name: "check_answered", Title: "Checks answered without 5xx", Objective: "99.99 %", Budget: "0.0001",
 			Errors: check + `,result="error"}`, Requests: check + `}`},
 		{Name: "check_latency", Title: "Checks answered within 4 ms", Objective: "99.9 %", Budget: "0.001",
@@ -73,7 +74,8 @@ func Records() (all []Record) {
 			all = append(all, Record{"meterplex:slo_burn:rate" + w, s.Name, s.burn(w)})
 		}
 		for _, b := range burnRates() {
-			all = append(all, Record{"meterplex:slo_requests:increase" + b.Long, s.Name, fmt.Sprintf(`sum by (job) (increase(%s[%s]))`, s.Requests, b.Long)})
+			all = append(all, Record{"meterplex:slo_requests:increase" + b.Long, s.Name, fmt.Sprintf(`sum by (job) (increase(%s[%s]))`,
+				s.Requests, b.Long)})
 		}
 	}
 	return all
@@ -94,8 +96,10 @@ func slos() Group {
 	for _, b := range burnRates() {
 		g.Alerts = append(g.Alerts, Alert{
 			Name: "MeterplexSLOBurn" + strings.ReplaceAll(b.Rate, ".", "_"), Severity: b.Severity, Owner: Service, Runbook: "slo.md",
-			Symptom: fmt.Sprintf("The error budget of an SLO is spent %s times too fast, for %s and still in the last %s.", b.Rate, b.Long, b.Short),
-			Expr: fmt.Sprintf(`meterplex:slo_burn:rate%[2]s > %[1]s and meterplex:slo_burn:rate%[3]s > %[1]s and meterplex:slo_requests:increase%[2]s >= %[4]s`,
+			Symptom: fmt.Sprintf("The error budget of an SLO is spent %s times too fast, for %s and still in the last %s.", b.Rate, b.Long,
+				b.Short),
+			Expr: fmt.Sprintf(
+				`meterplex:slo_burn:rate%[2]s > %[1]s and meterplex:slo_burn:rate%[3]s > %[1]s and meterplex:slo_requests:increase%[2]s >= %[4]s`,
 				b.Rate, b.Long, b.Short, guard),
 		})
 	}

@@ -1,5 +1,5 @@
-// Command scaling computes the tables of docs/explanation/scaling.md and docs/project/scaling-model.md: the hardware that a rate of events needs. It takes
-// the costs from docs/benchmarks and the plan from plan.json, and simulates the queues, locks, commits and
+// Command scaling computes the tables of docs/explanation/scaling.md and docs/project/scaling-model.md: the hardware that a rate of events
+// needs. It takes the costs from docs/benchmarks and the plan from plan.json, and simulates the queues, locks, commits and
 // failures of one cell (a database with its instances). It must not import the service's packages.
 package main
 
@@ -68,7 +68,8 @@ func fill(texts []string, tables []table) error {
 		open, end := fmt.Sprintf("<!-- %s: written by go run ./test/scaling -->\n", t.name), fmt.Sprintf("<!-- end of %s -->", t.name)
 		i := slices.IndexFunc(texts, func(text string) bool { return strings.Contains(text, open) && strings.Contains(text, end) })
 		if i < 0 {
-			return fmt.Errorf("%v have no markers for the table %q: add the lines %q and %q", documents(), t.name, strings.TrimSpace(open), end)
+			return fmt.Errorf("%v have no markers for the table %q: add the lines %q and %q", documents(), t.name, strings.TrimSpace(open),
+				end)
 		}
 		before, rest, _ := strings.Cut(texts[i], open)
 		_, after, _ := strings.Cut(rest, end)

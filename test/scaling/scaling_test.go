@@ -33,7 +33,8 @@ func TestTheDocumentHasTheComputedTables(t *testing.T) {
 		old, now := strings.Split(texts[n], "\n"), strings.Split(wants[n], "\n")
 		for i := range min(len(old), len(now)) {
 			if old[i] != now[i] {
-				t.Fatalf("%s:%d does not follow from docs/benchmarks and test/scaling/plan.json; run: go run ./test/scaling\ngot  %s\nwant %s", path, i+1, old[i], now[i])
+				t.Fatalf("%s:%d does not follow from docs/benchmarks and test/scaling/plan.json; run: go run ./test/scaling\ngot  "+
+					"%s\nwant %s", path, i+1, old[i], now[i])
 			}
 		}
 		if len(old) != len(now) {
@@ -54,7 +55,8 @@ func TestTheSimulationReproducesTheMeasurements(t *testing.T) {
 	within := func(what string, measured, simulated, factor float64) {
 		t.Helper()
 		if f := simulated / measured; !(f < factor && f > 1/factor) {
-			t.Errorf("%s: measured %s, simulated %s: a factor of %s, the limit is %s", what, num(measured), num(simulated), num(f), num(factor))
+			t.Errorf("%s: measured %s, simulated %s: a factor of %s, the limit is %s", what, num(measured), num(simulated), num(f),
+				num(factor))
 		}
 	}
 	b1, b2, b4, b5 := in.benchB1(c, 8), in.benchB2(c, 8), in.benchB4(c, 40), in.benchB5(c, 30)

@@ -78,7 +78,8 @@ func (in *inputs) withinTargets(c costs, perSecond float64) bool {
 	const took = 5.0
 	l := in.steadyCell(c, even(), perSecond, took)
 	t := in.plan.Traffic
-	return float64(l.offered-l.applied) < perSecond*t.FreshP99Ms/1000 && l.ingest.quantile(0.99) <= t.IngestP99Ms && l.fresh.quantile(0.99) <= t.FreshP99Ms
+	return float64(l.offered-l.applied) < perSecond*t.FreshP99Ms/1000 && l.ingest.quantile(0.99) <= t.IngestP99Ms &&
+		l.fresh.quantile(0.99) <= t.FreshP99Ms
 }
 
 // limit is the greatest rate that a cell holds, in events a second.

@@ -38,7 +38,8 @@ type batch struct {
 
 func (c *cell) stages(sh shares) {
 	add := func(name string, perPartition, perBatch, inFlight, small int, pace float64, process func(*instance, *batch)) *stage {
-		s := &stage{c: c, name: name, perPartition: perPartition, perBatch: perBatch, inFlight: inFlight, small: small, pace: millis(pace), process: process}
+		s := &stage{c: c, name: name, perPartition: perPartition, perBatch: perBatch, inFlight: inFlight, small: small, pace: millis(pace),
+			process: process}
 		for n, cpu := range c.workers {
 			s.instances = append(s.instances, &instance{s: s, n: n, cpu: cpu})
 		}

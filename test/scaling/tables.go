@@ -69,7 +69,8 @@ func grid(head string, rows ...[]string) string {
 }
 
 func (in *inputs) sourceText() string {
-	return fmt.Sprintf("Measured: [latest.json](../benchmarks/latest.json) of %s, commit %.12s, %d cores of %s. Bytes of write-ahead log: %s.\n"+
+	return fmt.Sprintf("Measured: [latest.json](../benchmarks/latest.json) of %s, commit %.12s, %d cores of %s. Bytes of "+
+		"write-ahead log: %s.\n"+
 		"Assumed: [plan.json](../../test/scaling/plan.json) of %s.\n",
 		in.report.Date, in.report.Versions.Commit, in.report.Machine.Cores, in.report.Machine.Processor, in.walFrom, in.plan.Date)
 }
@@ -95,7 +96,8 @@ func (in *inputs) validationTable(c costs) string {
 	}
 	late := func(what, id string, r *times) {
 		if l := f[id].Latency; l != nil {
-			rows = append(rows, compared(what+", p50", l.P50, r.quantile(0.5), " ms"), compared(what+", p99", l.P99, r.quantile(0.99), " ms"))
+			rows = append(rows, compared(what+", p50", l.P50, r.quantile(0.5), " ms"), compared(what+", p99", l.P99, r.quantile(0.99),
+				" ms"))
 		}
 	}
 	late("B1, a request at 70 % of it", "B1", &p1.ingest)
@@ -147,7 +149,8 @@ func (in *inputs) requestsTable(c costs) string {
 		const hundredThousand = 1e5
 		rows = append(rows, []string{num(float64(n)), num(svc), num(db), num((svc + db) * hundredThousand / 1e6)})
 	}
-	return grid("events in a request|service, µs each|PostgreSQL, µs each, a transaction for each request|cores for ingest of 100,000 events/s", rows...)
+	return grid("events in a request|service, µs each|PostgreSQL, µs each, a transaction for each request|cores for ingest of "+
+		"100,000 events/s", rows...)
 }
 
 func (in *inputs) cellTable(c costs, limit float64) string {
@@ -161,12 +164,15 @@ func (in *inputs) cellTable(c costs, limit float64) string {
 		if part == 1 {
 			note = " (the limit)"
 		}
-		rows = append(rows, []string{num(rate) + note, num(u.api), num(u.postgres), num(u.workers), num(u.kafka), num(l.disk.written / took / 1e6),
-			num(l.ingest.quantile(0.5)) + " / " + num(l.ingest.quantile(0.99)), num(l.fresh.quantile(0.5)) + " / " + num(l.fresh.quantile(0.99)),
+		rows = append(rows, []string{num(rate) + note, num(u.api), num(u.postgres), num(u.workers), num(u.kafka),
+			num(l.disk.written / took / 1e6),
+			num(l.ingest.quantile(0.5)) + " / " + num(l.ingest.quantile(0.99)),
+			num(l.fresh.quantile(0.5)) + " / " + num(l.fresh.quantile(0.99)),
 			num(float64(l.offered-l.applied) / rate)})
 	}
 	p := in.plan.Cell
-	head := fmt.Sprintf("events/s|API, cores of %d|PostgreSQL, of %d|workers, of %d|Kafka, of %d|log, MB/s|ingest p50 / p99, ms|freshness p50 / p99, ms|behind at the end, s",
+	head := fmt.Sprintf("events/s|API, cores of %d|PostgreSQL, of %d|workers, of %d|Kafka, of %d|log, MB/s|ingest p50 / p99, "+
+		"ms|freshness p50 / p99, ms|behind at the end, s",
 		p.API.Count*p.API.Cores, p.Postgres.Cores, p.Workers.Count*p.Workers.Cores, p.BrokerCores)
 	return grid(head, rows...)
 }

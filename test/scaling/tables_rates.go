@@ -47,7 +47,8 @@ func (in *inputs) ratesTable(sizes []size) string {
 		func(s size) (string, string) { return "Kafka partitions, replicas counted", num(s.replicas) },
 		func(s size) (string, string) {
 			peak := in.figures["B4"].Memory.Peak
-			return fmt.Sprintf("memory of the service, %s MiB an instance (its peak in B4)", num(peak)), num(float64(s.cells*(p.API.Count+p.Workers.Count))*peak/1024) + " GiB"
+			return fmt.Sprintf("memory of the service, %s MiB an instance (its peak in B4)", num(peak)),
+				num(float64(s.cells*(p.API.Count+p.Workers.Count))*peak/1024) + " GiB"
 		},
 		func(s size) (string, string) {
 			u := s.run.usage()
@@ -128,7 +129,8 @@ func (in *inputs) skewTable(sizes []size) string {
 				by = "directory"
 			}
 			k := in.skew(s.cells, directory)
-			rows = append(rows, []string{num(float64(s.cells)), by, num(k.cell) + " / " + num(k.worstCell), num(k.partition) + " / " + num(k.worstPartition)})
+			rows = append(rows, []string{num(float64(s.cells)), by, num(k.cell) + " / " + num(k.worstCell),
+				num(k.partition) + " / " + num(k.worstPartition)})
 		}
 	}
 	return grid("cells|tenants placed by|fullest cell / mean cell, mean / worst|fullest partition / mean partition, mean / worst", rows...)
@@ -143,9 +145,11 @@ func (in *inputs) shocksTable(c costs, s size) string {
 			drained = fmt.Sprintf("not within %.0f", shockRun-shockAt)
 		}
 		rows = append(rows, []string{sh.name, num(x.ingest.quantile(0.5)) + " / " + num(x.ingest.quantile(0.99)), num(x.ingest.quantile(1)),
-			num(x.fresh.quantile(0.5)) + " / " + num(x.fresh.quantile(0.99)), num(float64(x.mostBehind)), drained, num(float64(x.offered - x.applied))})
+			num(x.fresh.quantile(0.5)) + " / " + num(x.fresh.quantile(0.99)), num(float64(x.mostBehind)), drained,
+			num(float64(x.offered - x.applied))})
 	}
-	head := fmt.Sprintf("a cell at %s events/s|ingest p50 / p99, ms|max|freshness p50 / p99, ms|largest backlog|backlog as before after, s|backlog at the end", num(s.perCell*s.overCell))
+	head := fmt.Sprintf("a cell at %s events/s|ingest p50 / p99, ms|max|freshness p50 / p99, ms|largest backlog|backlog as before "+
+		"after, s|backlog at the end", num(s.perCell*s.overCell))
 	return grid(head, rows...)
 }
 
@@ -177,9 +181,11 @@ func (in *inputs) whaleTable(c costs, sizes []size) string {
 				above++
 			}
 		}
-		shards = append(shards, []string{num(s.rate), num(math.Ceil(s.rate * share / keeps)), num(sizesOf[0] * s.rate), num(float64(above))})
+		shards = append(shards, []string{num(s.rate), num(math.Ceil(s.rate * share / keeps)), num(sizesOf[0] * s.rate),
+			num(float64(above))})
 	}
-	return text + grid(fmt.Sprintf("events/s in all|shards for a whale of %s %%|without a whale: the largest tenant, events/s|tenants above %s", num(share*100), num(keeps)), shards...)
+	return text + grid(fmt.Sprintf("events/s in all|shards for a whale of %s %%|without a whale: the largest tenant, "+
+		"events/s|tenants above %s", num(share*100), num(keeps)), shards...)
 }
 
 func (in *inputs) storageTable(sizes []size) string {
@@ -195,18 +201,22 @@ func (in *inputs) storageTable(sizes []size) string {
 			return fmt.Sprintf("in PostgreSQL, archived after %s days", num(st.EarlyDays)), tb(s, in.storage(s.rate).early)
 		},
 		func(s size) (string, string) {
-			return fmt.Sprintf("days until %s TB, the largest volume, are full", num(volume)), num(volume / (s.rate / float64(s.cells) * day / 1e12 * in.diskEach))
+			return fmt.Sprintf("days until %s TB, the largest volume, are full", num(volume)),
+				num(volume / (s.rate / float64(s.cells) * day / 1e12 * in.diskEach))
 		},
 		func(s size) (string, string) {
-			return fmt.Sprintf("archive at %s B, full after %s days", num(st.ParquetEach), num(st.longest())), num(in.storage(s.rate).archive) + " TB"
+			return fmt.Sprintf("archive at %s B, full after %s days", num(st.ParquetEach), num(st.longest())),
+				num(in.storage(s.rate).archive) + " TB"
 		},
 		func(s size) (string, string) {
-			return fmt.Sprintf("keys of archived events at %s B, kept for ever: each year", num(st.KeyEach)), tb(s, in.storage(s.rate).keysYear)
+			return fmt.Sprintf("keys of archived events at %s B, kept for ever: each year", num(st.KeyEach)),
+				tb(s, in.storage(s.rate).keysYear)
 		},
 		func(s size) (string, string) { return "Kafka, all replicas", num(s.kafkaDisk) + " TB" },
 		func(s size) (string, string) {
 			const hour = 3600
-			return "hours of a rebuild of a cell's " + num(st.EarlyDays) + " days, at B8's rate", num(s.perCell * day * st.EarlyDays / in.figures["B8"].Value / hour)
+			return "hours of a rebuild of a cell's " + num(st.EarlyDays) + " days, at B8's rate",
+				num(s.perCell * day * st.EarlyDays / in.figures["B8"].Value / hour)
 		},
 	)
 }

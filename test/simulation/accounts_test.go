@@ -27,7 +27,9 @@ const (
 
 // readsAccounts knows the reads of accounts, of reservations by their keys, and of due reservations.
 func readsAccounts(text string) bool {
-	return strings.HasPrefix(text, "SELECT k.tenant_id, k.feature, k.period_key, a.used") || strings.HasPrefix(text, "SELECT k.tenant_id, r.reservation_id") || strings.HasPrefix(text, readsThresholds) || strings.HasPrefix(text, findsThresholds) ||
+	return strings.HasPrefix(text, "SELECT k.tenant_id, k.feature, k.period_key, a.used") ||
+		strings.HasPrefix(text, "SELECT k.tenant_id, r.reservation_id") || strings.HasPrefix(text, readsThresholds) ||
+		strings.HasPrefix(text, findsThresholds) ||
 		strings.HasPrefix(text, "SELECT r.tenant_id, r.reservation_id")
 }
 
@@ -58,7 +60,8 @@ func (tx *simTx) limitQuery(text string, args []any) *simRows {
 
 // addAccounts adds to the accounts of tenants whose heads the transaction has locked.
 func (tx *simTx) addAccounts(args []any) *simRows {
-	tenants, features, periods, used, held := args[0].([]uuid.UUID), args[1].([]string), args[2].([]string), args[3].([]pgtype.Numeric), args[4].([]pgtype.Numeric)
+	tenants, features, periods, used, held := args[0].([]uuid.UUID), args[1].([]string), args[2].([]string), args[3].([]pgtype.Numeric),
+		args[4].([]pgtype.Numeric)
 	for i := range tenants {
 		tx.needHead(tenants[i], "the account")
 		k := domain.AccountKey{TenantID: tenants[i], Feature: features[i], PeriodKey: periods[i]}
@@ -81,8 +84,10 @@ func (tx *simTx) writeReservations(args []any) *simRows {
 	for i, tenant := range args[0].([]uuid.UUID) {
 		tx.needHead(tenant, "a reservation")
 		tx.root.w.reserved[domain.ReservationKey{TenantID: tenant, ID: text(1, i)}] = events.ReservationState{
-			ID: text(1, i), Feature: text(2, i), PeriodKey: text(3, i), SubscriptionID: args[4].([]uuid.UUID)[i], FeatureType: text(5, i), Amount: number(6, i),
-			Limit: args[7].([]*int64)[i], State: text(8, i), ExpiresAt: args[9].([]time.Time)[i], HeldAt: number(10, i), EndedAt: number(11, i),
+			ID: text(1, i), Feature: text(2, i), PeriodKey: text(3, i), SubscriptionID: args[4].([]uuid.UUID)[i], FeatureType: text(5, i),
+			Amount: number(6, i),
+			Limit:  args[7].([]*int64)[i], State: text(8, i), ExpiresAt: args[9].([]time.Time)[i], HeldAt: number(10, i),
+			EndedAt: number(11, i),
 			EventID: text(13, i), Committed: number(14, i)}
 	}
 	return &simRows{}
@@ -110,14 +115,16 @@ func (db *simDB) readAccounts(args []any) *simRows {
 // reservationRow is a row with the account that holds it.
 func (db *simDB) reservationRow(tenant uuid.UUID, r *events.ReservationState) []any {
 	a := db.accounts[domain.AccountKey{TenantID: tenant, Feature: r.Feature, PeriodKey: r.PeriodKey}]
-	return []any{tenant, r.ID, r.Feature, r.PeriodKey, r.SubscriptionID, r.FeatureType, r.Amount, r.Limit, r.State, r.ExpiresAt, r.HeldAt, r.EndedAt, r.EventID, r.Committed,
+	return []any{tenant, r.ID, r.Feature, r.PeriodKey, r.SubscriptionID, r.FeatureType, r.Amount, r.Limit, r.State, r.ExpiresAt, r.HeldAt,
+		r.EndedAt, r.EventID, r.Committed,
 		fmt.Sprint(a.used), fmt.Sprint(a.held)}
 }
 
 func (db *simDB) readReservations(args []any) *simRows {
 	out := simAnswer()
 	for i, tenant := range args[0].([]uuid.UUID) {
-		if r, ok := db.reserved[domain.ReservationKey{TenantID: tenant, ID: args[2].([]string)[i]}]; ok && r.Feature == args[1].([]string)[i] {
+		if r, ok := db.reserved[domain.ReservationKey{TenantID: tenant, ID: args[2].([]string)[i]}]; ok &&
+			r.Feature == args[1].([]string)[i] {
 			out.list = append(out.list, db.reservationRow(tenant, &r))
 		}
 	}
@@ -128,9 +135,11 @@ func (db *simDB) readReservations(args []any) *simRows {
 func (db *simDB) dueReservations(text string, args []any) *simRows {
 	out := simAnswer()
 	db.s.count("due reservations read by a request")
-	for _, r := range db.due(args[3].(time.Time), strings.Contains(text, "r.state = 'HELD'"), strings.Contains(text, "r.expires_at <= $4")) {
+	for _, r := range db.due(args[3].(time.Time), strings.Contains(text, "r.state = 'HELD'"),
+		strings.Contains(text, "r.expires_at <= $4")) {
 		after := r.ExpiresAt.After(args[4].(time.Time)) || r.ExpiresAt.Equal(args[4].(time.Time)) && r.ID > args[5].(string)
-		if r.tenant == args[0].(uuid.UUID) && r.Feature == args[1].(string) && r.PeriodKey == args[2].(string) && after && len(out.list) < args[6].(int) {
+		if r.tenant == args[0].(uuid.UUID) && r.Feature == args[1].(string) && r.PeriodKey == args[2].(string) && after &&
+			len(out.list) < args[6].(int) {
 			out.list = append(out.list, db.reservationRow(r.tenant, &r.ReservationState))
 		}
 	}
@@ -167,7 +176,8 @@ func (db *simDB) due(now time.Time, held, over bool) (list []simReservation) {
 
 // thresholdsOf returns the thresholds of a tenant, which do not change.
 func thresholdsOf(tenant uuid.UUID) (list []domain.Threshold) {
-	for i, t := range []domain.Threshold{{Percent: 50}, {Feature: featureHeld, Percent: 85}, {Amount: 12}, {Feature: featureEnforced, Amount: 3}} {
+	for i, t := range []domain.Threshold{{Percent: 50}, {Feature: featureHeld, Percent: 85}, {Amount: 12},
+		{Feature: featureEnforced, Amount: 3}} {
 		t.ID, t.TenantID = uuid.NewSHA1(tenant, []byte{byte(i)}), tenant
 		list = append(list, t)
 	}
@@ -197,7 +207,8 @@ func (db *simDB) watched(text string, args []any) *simRows {
 				continue
 			}
 			h := db.history(tenant)
-			out.list = append(out.list, []any{tenant, k.Feature, k.PeriodKey, fmt.Sprint(db.accounts[k].used), t.ID, t.Feature, t.Percent, t.Amount, textOf(h[len(h)-1].Subscription)})
+			out.list = append(out.list, []any{tenant, k.Feature, k.PeriodKey, fmt.Sprint(db.accounts[k].used), t.ID, t.Feature, t.Percent,
+				t.Amount, textOf(h[len(h)-1].Subscription)})
 		}
 	}
 	return out
@@ -215,7 +226,8 @@ func indexOfThreshold(t *domain.Threshold) int {
 // thresholdRows are the rows of thresholds in the read of histories.
 func thresholdRows(tenant uuid.UUID) (list [][]any) {
 	for _, t := range thresholdsOf(tenant) {
-		list = append(list, []any{tenant, int64(0), "threshold", (*time.Time)(nil), (*string)(nil), t.Feature, int(t.Percent), &t.ID, t.Amount})
+		list = append(list, []any{tenant, int64(0), "threshold", (*time.Time)(nil), (*string)(nil), t.Feature, int(t.Percent), &t.ID,
+			t.Amount})
 	}
 	return list
 }

@@ -135,7 +135,10 @@ func (c *consumer) consume() {
 		}
 		if err == nil {
 			at := maps.Clone(r.next)
-			err = c.p.do(&operation{what: c.run("acknowledge"), kind: kindAuto, effect: func(opOutcome) error { s.pipe.ack(r, batch, at, life); return nil }})
+			err = c.p.do(&operation{what: c.run("acknowledge"), kind: kindAuto, effect: func(opOutcome) error {
+				s.pipe.ack(r, batch, at, life)
+				return nil
+			}})
 		}
 		if err != nil && !c.p.idle(c.run("rest"), 100*time.Millisecond, never) {
 			return
@@ -143,8 +146,8 @@ func (c *consumer) consume() {
 	}
 }
 
-// readOn reads the log up to the events that the process has in memory, and up to those that the poll finds. Two consumers of a process poll at
-// different times.
+// readOn reads the log up to the events that the process has in memory, and up to those that the poll finds. Two consumers of a process
+// poll at different times.
 func (c *consumer) readOn() {
 	var hints <-chan struct{}
 	if c.runner.Recent != nil {
@@ -189,7 +192,8 @@ func (s *sim) inlineOf(p *proc, m *memory) eventlog.Inline {
 	if !strings.HasSuffix(p.name, "1") {
 		return nil
 	}
-	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), m.readers[events.TopicUsageRaw], nil, nil, slog.New(slog.DiscardHandler)), s}
+	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), m.readers[events.TopicUsageRaw], nil, nil,
+		slog.New(slog.DiscardHandler)), s}
 }
 
 func (inline) Open(partitions []int16) []int16 { return partitions }

@@ -36,7 +36,8 @@ const writesCorrections = "INSERT INTO usage_corrections"
 func (tx *simTx) writeCorrections(args []any) *simRows {
 	for i, tenant := range args[0].([]uuid.UUID) {
 		tx.needHead(tenant, "corrected usage")
-		tx.root.w.changes = append(tx.root.w.changes, simChange{tenant, args[1].([]int64)[i], int(args[2].([]int32)[i]), args[3].([]int64)[i],
+		tx.root.w.changes = append(tx.root.w.changes, simChange{tenant, args[1].([]int64)[i], int(args[2].([]int32)[i]),
+			args[3].([]int64)[i],
 			args[5].([]string)[i], args[6].([]int64)[i], args[7].([]int64)[i]})
 	}
 	return &simRows{}
@@ -100,7 +101,8 @@ func (db *simDB) judgedRows(args []any) *simRows {
 			last = all[len(all)-1]
 		}
 		done := before != origin && db.keys[simKey{tenant, events.KeyValidated(origin)}] != nil
-		out.list = append(out.list, []any{args[0].([]int16)[i], before, tenant, name, row.at.Number, row.subject, row.key.key, row.occurred(), row.values[colBody],
+		out.list = append(out.list, []any{args[0].([]int16)[i], before, tenant, name, row.at.Number, row.subject, row.key.key,
+			row.occurred(), row.values[colBody],
 			events.KeyValidated(row.at.Number), usedAt, body, last.n, last.kind, last.after, false, done})
 	}
 	return out
@@ -133,7 +135,8 @@ func correctionPlan(rng *rand.Rand, tenants []uuid.UUID, most int) (clients [][]
 			for k := range 1 + rng.IntN(3) {
 				item := usageItem{id: fmt.Sprint("f", rng.IntN(4)), feature: featureFixed, amount: 10}
 				if rng.IntN(3) > 0 {
-					item = usageItem{id: fmt.Sprint("c", c, "-", n, "-", k), feature: featureFixed, amount: int64(rng.IntN(30)), ref: item.id, kind: events.TypeCorrection}
+					item = usageItem{id: fmt.Sprint("c", c, "-", n, "-", k), feature: featureFixed, amount: int64(rng.IntN(30)),
+						ref: item.id, kind: events.TypeCorrection}
 				}
 				if item.ref != "" && rng.IntN(5) == 0 {
 					item.kind, item.amount = events.TypeRetraction, 0
@@ -157,7 +160,8 @@ func (m *model) answerCorrections(r request, verdicts []metering.EventVerdict) {
 			if row != nil {
 				m.s.fail("%v was refused (%s), and the log has it at %s", r.items[n], v.Code, row.at)
 			}
-		case row == nil || v.Position == nil || *v.Position != row.at || v.Status == metering.StatusRejected || v.Status == metering.StatusConflict:
+		case row == nil || v.Position == nil || *v.Position != row.at || v.Status == metering.StatusRejected ||
+			v.Status == metering.StatusConflict:
 			m.s.fail("%v was answered %+v, and the log has it not there", r.items[n], v)
 		}
 	}

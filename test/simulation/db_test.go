@@ -150,7 +150,8 @@ type writes struct {
 }
 
 func (w *writes) clone() writes {
-	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.accounts), maps.Clone(w.reserved), slices.Clip(w.changes), maps.Clone(w.withheld), slices.Clip(w.more)}
+	return writes{slices.Clip(w.rows), maps.Clone(w.heads), maps.Clone(w.ckpt), maps.Clone(w.aggs), maps.Clone(w.accounts),
+		maps.Clone(w.reserved), slices.Clip(w.changes), maps.Clone(w.withheld), slices.Clip(w.more)}
 }
 
 type rowLock struct {
@@ -199,7 +200,9 @@ type simTx struct {
 }
 
 func newSimTx(p *proc) *simTx {
-	tx := &simTx{p: p, life: p.s.life, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{}, withheld: map[events.Position]bool{}}}
+	tx := &simTx{p: p, life: p.s.life, w: writes{heads: map[int16]simHead{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{},
+		accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{},
+		withheld: map[events.Position]bool{}}}
 	tx.root = tx
 	return tx
 }
@@ -274,7 +277,8 @@ func (db *simDB) apply(tx *simTx) {
 			db.s.fail("%s was appended behind %d events", r.at, len(db.rows[p]))
 		}
 		if r.previous != db.heads[p].topics[r.topic-1] {
-			db.s.fail("%s names %d as the one before it on %s, which is %d", r.at, r.previous, r.topic.Name(), db.heads[p].topics[r.topic-1])
+			db.s.fail("%s names %d as the one before it on %s, which is %d", r.at, r.previous, r.topic.Name(),
+				db.heads[p].topics[r.topic-1])
 		}
 		db.heads[p].topics[r.topic-1] = r.at.Number
 		db.rows[p] = append(db.rows[p], *r)
@@ -282,7 +286,8 @@ func (db *simDB) apply(tx *simTx) {
 	}
 	for p, h := range tx.w.heads {
 		if h.position != int64(len(db.rows[p])) || h.topics != db.heads[p].topics {
-			db.s.fail("the head of partition %d says %d, %v; the log says %d, %v", p, h.position, h.topics, len(db.rows[p]), db.heads[p].topics)
+			db.s.fail("the head of partition %d says %d, %v; the log says %d, %v", p, h.position, h.topics, len(db.rows[p]),
+				db.heads[p].topics)
 		}
 		db.heads[p] = h
 	}
@@ -368,7 +373,8 @@ func (db *simDB) stretch(p int16, after, upTo int64, limit int, wanted func(*sim
 		if !wanted(r) {
 			continue
 		}
-		v := append(slices.Clone(r.values[:colPartition]), r.values[colSubject], r.values[colKey], r.values[colBody], bytes.Clone(r.values[colReplay]))
+		v := append(slices.Clone(r.values[:colPartition]), r.values[colSubject], r.values[colKey], r.values[colBody],
+			bytes.Clone(r.values[colReplay]))
 		late, withheld := db.withheld[r.at]
 		v = append(v, boolean(withheld), boolean(late))
 		list = append(list, v)

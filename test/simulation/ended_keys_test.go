@@ -57,7 +57,8 @@ func (s *sim) sendWithKey(p *proc, key uuid.UUID, r request) (goesOn bool) {
 			by.Admission = commands.Admission{TenantID: r.tenant, KeyID: key}
 			if s.rng.IntN(4) > 0 { // the place of the catalogue is known
 				h := &s.db.heads[events.PartitionOf(r.tenant)]
-				by.Admission.Seen = commands.CatalogueAt{Epoch: h.epoch, Position: max(h.topics[events.TopicCatalogue-1], h.topics[events.TopicBilling-1])}
+				by.Admission.Seen = commands.CatalogueAt{Epoch: h.epoch, Position: max(h.topics[events.TopicCatalogue-1],
+					h.topics[events.TopicBilling-1])}
 			}
 			if s.chance(10 * s.w.freeze) {
 				s.count("frozen after admission")
@@ -105,7 +106,8 @@ func (s *sim) endKey(n int, tenant, key uuid.UUID) {
 		ended := events.APIKey{ID: key, TenantID: tenant, Mode: domain.ModeLive, Scopes: []string{}, RevokedAt: &now}
 		for to.ChangeCatalogue(p.ctx, tenant, func(tx catalogue.Tx) error {
 			id := p.newID()
-			_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.APIKeyRevoked, TenantID: tenant, Residency: events.ResidencyUnspecified,
+			_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.APIKeyRevoked, TenantID: tenant,
+				Residency:     events.ResidencyUnspecified,
 				CorrelationID: tenant, Actor: actors[0], OccurredAt: now, Payload: mustJSON(ended)})
 			return err
 		}) != nil {
@@ -152,7 +154,8 @@ func (tx *simTx) keyQuery(text string, args []any) *simRows {
 func (db *simDB) checkKeys(tx *simTx) {
 	for i := range tx.w.rows {
 		row := &tx.w.rows[i]
-		if strings.HasPrefix(row.key.key, events.KeyUsage(endedIDs)) && row.subject == events.UsageRecorded && db.ended[uuid.NewSHA1(row.key.tenant, []byte("key"))] {
+		if strings.HasPrefix(row.key.key, events.KeyUsage(endedIDs)) && row.subject == events.UsageRecorded &&
+			db.ended[uuid.NewSHA1(row.key.tenant, []byte("key"))] {
 			db.s.fail("%s, %s was recorded with a key that had ended", row.at, row.key.key)
 		}
 	}

@@ -21,7 +21,8 @@ func (db *simDB) relayQuery(text string, args []any) (effect func() *simRows, lo
 			out := simAnswer()
 			for i, p := range args[0].([]int16) {
 				c := db.cursors[p]
-				if has("USING (partition, fence)") && c.fence != args[1].([]int64)[i] || has("c.position = s.becomes") && c.position != args[2].([]int64)[i] {
+				if has("USING (partition, fence)") && c.fence != args[1].([]int64)[i] ||
+					has("c.position = s.becomes") && c.position != args[2].([]int64)[i] {
 					continue
 				}
 				out.list = append(out.list, []any{p})
@@ -56,7 +57,8 @@ func (db *simDB) moveCursors(has func(string) bool, args []any) *simRows {
 	for i, p := range args[0].([]int16) {
 		fence, was, becomes := args[1].([]int64)[i], args[2].([]int64)[i], args[3].([]int64)[i]
 		c := &db.cursors[p]
-		fenced, inPlace := has("c.fence = s.fence") || has("c.fence = mine.fence"), has("c.position = s.was") || has("c.position = mine.was")
+		fenced, inPlace := has("c.fence = s.fence") || has("c.fence = mine.fence"), has("c.position = s.was") ||
+			has("c.position = mine.was")
 		h := db.heads[p]
 		lost := has("is_server_life") && h.life != db.s.life || has("h.position >= s.becomes") && h.position < becomes
 		if lost || fenced && c.fence != fence || inPlace && c.position != was {

@@ -23,7 +23,8 @@ import (
 // commandsConsumer is the command router of a process.
 func (s *sim) commandsConsumer(p *proc) projections.Consumer {
 	letters := &repair.DeadLetters{Store: s.storeOf(p), Now: s.now, NewID: p.newID}
-	return projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands, Handler: &store.Commands{Log: s.logOf(p), Letters: letters}, MaxPerPartition: 200}
+	return projections.Consumer{Name: events.GroupCommands, Topic: events.TopicCommands,
+		Handler: &store.Commands{Log: s.logOf(p), Letters: letters}, MaxPerPartition: 200}
 }
 
 // retry requests a retry of a letter that is drawn from the present ones, any number of
@@ -102,7 +103,10 @@ func (tx *simTx) letterQuery(text string, args []any) *simRows {
 	switch {
 	case strings.Contains(text, "SELECT d.id, d.tenant_id, d.stage"):
 		var out *simRows
-		err := tx.do("look up dead letters", kindStep, nil, func() error { out = db.letters(args[0].([]uuid.UUID), args[1].(int16)); return nil })
+		err := tx.do("look up dead letters", kindStep, nil, func() error {
+			out = db.letters(args[0].([]uuid.UUID), args[1].(int16))
+			return nil
+		})
 		return orFailed(out, err)
 	case strings.HasPrefix(text, "SELECT min(position) FROM consumer_checkpoints"):
 		return simAnswer([]any{db.ckpt[ckptKey{args[0].(string), args[1].(int16)}]})
@@ -141,7 +145,8 @@ func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
 			if source.topic == events.TopicUsageValidated {
 				counted = source.payload()
 			}
-			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw, counted, false, false} // no usage is corrected, and no tenant archived
+			// no usage is corrected, and no tenant archived
+			row := []any{id, r.key.tenant, f.Stage, f.SourcePosition, source.subject, raw, counted, false, false}
 			if at := slices.IndexFunc(out.list, func(o []any) bool { return o[0] == id }); at < 0 {
 				out.list = append(out.list, row)
 			} else if !behind {

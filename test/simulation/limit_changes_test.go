@@ -41,8 +41,10 @@ func (l planLimits) grants() (list []domain.Grant) {
 	}
 	behavior := map[bool]string{true: domain.LimitSoft, false: domain.LimitHard}[l.soft]
 	return append(list,
-		domain.Grant{Type: domain.FeatureQuota, Entitlement: domain.Entitlement{Feature: featureHeld, Limit: limit, LimitBehavior: behavior, ResetPeriod: domain.ResetMonthly, OnIngest: domain.OnIngestRecord}},
-		domain.Grant{Type: domain.FeatureQuota, Entitlement: domain.Entitlement{Feature: featureEnforced, Limit: &l.enforced, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly, OnIngest: domain.OnIngestEnforce}})
+		domain.Grant{Type: domain.FeatureQuota, Entitlement: domain.Entitlement{Feature: featureHeld, Limit: limit, LimitBehavior: behavior,
+			ResetPeriod: domain.ResetMonthly, OnIngest: domain.OnIngestRecord}},
+		domain.Grant{Type: domain.FeatureQuota, Entitlement: domain.Entitlement{Feature: featureEnforced, Limit: &l.enforced,
+			LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetMonthly, OnIngest: domain.OnIngestEnforce}})
 }
 
 // of returns the limit of a feature, and whether it is HARD; 0: no limit.
@@ -70,7 +72,8 @@ type planChange struct {
 // changePlan draws the changes of the plans of the tenants that others use.
 func changePlan(rng *rand.Rand, tenants []uuid.UUID) (list []planChange) {
 	for range 1 + rng.IntN(6) {
-		c := planChange{tenants[rng.IntN(2)], planLimits{held: []int64{20, 40, 80}[rng.IntN(3)], enforced: []int64{10, 25, 60}[rng.IntN(3)]}, time.Duration(rng.IntN(3000)) * time.Millisecond}
+		c := planChange{tenants[rng.IntN(2)], planLimits{held: []int64{20, 40, 80}[rng.IntN(3)],
+			enforced: []int64{10, 25, 60}[rng.IntN(3)]}, time.Duration(rng.IntN(3000)) * time.Millisecond}
 		if rng.IntN(3) == 0 {
 			c.limits.soft, c.limits.held = true, []int64{0, 20, 40}[rng.IntN(3)]
 		}
@@ -87,7 +90,10 @@ func (s *sim) planClient(changes []planChange) {
 	to := s.storeOf(p)
 	p.run(func() {
 		for n, c := range changes {
-			if p.do(&operation{what: "begin a change of a plan", effect: func(opOutcome) error { p.start = func() { s.planClient(changes[n:]) }; return nil }}) != nil || !p.idle("think", c.pause, never) {
+			if p.do(&operation{what: "begin a change of a plan", effect: func(opOutcome) error {
+				p.start = func() { s.planClient(changes[n:]) }
+				return nil
+			}}) != nil || !p.idle("think", c.pause, never) {
 				return
 			}
 			for changeLimits(p, to, c) != nil {
@@ -105,7 +111,8 @@ func changeLimits(p *proc, in *store.Store, c planChange) error {
 	payload := mustJSON(events.Subscription(*sub))
 	return in.ChangeCatalogue(p.ctx, c.tenant, func(tx catalogue.Tx) error {
 		id := p.newID()
-		_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.SubscriptionChanged, TenantID: c.tenant, Residency: events.ResidencyUnspecified,
+		_, err := tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: events.SubscriptionChanged,
+			TenantID: c.tenant, Residency: events.ResidencyUnspecified,
 			CorrelationID: c.tenant, Actor: actors[0], OccurredAt: time.Now(), Payload: payload})
 		return err
 	})
@@ -122,7 +129,8 @@ func (tx *simTx) saveHistory(args []any) *simRows {
 		panic(err)
 	}
 	held, enforced := sub.Grant(featureHeld), sub.Grant(featureEnforced)
-	c := limitChange{sub.TenantID, event["position"].(int64), planLimits{enforced: *enforced.Limit, soft: held.LimitBehavior == domain.LimitSoft}}
+	c := limitChange{sub.TenantID, event["position"].(int64),
+		planLimits{enforced: *enforced.Limit, soft: held.LimitBehavior == domain.LimitSoft}}
 	if held.Limit != nil {
 		c.limits.held = *held.Limit
 	}
@@ -154,7 +162,8 @@ func (db *simDB) history(tenant uuid.UUID) (list domain.History) {
 	}
 	slices.Sort(from)
 	for _, at := range slices.Compact(from) {
-		list = append(list, domain.HistoryEntry{FromPosition: at, EffectiveFrom: time.Unix(0, 0), Subscription: subscriptionOf(tenant, db.limitsAt(tenant, at), at >= lateFrom)})
+		list = append(list, domain.HistoryEntry{FromPosition: at, EffectiveFrom: time.Unix(0, 0),
+			Subscription: subscriptionOf(tenant, db.limitsAt(tenant, at), at >= lateFrom)})
 	}
 	return list
 }
@@ -187,7 +196,8 @@ func subscriptionOf(tenant uuid.UUID, limits planLimits, late bool) *domain.Subs
 	s := &domain.Subscription{ID: tenant, TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive, Entitlements: limits.grants()}
 	for _, f := range []string{featureCounts, featureFixed, featurePoison, featureBoom, featureRefused, featureHuge, featureLate} {
 		if f != featureLate || !late {
-			s.Entitlements = append(s.Entitlements, domain.Grant{Entitlement: domain.Entitlement{Feature: f, ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota})
+			s.Entitlements = append(s.Entitlements,
+				domain.Grant{Entitlement: domain.Entitlement{Feature: f, ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureQuota})
 		}
 	}
 	kept, _ := snapshots.LoadOrStore(key, s)

@@ -34,7 +34,8 @@ func (r simReservations) Due(_ context.Context, now time.Time, _ []uuid.UUID, _ 
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	for _, d := range r.s.db.due(now, true, true) {
-		list = append(list, metering.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID, Feature: d.Feature})
+		list = append(list, metering.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID,
+			Feature: d.Feature})
 	}
 	return list, nil
 }
@@ -122,7 +123,8 @@ func limitPlan(rng *rand.Rand, tenants []uuid.UUID, most int) (clients [][]limit
 	for c := range 2 {
 		var list []limitRequest
 		for range 3 + rng.IntN(3*most) {
-			r := limitRequest{kind: kinds[rng.IntN(len(kinds))], tenant: tenants[rng.IntN(2)], lasts: time.Duration(1+rng.IntN(20)) * time.Second}
+			r := limitRequest{kind: kinds[rng.IntN(len(kinds))], tenant: tenants[rng.IntN(2)],
+				lasts: time.Duration(1+rng.IntN(20)) * time.Second}
 			n := rng.IntN(2)
 			r.id, r.event, r.amount = fmt.Sprint("r", c, "-", n), fmt.Sprint(r.kind, c, "-", rng.IntN(4)), int64(5+n*8+rng.IntN(10)/9)
 			r.overage = r.kind == "commit" && rng.IntN(3) == 0
@@ -149,13 +151,15 @@ func (r *limitRequest) send(ctx context.Context, s *sim, door *metering.IngestUs
 		}
 		return at, err
 	case "hold":
-		list, _, err := q.Hold(ctx, by, []intake.Holding{{ReservationID: r.id, Feature: featureHeld, Amount: r.amount, Lasts: r.lasts}}, ofOne)
+		list, _, err := q.Hold(ctx, by, []intake.Holding{{ReservationID: r.id, Feature: featureHeld, Amount: r.amount, Lasts: r.lasts}},
+			ofOne)
 		if err == nil {
 			at = list[0].Position
 		}
 		return at, err
 	case "commit":
-		done, _, err := q.Commit(ctx, by, &intake.Commitment{ReservationID: r.id, Feature: featureHeld, EventID: r.event, Amount: r.amount, Overage: r.overage})
+		done, _, err := q.Commit(ctx, by, &intake.Commitment{ReservationID: r.id, Feature: featureHeld, EventID: r.event, Amount: r.amount,
+			Overage: r.overage})
 		return done.Position, err
 	case "extend":
 		reserved, err = q.Extend(ctx, by, featureHeld, r.id, r.lasts)
@@ -312,7 +316,9 @@ func (s *sim) startExpiry(name string) {
 				ready: func() bool { return len(s.db.due(time.Now(), true, true)) > 0 },
 				effect: func(opOutcome) error {
 					for _, d := range s.db.due(time.Now(), true, true) {
-						of[d.tenant] = append(of[d.tenant], metering.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID, Feature: d.Feature})
+						of[d.tenant] = append(of[d.tenant],
+							metering.DueReservation{TenantID: d.tenant, Residency: events.ResidencyUnspecified, ReservationID: d.ID,
+								Feature: d.Feature})
 					}
 					return nil
 				}})

@@ -39,7 +39,9 @@ func (s *sim) startCommands(name string) {
 	p.run(func() {
 		for {
 			var life int
-			err := p.do(&operation{what: "fetch message", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool { return at < len(all) }, effect: func(opOutcome) error {
+			err := p.do(&operation{what: "fetch message", kind: kindFetch, until: time.Now().Add(time.Hour), ready: func() bool {
+				return at < len(all)
+			}, effect: func(opOutcome) error {
 				if at > 0 && s.chance(s.w.rewind) || at == len(all) {
 					s.count("message again")
 					at--

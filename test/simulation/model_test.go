@@ -67,7 +67,8 @@ func newPlan(rng *rand.Rand, most int) plan {
 			p.partitions = []int16{0, at}
 		}
 	}
-	features := []string{featureCounts, featureCounts, featureCounts, featureCounts, featureCounts, featureLate, featurePoison, featureBoom, featureRefused, featureHuge, featureNone}
+	features := []string{featureCounts, featureCounts, featureCounts, featureCounts, featureCounts, featureLate, featurePoison, featureBoom,
+		featureRefused, featureHuge, featureNone}
 	for range 3 {
 		var list []request
 		for range 1 + rng.IntN(most) {
@@ -75,7 +76,8 @@ func newPlan(rng *rand.Rand, most int) plan {
 			for range 1 + rng.IntN(4) {
 				// Ids are few, so that they meet; another payload comes now and then.
 				n := rng.IntN(16)
-				r.items = append(r.items, usageItem{id: fmt.Sprint("e", n), feature: features[n%len(features)], amount: int64(1 + n + rng.IntN(10)/9)})
+				r.items = append(r.items, usageItem{id: fmt.Sprint("e", n), feature: features[n%len(features)],
+					amount: int64(1 + n + rng.IntN(10)/9)})
 			}
 			list = append(list, r)
 		}
@@ -125,7 +127,8 @@ func (s *sim) ingestOf(p *proc) *metering.IngestUsage {
 func (s *sim) ingestOn(p *proc, l *eventlog.Log) *metering.IngestUsage {
 	l.Start()
 	p.onKill = func() { s.wait.Go(l.Close) }
-	return &metering.IngestUsage{Log: l, Histories: s, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Hour, Behind: time.Hour * 24 * 365}, NewID: func(time.Time) uuid.UUID { return p.newID() }}
+	return &metering.IngestUsage{Log: l, Histories: s, Now: time.Now, Window: domain.TimestampWindow{Ahead: time.Hour,
+		Behind: time.Hour * 24 * 365}, NewID: func(time.Time) uuid.UUID { return p.newID() }}
 }
 
 // client sends its requests in order, each until it is answered.
@@ -297,7 +300,8 @@ func (m *model) check() {
 		counts.Accepted, counts.Validated = counts.Accepted+h.counts.Accepted, counts.Validated+h.counts.Validated
 		counts.Rejected, counts.Parked = counts.Rejected+h.counts.Rejected, counts.Parked+h.counts.Parked
 	}
-	if counts != (events.Counts{Accepted: terms["accepted"], Validated: terms["validated"], Rejected: terms["rejected"], Parked: terms["parked"]}) {
+	if counts != (events.Counts{Accepted: terms["accepted"], Validated: terms["validated"], Rejected: terms["rejected"],
+		Parked: terms["parked"]}) {
 		s.fail("the heads count %+v, not %v", counts, terms)
 	}
 }
@@ -315,7 +319,8 @@ func (s *sim) checkFold(tx *simTx) {
 	for k, n := range tx.w.ckpt {
 		for i := s.db.ckpt[k]; i < min(n, int64(len(s.db.rows[k.partition]))); i++ {
 			row := &s.db.rows[k.partition][i]
-			want := map[string]events.Topic{events.GroupValidator: events.TopicUsageRaw, events.GroupAggregator: events.TopicUsageValidated, events.GroupCommands: events.TopicCommands}[k.consumer]
+			want := map[string]events.Topic{events.GroupValidator: events.TopicUsageRaw, events.GroupAggregator: events.TopicUsageValidated,
+				events.GroupCommands: events.TopicCommands}[k.consumer]
 			late, withheld := s.db.withheld[row.at]
 			if row.topic == want && (late || !withheld) && (want != events.TopicCommands || row.subject == events.RetryRequested) {
 				passed[k.consumer]++

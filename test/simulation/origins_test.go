@@ -38,7 +38,8 @@ func (db *simDB) originQuery(text string, args []any) *simRows {
 		out := simAnswer()
 		for _, id := range args[0].([]int32) {
 			by := actors[id-1]
-			out.list = append(out.list, []any{id, by.Type, by.ID, "simulation", "", "", events.CurrentVocabulary().Hash(), events.ResidencyUnspecified, ""})
+			out.list = append(out.list, []any{id, by.Type, by.ID, "simulation", "", "", events.CurrentVocabulary().Hash(),
+				events.ResidencyUnspecified, ""})
 		}
 		return out
 	}

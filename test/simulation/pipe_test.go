@@ -39,7 +39,8 @@ type simPipe struct {
 }
 
 func newSimPipe(s *sim) *simPipe {
-	return &simPipe{s, map[topicPart][]events.Record{}, map[string]bool{}, map[string]bool{}, map[topicPart]int64{}, map[ckptKey]int64{}, map[string]bool{}}
+	return &simPipe{s, map[topicPart][]events.Record{}, map[string]bool{}, map[string]bool{}, map[topicPart]int64{}, map[ckptKey]int64{},
+		map[string]bool{}}
 }
 
 func (b *simPipe) has(r *simRow) bool { return b.stored[r.id()] && !b.due[r.id()] }
@@ -275,7 +276,8 @@ func half(d time.Duration) time.Duration { return d / 2 }
 
 // Observe counts the transactions of consumers that met this or that.
 func (s *sim) Observe(_ *projections.Consumer, b projections.Batch) {
-	for what, n := range map[string]int{"events that cannot be folded": len(b.Failed), "duplicates passed": b.Duplicates, "read from the log": b.FromLog, "strays": b.Foreign} {
+	for what, n := range map[string]int{"events that cannot be folded": len(b.Failed), "duplicates passed": b.Duplicates,
+		"read from the log": b.FromLog, "strays": b.Foreign} {
 		if n > 0 {
 			s.count(what)
 		}
@@ -309,8 +311,9 @@ func (t simRelayed) Take(partition int16, fence, after, upTo int64, room int) []
 func (s *sim) relayOn(p *proc, l *eventlog.Log, recent *newest.Reader) {
 	looked := 0
 	steps := (&relay.Relay{
-		Pool: simPool{p}, Log: l, Recent: simRelayed{s, recent}, Appender: l, Publisher: simPublisher{p, &looked}, Instance: fmt.Sprint(p.name, "/", p.life),
-		NewID: p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
+		Pool: simPool{p}, Log: l, Recent: simRelayed{s, recent}, Appender: l, Publisher: simPublisher{p, &looked},
+		Instance: fmt.Sprint(p.name, "/", p.life),
+		NewID:    p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
 	}).Steps()
 	var leased time.Time
 	p.run(func() {

@@ -23,7 +23,8 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 	var out *simRows
 	var err error
 	fill := func(f func() *simRows) func() error { return func() error { out = f(); return out.err } }
-	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery, tx.historyQuery, tx.keyQuery, tx.p.s.db.originQuery} {
+	for _, more := range []func(string, []any) *simRows{tx.lifeQuery, tx.letterQuery, tx.rebuildQuery, tx.rebuildChange, tx.flipQuery,
+		tx.historyQuery, tx.keyQuery, tx.p.s.db.originQuery} {
 		if out := more(text, args); out != nil {
 			return out
 		}
@@ -36,11 +37,17 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		if strings.Contains(text, "FOR UPDATE OF c") {
 			locks = locksOf(name, partitions)
 		}
-		err = tx.do(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows { return tx.checkpoints(name, began, partitions, args[2].(int)) }))
+		err = tx.do(fmt.Sprint("lock checkpoints ", partitions), kindStep, locks, fill(func() *simRows {
+			return tx.checkpoints(name, began, partitions, args[2].(int))
+		}))
 	case strings.HasPrefix(text, "SELECT partition, position FROM consumer_checkpoints"):
-		err = tx.do(fmt.Sprint("lock free checkpoints ", args[1]), kindStep, nil, fill(func() *simRows { return tx.freeCheckpoints(text, args[0].(string), args[1].([]int16)) }))
+		err = tx.do(fmt.Sprint("lock free checkpoints ", args[1]), kindStep, nil, fill(func() *simRows {
+			return tx.freeCheckpoints(text, args[0].(string), args[1].([]int16))
+		}))
 	case strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET position"):
-		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows { return tx.moveCheckpoints(text, args) }))
+		err = tx.do("move checkpoints", kindStep, locksOf(args[0].(string), args[1].([]int16)), fill(func() *simRows {
+			return tx.moveCheckpoints(text, args)
+		}))
 	case strings.HasSuffix(text, "FROM tenants WHERE id = $1"):
 		return simTenant(args[0].(uuid.UUID))
 	case strings.HasPrefix(text, "SELECT tenant_id, position, period_key, snapshot, change FROM period_changes"),
@@ -59,14 +66,18 @@ func (tx *simTx) consumerQuery(text string, args []any) *simRows {
 		err = tx.do("add to aggregates", kindStep, nil, fill(func() *simRows { return tx.addAggregates(args) }))
 	case strings.HasPrefix(text, "SELECT FROM relay_cursors"):
 		at := args[0].(int16)
-		err = tx.do("hold a cursor", kindStep, locksIn(text, "cursors", at), fill(func() *simRows { return tx.holdCursor(text, at, args[1].(int64), args[2].(int64)) }))
+		err = tx.do("hold a cursor", kindStep, locksIn(text, "cursors", at), fill(func() *simRows {
+			return tx.holdCursor(text, at, args[1].(int64), args[2].(int64))
+		}))
 	case strings.HasPrefix(text, "INSERT INTO withheld_records"):
 		return tx.withhold(events.Position{Partition: args[0].(int16), Number: args[1].(int64)}, args[4].(*uuid.UUID) == nil)
 	case strings.HasPrefix(text, "SELECT topic FROM event_log_rows"):
 		return tx.topicOf(text, args)
 	case strings.HasPrefix(text, "SELECT position FROM consumer_checkpoints"):
 		k := ckptKey{args[0].(string), args[1].(int16)}
-		err = tx.do(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksIn(text, k.consumer, k.partition), fill(func() *simRows { return simAnswer([]any{tx.p.s.db.ckpt[k]}) }))
+		err = tx.do(fmt.Sprint("hold the checkpoint of ", k), kindStep, locksIn(text, k.consumer, k.partition), fill(func() *simRows {
+			return simAnswer([]any{tx.p.s.db.ckpt[k]})
+		}))
 	case strings.Contains(text, "JOIN withheld_records w ON w.partition = c.partition AND w.position > c.position"):
 		return tx.withheldBeyond(text, args[0].(string), args[1].([]int16), events.Topic(args[2].(int)))
 	default:
@@ -115,7 +126,8 @@ func (tx *simTx) checkpoints(name string, joined [][]int, partitions []int16, to
 	for i, p := range partitions {
 		for _, g := range joined[i] {
 			serves := name != events.GroupAggregator || g == db.serving
-			out.list = append(out.list, []any{p, g, serves, db.ckpt[ckptKey{name, p}], db.heads[p].epoch, db.heads[p].life == db.s.life, db.heads[p].topics[topic-1]})
+			out.list = append(out.list, []any{p, g, serves, db.ckpt[ckptKey{name, p}], db.heads[p].epoch, db.heads[p].life == db.s.life,
+				db.heads[p].topics[topic-1]})
 		}
 	}
 	return out
@@ -160,7 +172,8 @@ func (db *simDB) histories(tenants []uuid.UUID) *simRows {
 	out := simAnswer()
 	for _, t := range tenants {
 		for _, e := range db.history(t) {
-			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, textOf(e.Subscription), "", 0, (*uuid.UUID)(nil), int64(0)})
+			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, textOf(e.Subscription), "", 0,
+				(*uuid.UUID)(nil), int64(0)})
 		}
 		out.list = append(out.list, thresholdRows(t)...)
 	}
@@ -175,7 +188,8 @@ func (tx *simTx) addAggregates(args []any) *simRows {
 			tx.p.s.count("sum refused by the database")
 			return &simRows{err: &pgconn.PgError{Code: "22003", Message: "simulated: numeric field overflow"}}
 		}
-		tx.addUsage(aggKey{args[0].(int), args[2].([]uuid.UUID)[i], feature, args[4].([]string)[i]}, args[6].([]string)[i], args[7].([]int64)[i], args[8].([]int64)[i])
+		tx.addUsage(aggKey{args[0].(int), args[2].([]uuid.UUID)[i], feature, args[4].([]string)[i]}, args[6].([]string)[i],
+			args[7].([]int64)[i], args[8].([]int64)[i])
 	}
 	return &simRows{}
 }
@@ -233,7 +247,10 @@ func (o simPool) query(sql string, args []any) *simRows {
 	var out *simRows
 	text := strings.TrimSpace(sql)
 	if readsStretch(text) || readsStretches(text) {
-		err := o.p.do(&operation{what: "read the log", kind: kindAuto, effect: func(opOutcome) error { out = s.db.read(text, args); return nil }})
+		err := o.p.do(&operation{what: "read the log", kind: kindAuto, effect: func(opOutcome) error {
+			out = s.db.read(text, args)
+			return nil
+		}})
 		return orFailed(out, err)
 	}
 	effect, locks := s.db.relayQuery(text, args)
@@ -287,7 +304,8 @@ func (db *simDB) readDirectly(p *proc, text string, args []any) *simRows {
 	case strings.HasPrefix(text, "SELECT h.partition, h.position, c.owner IS NULL"):
 		for _, i := range db.s.plan.partitions {
 			c := db.cursors[i]
-			out.list = append(out.list, []any{i, db.heads[i].position, c.owner == "" || c.until.Before(now), db.heads[i].epoch, db.heads[i].life == db.s.life})
+			out.list = append(out.list, []any{i, db.heads[i].position, c.owner == "" || c.until.Before(now), db.heads[i].epoch,
+				db.heads[i].life == db.s.life})
 		}
 	case strings.Contains(text, "SET attempts = attempts + 1"):
 	case strings.HasPrefix(text, "SELECT h.partition FROM log_heads h CROSS JOIN server_life()"):
@@ -306,7 +324,8 @@ func (db *simDB) readDirectly(p *proc, text string, args []any) *simRows {
 func (s *sim) positions() string {
 	text := ""
 	for _, p := range s.plan.partitions {
-		text += fmt.Sprintf(" partition %d: head %d, cursor %d, validator %d, aggregator %d;", p, s.db.heads[p].position, s.db.cursors[p].position,
+		text += fmt.Sprintf(" partition %d: head %d, cursor %d, validator %d, aggregator %d;", p, s.db.heads[p].position,
+			s.db.cursors[p].position,
 			s.db.ckpt[ckptKey{events.GroupValidator, p}], s.db.ckpt[ckptKey{events.GroupAggregator, p}])
 	}
 	for _, a := range s.asks {
@@ -318,8 +337,10 @@ func (s *sim) positions() string {
 // simTenant returns the row of a tenant.
 func simTenant(id uuid.UUID) *simRows {
 	out, row := simAnswer(), []any{}
-	for column, value := range map[string]any{"id": id, "name": "T", "class": "small", "status": domain.TenantActive, "mode": domain.ModeLive,
-		"data_residency": events.ResidencyUnspecified, "created_at": time.Unix(0, 0), "external_ids": nil, "metadata": nil, "late_usage": events.LateUsageReject,
+	for column, value := range map[string]any{"id": id, "name": "T", "class": "small", "status": domain.TenantActive,
+		"mode":           domain.ModeLive,
+		"data_residency": events.ResidencyUnspecified, "created_at": time.Unix(0, 0), "external_ids": nil, "metadata": nil,
+		"late_usage":        events.LateUsageReject,
 		"close_after_hours": nil, "billing": nil, "erased_at": nil} {
 		out.columns, row = append(out.columns, pgconn.FieldDescription{Name: column}), append(row, value)
 	}

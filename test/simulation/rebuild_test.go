@@ -56,7 +56,8 @@ func (s *sim) rebuilds(p *proc) *repair.Rebuilds {
 
 // rebuild starts a rebuild.
 func (s *sim) rebuild(p *proc) bool {
-	_, err := s.rebuilds(p).Start(p.ctx, commands.Request{By: commands.Caller{}}, repair.StartRebuild{Projection: projections.ProjectionUsage, Workers: 1, Reason: "simulated"})
+	_, err := s.rebuilds(p).Start(p.ctx, commands.Request{By: commands.Caller{}},
+		repair.StartRebuild{Projection: projections.ProjectionUsage, Workers: 1, Reason: "simulated"})
 	return s.decided("rebuild", err)
 }
 
@@ -113,14 +114,16 @@ func (db *simDB) sameGenerations() {
 				other.generation = i + 2
 			}
 			if db.aggs[other] != a {
-				db.s.fail("generation %d has %v of %s %s, and generation %d %v", k.generation, a, k.tenant, k.feature, other.generation, db.aggs[other])
+				db.s.fail("generation %d has %v of %s %s, and generation %d %v", k.generation, a, k.tenant, k.feature, other.generation,
+					db.aggs[other])
 			}
 		}
 	}
 }
 
 func rebuildRow(r *domain.Rebuild) []any {
-	return []any{r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey, r.Reason, r.State}
+	return []any{r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey, r.Reason,
+		r.State}
 }
 
 func (db *simDB) rebuildRows(with func(*domain.Rebuild) bool, more func(*domain.Rebuild) []any) *simRows {
@@ -148,8 +151,11 @@ func (db *simDB) readRebuilds(text string, args []any) *simRows {
 	case readsRebuild(text):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.ID == args[0] }, wholeRebuild)
 	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.HasSuffix(text, "ORDER BY created_at"):
-		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.State == domain.RebuildFolding }, func(r *domain.Rebuild) []any { return []any{r.Workers} })
-	case strings.HasPrefix(text, "SELECT g.projection, g.generation"), strings.HasPrefix(text, "SELECT projection, generation FROM projection_generations"):
+		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.State == domain.RebuildFolding }, func(r *domain.Rebuild) []any {
+			return []any{r.Workers}
+		})
+	case strings.HasPrefix(text, "SELECT g.projection, g.generation"),
+		strings.HasPrefix(text, "SELECT projection, generation FROM projection_generations"):
 		return simAnswer() // no generation is dropped within a run
 	}
 	return nil
@@ -180,7 +186,9 @@ func (tx *simTx) rebuildQuery(text string, args []any) *simRows {
 		return step("claim a unit", nil, func() *simRows { return tx.claim(args[0].(uuid.UUID)) })
 	case strings.HasPrefix(text, "SELECT position, epoch FROM consumer_checkpoints"):
 		k := ckptKey{args[0].(string), args[1].(int16)}
-		return step("read the live checkpoint", locksIn(text, k.consumer, k.partition), func() *simRows { return simAnswer([]any{db.ckpt[k], int32(1)}) })
+		return step("read the live checkpoint", locksIn(text, k.consumer, k.partition), func() *simRows {
+			return simAnswer([]any{db.ckpt[k], int32(1)})
+		})
 	case strings.HasPrefix(text, "WITH RECURSIVE chain"):
 		return db.failed(args[0].(string), args[1].(int16), args[2].(int64))
 	case strings.HasPrefix(text, "SELECT epoch, coalesce(timeline"):
@@ -275,7 +283,8 @@ func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 		return orFailed(&simRows{}, tx.do("hold the projection", kindStep, locksOf("projection", []int16{0}), nil))
 	case readsRebuild(text):
 		return db.readRebuilds(text, args)
-	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.Contains(text, "WHERE projection = $1 AND state IN"):
+	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") &&
+		strings.Contains(text, "WHERE projection = $1 AND state IN"):
 		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.Open() }, wholeRebuild)
 	case strings.HasPrefix(text, "SELECT max(generation) + 1 FROM projection_generations"):
 		return simAnswer([]any{len(db.gens) + 2})
@@ -283,8 +292,10 @@ func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 		return tx.later(func(*simTx) { db.gens = append(db.gens, simGen{}) })
 	case strings.HasPrefix(text, "INSERT INTO projection_rebuilds"):
 		r := domain.Rebuild{
-			ID: args[0].(uuid.UUID), Projection: args[1].(string), Consumer: args[2].(string), Generation: args[3].(int), FoldVersion: args[4].(string),
-			Purpose: args[5].(string), Reason: args[9].(string), State: args[10].(string), Workers: args[11].(int), CreatedAt: args[12].(time.Time),
+			ID: args[0].(uuid.UUID), Projection: args[1].(string), Consumer: args[2].(string), Generation: args[3].(int),
+			FoldVersion: args[4].(string),
+			Purpose:     args[5].(string), Reason: args[9].(string), State: args[10].(string), Workers: args[11].(int),
+			CreatedAt: args[12].(time.Time),
 		}
 		return tx.later(func(*simTx) { db.rebuilds = append(db.rebuilds, r) })
 	case strings.HasPrefix(text, "WITH live AS"):
@@ -310,7 +321,8 @@ func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 			r := &db.rebuilds[db.rebuildAt(args[0].(uuid.UUID))]
 			r.State, r.Flip = args[1].(string), args[2].(int)
 		})
-	case strings.HasPrefix(text, "UPDATE projection_rebuilds SET state = 'FAILED'"), strings.HasPrefix(text, "UPDATE projection_generations SET broken"),
+	case strings.HasPrefix(text, "UPDATE projection_rebuilds SET state = 'FAILED'"),
+		strings.HasPrefix(text, "UPDATE projection_generations SET broken"),
 		strings.HasPrefix(text, "UPDATE consumer_checkpoints SET joined = false"):
 		return tx.later(func(*simTx) { db.s.fail("a rebuild failed: %v", args) })
 	}
@@ -353,7 +365,8 @@ func (tx *simTx) flipQuery(text string, args []any) *simRows {
 		return simAnswer([]any{db.flips + 2})
 	case strings.HasPrefix(text, "INSERT INTO projection_pointers"):
 		return tx.later(func(*simTx) { db.flips++; db.serving = args[3].(int) })
-	case strings.HasPrefix(text, "UPDATE projection_pointers p SET live"), strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET serving"):
+	case strings.HasPrefix(text, "UPDATE projection_pointers p SET live"),
+		strings.HasPrefix(text, "UPDATE consumer_checkpoints c SET serving"):
 		return &simRows{tag: "UPDATE 1"}
 	}
 	return nil

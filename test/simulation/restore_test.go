@@ -48,8 +48,10 @@ type simEpoch struct {
 
 func newSimTables() simTables {
 	t := simTables{
-		keys: map[simKey]*simRow{}, ended: map[uuid.UUID]bool{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{}, accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{}, withheld: map[events.Position]bool{},
-		relays: map[string]time.Time{}, serving: 1,
+		keys: map[simKey]*simRow{}, ended: map[uuid.UUID]bool{}, ckpt: map[ckptKey]int64{}, aggs: map[aggKey]simAgg{},
+		accounts: map[domain.AccountKey]simAccount{}, reserved: map[domain.ReservationKey]events.ReservationState{},
+		withheld: map[events.Position]bool{},
+		relays:   map[string]time.Time{}, serving: 1,
 	}
 	for p := range t.epochs {
 		t.epochs[p], t.heads[p].epoch = []simEpoch{{1, 1}}, 1
@@ -247,7 +249,10 @@ func (s *sim) operate() {
 	p.run(func() {
 		for len(s.tasks) > 0 {
 			pause := time.Duration(0)
-			if p.do(&operation{what: "plan", effect: func(opOutcome) error { pause = time.Duration(s.rng.IntN(4000)) * time.Millisecond; return nil }}) != nil {
+			if p.do(&operation{what: "plan", effect: func(opOutcome) error {
+				pause = time.Duration(s.rng.IntN(4000)) * time.Millisecond
+				return nil
+			}}) != nil {
 				return
 			}
 			if p.idle("think", pause, never); p.dead.Load() {

@@ -93,7 +93,8 @@ type faultRates struct {
 }
 
 func (w *faultRates) rates() []*int {
-	return []*int{&w.crash, &w.cut, &w.lost, &w.limbo, &w.partly, &w.freeze, &w.pass, &w.twice, &w.shuffle, &w.drop, &w.damage, &w.rewind, &w.skip,
+	return []*int{&w.crash, &w.cut, &w.lost, &w.limbo, &w.partly, &w.freeze, &w.pass, &w.twice, &w.shuffle, &w.drop, &w.damage, &w.rewind,
+		&w.skip,
 		&w.retries, &w.rebuilds, &w.rewinds, &w.restores, &w.failovers, &w.moves}
 }
 

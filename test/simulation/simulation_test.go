@@ -39,7 +39,8 @@ const usualRequests = 4
 func newSim(seed uint64, with setup) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 2)), counts: map[string]int{}, tell: with.tell, began: time.Now()}
 	s.plan = newPlan(rand.New(rand.NewPCG(seed, 1)), usualRequests)
-	s.db, s.pipe, s.model = newSimDB(s), newSimPipe(s), &model{s: s, sent: map[simKey]map[usageItem]bool{}, tries: map[simKey]int{}, accepted: map[simKey]usageItem{}}
+	s.db, s.pipe, s.model = newSimDB(s), newSimPipe(s), &model{s: s, sent: map[simKey]map[usageItem]bool{}, tries: map[simKey]int{},
+		accepted: map[simKey]usageItem{}}
 	s.w = drawFaultRates(s.rng)
 	s.changing = seed%2 == 1 && !with.uncorrected
 	return s
@@ -49,7 +50,8 @@ func newSim(seed uint64, with setup) *sim {
 // are left meet more of the work.
 func drawFaultRates(rng *rand.Rand) faultRates {
 	w := faultRates{crash: 30, cut: 80, lost: 150, limbo: 150, partly: 300, freeze: 30, pass: 100,
-		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1, failovers: 1, moves: 60}
+		twice: 200, shuffle: 400, drop: 150, damage: 60, rewind: 60, skip: 30, retries: 1, rebuilds: 1, rewinds: 1, restores: 1,
+		failovers: 1, moves: 60}
 	for _, rate := range w.rates() {
 		*rate = rng.IntN(2) * (1 + rng.IntN(*rate))
 	}
@@ -65,7 +67,9 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		s.startAPI(0)
 		s.startNode(1)
 		if s.rng.IntN(3) > 0 { // others work on the same partitions
-			s.startConsumer("validator-0", func(p *proc) projections.Consumer { return validate.Consumer(p.newID, new(validate.Histories)) })
+			s.startConsumer("validator-0", func(p *proc) projections.Consumer {
+				return validate.Consumer(p.newID, new(validate.Histories))
+			})
 			s.startConsumer("aggregator-0", func(p *proc) projections.Consumer { return aggregatorOfPoison(p.newID) })
 		}
 		for i := range 2 {
@@ -141,7 +145,8 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-// onProcessorsOf runs three of four seeds on one processor. One of their goroutines runs at a time: further processors would only be woken and find no work.
+// onProcessorsOf runs three of four seeds on one processor. One of their goroutines runs at a time: further processors would only be woken
+// and find no work.
 func onProcessorsOf(seed uint64) (restore func()) {
 	if seed%4 == 0 {
 		return func() {}
@@ -177,17 +182,24 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 	if len(seeds) < 1000 {
 		return
 	}
-	for _, what := range append(outcomeNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged", "delivered twice",
-		"shuffled", "published again", "unique violation", "head left to others", "validated inline", "checkpoint left to others", "lease taken over", "cursor refused", "withheld", "savepoint",
-		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log", "strays",
+	for _, what := range append(outcomeNames[1:], "frozen", "commit lost", "late commit", "rewound", "moved forward", "dropped", "damaged",
+		"delivered twice",
+		"shuffled", "published again", "unique violation", "head left to others", "validated inline", "checkpoint left to others",
+		"lease taken over", "cursor refused", "withheld", "savepoint",
+		"sum refused by the database", "batch came again", "sent again", "message again", "duplicates passed", "read from the log",
+		"strays",
 		"retry", "rebuild ready", "promotion", "abandoned", "relay sent back", "restored", "failed over", "epoch raised", "ghost published",
 		"told to the validator", "told to the aggregator", "read from memory", "partition moved", "taken from memory",
-		"consume granted", "hold granted", "commit granted", "extend granted", "release granted", "enforced granted", "consume refused: quota_exceeded", "hold refused: quota_exceeded",
-		"enforced refused: quota_exceeded", "commit refused: reservation_ended", "commit refused: amount_exceeds_hold", "reservations committed", "reservations released", "reservations expired",
+		"consume granted", "hold granted", "commit granted", "extend granted", "release granted", "enforced granted",
+		"consume refused: quota_exceeded", "hold refused: quota_exceeded",
+		"enforced refused: quota_exceeded", "commit refused: reservation_ended", "commit refused: amount_exceeds_hold",
+		"reservations committed", "reservations released", "reservations expired",
 		"due reservations read by a request",
-		"plan changed", "consume together granted", "hold together granted", "consume together refused: quota_exceeded", "hold together refused: quota_exceeded",
+		"plan changed", "consume together granted", "hold together granted", "consume together refused: quota_exceeded",
+		"hold together refused: quota_exceeded",
 		"consume together refused: payload_conflict", "hold together refused: reservation_conflict",
-		"corrections", "retractions", "corrections behind a retraction", "refused: correction_target_unknown", "refused: correction_target_retracted", "key ended", "frozen after admission", "refused: the key has ended") {
+		"corrections", "retractions", "corrections behind a retraction", "refused: correction_target_unknown",
+		"refused: correction_target_retracted", "key ended", "frozen after admission", "refused: the key has ended") {
 		if counts[what] == 0 {
 			t.Errorf("%q never happened", what)
 		}
@@ -196,8 +208,8 @@ func TestP2_SimulatedFaultsLoseAndDoubleNothing(t *testing.T) {
 
 // Between two steps several goroutines of a process may run, e.g. a writer that passes submissions on and the one that takes them. On one
 // processor they take turns in a fixed order. Not with the clients that correct usage: with them a writer often has two submissions at the
-// time at which it stops waiting for more, and Go then chooses at random. The runtime interrupts a goroutine that runs for 10 ms, and on a busy
-// machine also one that was not run meanwhile: then a third run has to be as one of the two.
+// time at which it stops waiting for more, and Go then chooses at random. The runtime interrupts a goroutine that runs for 10 ms, and on a
+// busy machine also one that was not run meanwhile: then a third run has to be as one of the two.
 func TestASimulationIsDeterministic(t *testing.T) {
 	tier.AtSize(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))

@@ -129,22 +129,28 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		return none
 	case strings.HasPrefix(text, movesHeads):
 		return tx.updateHeads(args)
-	case strings.HasPrefix(text, writesCorrections), strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.position, l.subject"), strings.HasPrefix(text, "SELECT g.partition, g.before"):
+	case strings.HasPrefix(text, writesCorrections), strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.position, l.subject"),
+		strings.HasPrefix(text, "SELECT g.partition, g.before"):
 		return tx.correctionQuery(text, args)
 	case strings.HasPrefix(text, addsAccounts), strings.HasPrefix(text, writesReservations), readsAccounts(text):
 		return tx.limitQuery(text, args)
 	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions") && strings.HasSuffix(text, "SKIP LOCKED"):
 		err = tx.do(fmt.Sprint("lock free heads ", args[0]), kindStep, nil, fill(func() *simRows {
-			free := slices.DeleteFunc(slices.Clone(args[0].([]int16)), func(p int16) bool { return !db.free(tx, locksOf("heads", []int16{p})) })
+			free := slices.DeleteFunc(slices.Clone(args[0].([]int16)), func(p int16) bool {
+				return !db.free(tx, locksOf("heads", []int16{p}))
+			})
 			if len(free) < len(args[0].([]int16)) {
 				tx.p.s.count("head left to others")
 			}
 			db.take(tx, locksOf("heads", free))
 			return tx.headRows(free)
 		}))
-	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions"), strings.HasPrefix(text, "SELECT FROM log_heads WHERE partition = ANY"):
+	case strings.HasPrefix(text, "SELECT partition, position, epoch, topic_positions"),
+		strings.HasPrefix(text, "SELECT FROM log_heads WHERE partition = ANY"):
 		partitions := args[0].([]int16)
-		err = tx.do(fmt.Sprint("lock heads ", partitions), kindStep, locksOf("heads", partitions), fill(func() *simRows { return tx.headRows(partitions) }))
+		err = tx.do(fmt.Sprint("lock heads ", partitions), kindStep, locksOf("heads", partitions), fill(func() *simRows {
+			return tx.headRows(partitions)
+		}))
 	case strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key"):
 		err = tx.do("probe", kindStep, nil, fill(func() *simRows { return tx.probe(text, args) }))
 	case readsStretch(text), readsStretches(text):
@@ -176,7 +182,8 @@ func (tx *simTx) updateHeads(args []any) *simRows {
 	}
 	for i, p := range args[0].([]int16) {
 		was := tx.head(p)
-		h := simHead{position: args[1].([]int64)[i], epoch: was.epoch, life: was.life, recorded: args[3].([]time.Time)[i], counts: was.counts}
+		h := simHead{position: args[1].([]int64)[i], epoch: was.epoch, life: was.life, recorded: args[3].([]time.Time)[i],
+			counts: was.counts}
 		for t, text := range strings.Split(strings.Trim(args[2].([]string)[i], "{}"), ",") {
 			h.topics[t], _ = strconv.ParseInt(text, 10, 64)
 		}
@@ -196,7 +203,8 @@ func (tx *simTx) probe(text string, args []any) *simRows {
 		for _, rows := range [][]simRow{db.rows[p], tx.root.w.rows} {
 			for j := range rows {
 				r := &rows[j]
-				if r.at.Partition == p && r.key.key == k.key && (r.key.tenant == k.tenant || !strings.Contains(text, "l.tenant_id = k.tenant_id")) {
+				if r.at.Partition == p && r.key.key == k.key &&
+					(r.key.tenant == k.tenant || !strings.Contains(text, "l.tenant_id = k.tenant_id")) {
 					out.list = append(out.list, []any{k.tenant, k.key, p, r.at.Number, uuid.UUID(r.values[colEventID]), r.hash()})
 				}
 			}
@@ -218,7 +226,9 @@ func (db *simDB) read(text string, args []any) *simRows {
 	out := &simRows{}
 	if readsStretch(text) {
 		topic := events.Topic(args[4].(int16))
-		out.raw = db.stretch(args[1].(int16), args[2].(int64), args[3].(int64), args[5].(int), func(r *simRow) bool { return topic == 0 || r.topic == topic })
+		out.raw = db.stretch(args[1].(int16), args[2].(int64), args[3].(int64), args[5].(int), func(r *simRow) bool {
+			return topic == 0 || r.topic == topic
+		})
 		return out
 	}
 	wanted := func(*simRow) bool { return true }
@@ -338,26 +348,27 @@ func (tx *simTx) Finish(_ context.Context, rows *server.Rows, moves []server.Mov
 	if rows.Len() == 0 {
 		return postgres.ClassifyCommit(tx.Commit(context.Background()))
 	}
-	err := tx.p.do(&operation{what: fmt.Sprint("append ", rows.Len(), " and commit"), kind: kindCommit, tx: tx, effect: func(f opOutcome) error {
-		if err := tx.copyRows(rows); err != nil {
-			return err
-		}
-		for _, m := range moves {
-			switch {
-			case strings.HasPrefix(m.SQL, movesHeads):
-				if r := tx.updateHeads(m.Args); r.err != nil {
-					return r.err
-				}
-			case strings.HasPrefix(m.SQL, addsAccounts), strings.HasPrefix(m.SQL, writesReservations):
-				tx.limitQuery(m.SQL, m.Args)
-			case strings.HasPrefix(m.SQL, writesCorrections):
-				tx.writeCorrections(m.Args)
-			default:
-				tx.moveCheckpoints(m.SQL, m.Args)
+	err := tx.p.do(&operation{what: fmt.Sprint("append ", rows.Len(), " and commit"), kind: kindCommit, tx: tx,
+		effect: func(f opOutcome) error {
+			if err := tx.copyRows(rows); err != nil {
+				return err
 			}
-		}
-		return tx.commit(f)
-	}})
+			for _, m := range moves {
+				switch {
+				case strings.HasPrefix(m.SQL, movesHeads):
+					if r := tx.updateHeads(m.Args); r.err != nil {
+						return r.err
+					}
+				case strings.HasPrefix(m.SQL, addsAccounts), strings.HasPrefix(m.SQL, writesReservations):
+					tx.limitQuery(m.SQL, m.Args)
+				case strings.HasPrefix(m.SQL, writesCorrections):
+					tx.writeCorrections(m.Args)
+				default:
+					tx.moveCheckpoints(m.SQL, m.Args)
+				}
+			}
+			return tx.commit(f)
+		}})
 	return postgres.ClassifyCommit(err)
 }
 

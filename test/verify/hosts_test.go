@@ -20,7 +20,8 @@ func TestTheServerThatAcceptsWritesIsFoundAmongSeveralHosts(t *testing.T) {
 	for _, hosts := range []string{"127.0.0.1:1," + database.Host, database.Host + ",127.0.0.1:1"} {
 		several := *database
 		several.Host, several.RawQuery = hosts, "target_session_attrs=read-write"
-		checks, err := verify.Run(t.Context(), verify.Config{DatabaseURL: several.String(), NoTopics: "not read", Partitions: []int16{0}, Now: time.Now, Progress: func(string) {}})
+		checks, err := verify.Run(t.Context(), verify.Config{DatabaseURL: several.String(), NoTopics: "not read", Partitions: []int16{0},
+			Now: time.Now, Progress: func(string) {}})
 		must.OK(t, err)
 		for _, c := range checks {
 			if c.Looked && (c.Holds == nil || !*c.Holds) {

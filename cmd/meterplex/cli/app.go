@@ -1,5 +1,5 @@
-// Package cli is the command line: the nouns, and the list of the commands of one request. The packages below it have the commands, by subject;
-// package app has what they share.
+// Package cli is the command line: the nouns, and the list of the commands of one request. The packages below it have the commands, by
+// subject; package app has what they share.
 //
 // All commands except serve, migrate, demo, tour and verify use only the service's
 // HTTP API, as any other client does. No command holds a metering rule.
@@ -139,9 +139,11 @@ func (p *program) parserFor(c *app.ClientFlags, first string) (*kong.Kong, error
 		kong.Name("meterplex"),
 		kong.Description(description),
 		kong.Writers(p.Stdout, p.Stderr),
-		kong.Vars{"tenant_scopes": strings.Join(commands.TenantScopes(), ", "), "operator_scopes": strings.Join(commands.OperatorScopes(), ", ")},
+		kong.Vars{"tenant_scopes": strings.Join(commands.TenantScopes(), ", "), "operator_scopes": strings.Join(commands.OperatorScopes(),
+			", ")},
 		kong.ValueFormatter(config.DescribeFlag),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100, ValueFormatter: config.DescribeFlag}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, WrapUpperBound: 100,
+			ValueFormatter: config.DescribeFlag}),
 		kong.PostBuild(app.DescribeRequests(requests())),
 	)...)
 }

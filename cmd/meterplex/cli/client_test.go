@@ -39,7 +39,8 @@ func TestClientPostsUnderOneIdempotencyKey(t *testing.T) {
 
 // TestRemovalsAreRepeatedUnderOneIdempotencyKey: the service answers a repeat without it with 404.
 func TestRemovalsAreRepeatedUnderOneIdempotencyKey(t *testing.T) {
-	for _, args := range []string{"webhooks remove w1 --tenant t1", "thresholds remove h1 --tenant t1", "keys revoke k1 --operator", "tenants billing t1 --remove -o json", "entitlements release a r1"} {
+	for _, args := range []string{"webhooks remove w1 --tenant t1", "thresholds remove h1 --tenant t1", "keys revoke k1 --operator",
+		"tenants billing t1 --remove -o json", "entitlements release a r1"} {
 		done, sent := "", 0
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			key := r.Header.Get("Idempotency-Key")
@@ -62,7 +63,8 @@ func TestRemovalsAreRepeatedUnderOneIdempotencyKey(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	for status, want := range map[int]int{
-		200: app.ExitYes, 400: app.ExitUnknown, 401: app.ExitUnknown, 403: app.ExitUnknown, 404: app.ExitNo, 409: app.ExitNo, 422: app.ExitNo, 500: app.ExitUnknown, 503: app.ExitUnknown,
+		200: app.ExitYes, 400: app.ExitUnknown, 401: app.ExitUnknown, 403: app.ExitUnknown, 404: app.ExitNo, 409: app.ExitNo,
+		422: app.ExitNo, 500: app.ExitUnknown, 503: app.ExitUnknown,
 	} {
 		var asked atomic.Int32
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +92,8 @@ func TestProblemText(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(400)
-		fmt.Fprint(w, `{"code":"validation_failed","detail":"Two members are wrong","errors":[{"pointer":"/name","code":"name_invalid","detail":"is empty"}]}`)
+		fmt.Fprint(w,
+			`{"code":"validation_failed","detail":"Two members are wrong","errors":[{"pointer":"/name","code":"name_invalid","detail":"is empty"}]}`)
 	}))
 	defer s.Close()
 	_, _, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "create", "")
@@ -112,13 +115,16 @@ func TestListFollowsPages(t *testing.T) {
 	for format, want := range map[string]string{
 		"csv":    "id,name,class,mode,status,createdAt,externalIds\n1,\"'=a,\"\"b\"\"\",,,,,\n2,,,,,,\n3,c\x1b,,,,,\n",
 		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\",\"limit\":9007199254740993}\n",
-		"table":  "id  name    class  mode  status  createdAt  externalIds\n1   =a,\"b\"  -      -     -       -          -\n2   -       -      -     -       -          -\n3   c\uFFFD      -      -     -       -          -\n",
+		"table": "id  name    class  mode  status  createdAt  externalIds\n1   =a,\"b\"  -      -     -       -          -\n2   -      " +
+			" -      -     -       -          -\n3   c\uFFFD      -      -     -       -          -\n",
 	} {
-		if code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", format); code != app.ExitYes || out != want {
+		if code, out, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", format); code != app.ExitYes ||
+			out != want {
 			t.Errorf("%s: exit code %d\n%q\n%q\n%s", format, code, out, want, errs)
 		}
 	}
-	if _, out, _ := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", "ndjson", "--limit", "1"); strings.Count(out, "\n") != 1 {
+	if _, out, _ := newConsole(t, &fakeService{url: s.URL}).run("tenants", "list", "-o", "ndjson", "--limit", "1"); strings.Count(out,
+		"\n") != 1 {
 		t.Errorf("--limit 1 gives %q", out)
 	}
 }
@@ -143,7 +149,8 @@ func TestSystemReadyAsksTheInstanceOfThisMachine(t *testing.T) {
 	} {
 		c := newConsole(t, &fakeService{url: "http://127.0.0.1:1"})
 		c.setEnv(settings)
-		if code, out, errs := c.run("system", "ready", "--here", "--retry-for", "0s"); code != app.ExitYes || !strings.Contains(out, "ready") {
+		if code, out, errs := c.run("system", "ready", "--here", "--retry-for", "0s"); code != app.ExitYes ||
+			!strings.Contains(out, "ready") {
 			t.Errorf("%v: exit code %d\n%s%s", settings, code, out, errs)
 		}
 	}
@@ -154,12 +161,14 @@ func TestSystemReadySetsTheExitCode(t *testing.T) {
 	answers := map[int]string{http.StatusOK: `{"status":"ready","version":"v1","dependencies":{"database":"ok"}}`,
 		http.StatusServiceUnavailable: `{"status":503,"title":"Not ready","code":"not_ready","detail":"These dependencies do not answer: database"}`,
 		http.StatusTeapot:             `{}`}
-	for status, want := range map[int]int{http.StatusOK: app.ExitYes, http.StatusServiceUnavailable: app.ExitNo, http.StatusTeapot: app.ExitUnknown} {
+	for status, want := range map[int]int{http.StatusOK: app.ExitYes, http.StatusServiceUnavailable: app.ExitNo,
+		http.StatusTeapot: app.ExitUnknown} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/readyz" {
 				t.Errorf("requested %s", r.URL)
 			}
-			w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: "application/problem+json"}[status == http.StatusOK])
+			w.Header().Set("Content-Type", map[bool]string{true: "application/json",
+				false: "application/problem+json"}[status == http.StatusOK])
 			w.WriteHeader(status)
 			_, _ = w.Write([]byte(answers[status]))
 		}))
@@ -168,7 +177,8 @@ func TestSystemReadySetsTheExitCode(t *testing.T) {
 			t.Errorf("%d: exit code %d\n%s%s", status, code, out, errs)
 		}
 	}
-	if code, _, errs := newConsole(t, &fakeService{url: "http://127.0.0.1:1"}).run("system", "ready", "--retry-for", "1ms"); code != app.ExitUnknown {
+	if code, _, errs := newConsole(t, &fakeService{url: "http://127.0.0.1:1"}).run("system", "ready", "--retry-for",
+		"1ms"); code != app.ExitUnknown {
 		t.Errorf("unreachable: exit code %d\n%s", code, errs)
 	}
 }

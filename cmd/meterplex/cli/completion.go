@@ -137,7 +137,8 @@ end
 `)
 	fmt.Fprintf(w, "set -g __meterplex_paths %s\n", strings.ReplaceAll(knownPaths(all), "|", " "))
 	for _, p := range all {
-		if _, err := fmt.Fprintf(w, "complete -c meterplex -n \"__meterplex_at '%s'\" -a '%s'\n", p.path, strings.Join(p.words, " ")); err != nil {
+		if _, err := fmt.Fprintf(w, "complete -c meterplex -n \"__meterplex_at '%s'\" -a '%s'\n", p.path,
+			strings.Join(p.words, " ")); err != nil {
 			return err
 		}
 	}

@@ -30,7 +30,8 @@ func TestBashCompletes(t *testing.T) {
 		"nonsense usage sen":  "send",
 	} {
 		words := append([]string{"meterplex"}, strings.Split(line, " ")...)
-		args := append([]string{"-c", `source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _meterplex; echo "${COMPREPLY[@]}"`, file}, words...)
+		args := append([]string{"-c", `source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _meterplex; echo "${COMPREPLY[@]}"`, file},
+			words...)
 		out, err := exec.Command(bash, args...).CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
 			t.Errorf("%q gives %q, %v; want %q", line, got, err, want)

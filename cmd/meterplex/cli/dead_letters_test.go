@@ -17,7 +17,8 @@ func TestBulkNeedsConfirmation(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		dry := strings.Contains(string(body), `"dryRun":true`)
-		sent = append(sent, map[bool]string{true: "dry", false: "real"}[dry]+r.Header.Get("Idempotency-Key")[:min(1, len(r.Header.Get("Idempotency-Key")))])
+		sent = append(sent, map[bool]string{true: "dry", false: "real"}[dry]+
+			r.Header.Get("Idempotency-Key")[:min(1, len(r.Header.Get("Idempotency-Key")))])
 		refused := `"refused":[{"code":"dead_letter_not_retryable","count":1,"reason":"the dead letter is RESOLVED"}]`
 		switch {
 		case strings.Contains(string(body), "none"):
@@ -39,7 +40,8 @@ func TestBulkNeedsConfirmation(t *testing.T) {
 	}{
 		{"bulk retry --stage VALIDATION --reason r", app.ExitUnknown, "dry", nil},
 		{"bulk retry --feature none --reason r", app.ExitNo, "dry", []string{"matched    1\n", "eligible   0\n"}},
-		{"bulk retry --stage VALIDATION --reason r --dry-run", app.ExitYes, "dry", []string{"matched    35\n", "eligible   34\n", "dead_letter_not_retryable  the dead letter is RESOLVED"}},
+		{"bulk retry --stage VALIDATION --reason r --dry-run", app.ExitYes, "dry", []string{"matched    35\n", "eligible   34\n",
+			"dead_letter_not_retryable  the dead letter is RESOLVED"}},
 		{"bulk retry --stage VALIDATION --reason r --yes", app.ExitYes, "real", []string{"bulkId     b1\n", "requested  34\n", "COUNT"}},
 		{"bulk retry --stage VALIDATION --reason r --yes -o json", app.ExitYes, "real", []string{`"requested": 34`}},
 		{"bulk delete --stage VALIDATION --reason r --yes", app.ExitUnknown, "", nil},

@@ -22,7 +22,8 @@ import (
 // withFakeService replaces the console's service by the fake service, until ctx ends.
 func withFakeService(c *console, p *fakeService) {
 	c.app.service = func(ctx context.Context, _ config.Config, ready chan<- node.Endpoints) error {
-		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://meterplex:database-secret@127.0.0.1/meterplex", Kafka: config.Kafka{Brokers: []string{"127.0.0.1:9092"}},
+		ready <- node.Endpoints{URL: p.url, DatabaseURL: "postgres://meterplex:database-secret@127.0.0.1/meterplex",
+			Kafka:      config.Kafka{Brokers: []string{"127.0.0.1:9092"}},
 			SignInLink: func(context.Context) (string, error) { return p.url + "/console/link/xxx", nil }}
 		<-ctx.Done()
 		return ctx.Err()
@@ -39,7 +40,9 @@ func TestDemoTwice(t *testing.T) {
 		if code != app.ExitYes || !strings.Contains(errs, "Stopped.") {
 			t.Fatalf("exit code %d\n%s%s", code, out, errs)
 		}
-		for _, want := range []string{p.url + "/console\n", p.url + "/console/link/xxx\n", p.url + "/docs", p.url + "/metrics", "postgres://meterplex:database-secret@127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_", "18059974 in 8819 events"} {
+		for _, want := range []string{p.url + "/console\n", p.url + "/console/link/xxx\n", p.url + "/docs", p.url + "/metrics",
+			"postgres://meterplex:database-secret@127.0.0.1/meterplex", "usage.raw", "event_log", "mp_live_xxx", "mp_op_",
+			"18059974 in 8819 events"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%q is not in\n%s", want, out)
 			}
@@ -82,7 +85,8 @@ func TestDemoScriptInAShell(t *testing.T) {
 	c := newConsole(t, p)
 	withFakeService(c, p)
 	_, text, _ := c.run("demo", "--for", "1ms", "--rate", "0")
-	if strings.Contains(text, "database-secret") || !strings.Contains(text, "postgres://meterplex:********@127.0.0.1/meterplex (--show-password") {
+	if strings.Contains(text, "database-secret") ||
+		!strings.Contains(text, "postgres://meterplex:********@127.0.0.1/meterplex (--show-password") {
 		t.Errorf("the demo prints the database's address as\n%s", text)
 	}
 	_, script, _ := strings.Cut(text, "in this order at once:\n\n")
@@ -93,7 +97,8 @@ func TestDemoScriptInAShell(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 || !strings.Contains(text, "meterplex verify --config "+file) {
 		t.Errorf("the file of settings: %v, %v\n%s", info, err, text)
 	}
-	if cfg, _, err := config.Load(file, func(string) (string, bool) { return "", false }); err != nil || cfg.DatabaseURL != "postgres://meterplex:database-secret@127.0.0.1/meterplex" ||
+	if cfg, _, err := config.Load(file, func(string) (string, bool) { return "", false }); err != nil ||
+		cfg.DatabaseURL != "postgres://meterplex:database-secret@127.0.0.1/meterplex" ||
 		cfg.URL != p.url || !strings.HasPrefix(cfg.Key, "mp_op_") || !slices.Equal(cfg.Kafka.Brokers, []string{"127.0.0.1:9092"}) {
 		t.Errorf("the settings are %+v, %v", cfg, err)
 	}
@@ -105,7 +110,8 @@ func TestDemoScriptInAShell(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	var answer struct{ AsOfPosition string }
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &answer); err != nil || answer.AsOfPosition != fmt.Sprintf("3-%d", before+1) || len(p.known) != before+1 {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &answer); err != nil || answer.AsOfPosition != fmt.Sprintf("3-%d", before+1) ||
+		len(p.known) != before+1 {
 		t.Errorf("%v, %d events are known, then %d\n%s%s", err, before, len(p.known), out.String(), errs.String())
 	}
 }

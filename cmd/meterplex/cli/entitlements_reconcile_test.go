@@ -16,22 +16,27 @@ func TestAccountsThatDifferAreShownAndRepaired(t *testing.T) {
 		code                  int
 		says                  string
 	}{
-		{"", `{"tenantId":"` + tenant + `","drift":[],"repaired":false,"headPosition":"17-9"}`, `{"tenantId":"` + tenant + `"}`, app.ExitYes, "All accounts and reservations equal the log."},
+		{"", `{"tenantId":"` + tenant + `","drift":[],"repaired":false,"headPosition":"17-9"}`, `{"tenantId":"` + tenant + `"}`,
+			app.ExitYes, "All accounts and reservations equal the log."},
 		{"", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, app.ExitNo, "1 accounts differ from the log"},
-		{"--repair --reason restored", `{` + differ + `,"repaired":true}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, app.ExitYes, "were set to the log"},
+		{"--repair --reason restored", `{` + differ + `,"repaired":true}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant +
+			`"}`, app.ExitYes, "were set to the log"},
 		{"-o json", `{` + differ + `,"repaired":false}`, `{"tenantId":"` + tenant + `"}`, app.ExitNo, `"was": 950`},
-		{"--repair --reason restored", `{` + differ + `,"repaired":true,` + gone + `}`, `{"reason":"restored","repair":true,"tenantId":"` + tenant + `"}`, app.ExitNo, "1 reservations differ from the log"},
+		{"--repair --reason restored", `{` + differ + `,"repaired":true,` + gone + `}`, `{"reason":"restored","repair":true,"tenantId":"` +
+			tenant + `"}`, app.ExitNo, "1 reservations differ from the log"},
 		{"", `{"drift":[],"repaired":false,` + gone + `}`, `{"tenantId":"` + tenant + `"}`, app.ExitNo, "job-1"},
 		{"", `{}`, `{"tenantId":"` + tenant + `"}`, app.ExitUnknown, "no comparison"},
 	} {
 		p := newAnsweringService(t, 200, c.answer)
 		code, out, errs := newConsole(t, p).run(strings.Fields("entitlements reconcile --tenant " + tenant + " " + c.args)...)
-		if code != c.code || len(p.requests) != 1 || p.requests[0] != "POST /api/v1/quota/accounts/reconcile "+c.request || !strings.Contains(out+errs, c.says) {
+		if code != c.code || len(p.requests) != 1 || p.requests[0] != "POST /api/v1/quota/accounts/reconcile "+c.request ||
+			!strings.Contains(out+errs, c.says) {
 			t.Errorf("%q: exit code %d, want %d\n%q\n%s%s", c.args, code, c.code, p.requests, out, errs)
 		}
 	}
 	p := newAnsweringService(t, 200, "{}")
-	if code, _, errs := newConsole(t, p).run("entitlements", "reconcile", "--tenant", tenant, "--repair"); code == app.ExitYes || len(p.requests) > 0 || !strings.Contains(errs, "--reason") {
+	if code, _, errs := newConsole(t, p).run("entitlements", "reconcile", "--tenant", tenant, "--repair"); code == app.ExitYes ||
+		len(p.requests) > 0 || !strings.Contains(errs, "--reason") {
 		t.Errorf("without a reason: exit code %d, %s", code, errs)
 	}
 }

@@ -38,13 +38,15 @@ func TestP12_EventsQueryIsBounded(t *testing.T) {
 			args = append(args, "--limit", limit)
 		}
 		code, out, errs := newConsole(t, p).run(args...)
-		if lines := strings.Count(out, "\n"); code != app.ExitYes || lines != want || !strings.Contains(errs, fmt.Sprintf("There are more than %d events", want)) {
+		if lines := strings.Count(out, "\n"); code != app.ExitYes || lines != want ||
+			!strings.Contains(errs, fmt.Sprintf("There are more than %d events", want)) {
 			t.Errorf("--limit %s: exit code %d, %d events\n%s", limit, code, lines, errs)
 		}
 	}
 	few := newFakeService(t)
 	few.catalog["/api/v1/events"] = json.RawMessage(`{"data":[{"position":"3-1"}],"nextCursor":null}`)
-	if code, out, errs := newConsole(t, few).run("events", "query", "-o", "json"); code != app.ExitYes || out != "[\n  {\n    \"position\": \"3-1\"\n  }\n]\n" || errs != "" {
+	if code, out, errs := newConsole(t, few).run("events", "query", "-o", "json"); code != app.ExitYes ||
+		out != "[\n  {\n    \"position\": \"3-1\"\n  }\n]\n" || errs != "" {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 }
@@ -61,7 +63,8 @@ func TestTheTableOfEventsShowsWhoAndWhy(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, table)
 		}
 	}
-	if _, out, _ := newConsole(t, p).run("events", "query", "-o", "csv"); !strings.HasPrefix(out, "position,recordedAt,eventType,tenantId,eventId,payload\n") {
+	if _, out, _ := newConsole(t, p).run("events", "query", "-o", "csv"); !strings.HasPrefix(out,
+		"position,recordedAt,eventType,tenantId,eventId,payload\n") {
 		t.Error(out)
 	}
 }

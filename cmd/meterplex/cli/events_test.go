@@ -54,7 +54,9 @@ func (p *fakeLogService) Add(n int) {
 	for range n {
 		part := rand.N(2)
 		numbers[part]++
-		parts[part] = append(parts[part], fmt.Sprintf(`{"position":"%d-%d","recordedAt":"2026-05-01T00:00:00Z","eventType":"t","payload":{"pad":%q}}`, part, numbers[part], strings.Repeat("x", rand.N(3000))))
+		parts[part] = append(parts[part],
+			fmt.Sprintf(`{"position":"%d-%d","recordedAt":"2026-05-01T00:00:00Z","eventType":"t","payload":{"pad":%q}}`, part,
+				numbers[part], strings.Repeat("x", rand.N(3000))))
 	}
 	p.log = append(parts[0], parts[1]...)
 }
@@ -136,7 +138,8 @@ func TestExportsResumeAfterABrokenConnection(t *testing.T) {
 	p := newFakeLogService(t, 50)
 	p.breaks = 5
 	code, out, errs := newConsole(t, p.fakeService).run("events", "export", "--retry-for", "60s")
-	if want := strings.Join(p.log, "\n") + "\n"; code != app.ExitYes || out != want || p.asked != 6 || !strings.Contains(errs, "50 events") {
+	if want := strings.Join(p.log, "\n") + "\n"; code != app.ExitYes || out != want || p.asked != 6 ||
+		!strings.Contains(errs, "50 events") {
 		t.Errorf("exit code %d after %d requests, %d bytes instead of %d\n%s", code, p.asked, len(out), len(want), errs)
 	}
 }
@@ -164,7 +167,8 @@ func TestExportsToAFileAreResumed(t *testing.T) {
 		}
 	}
 	must.OK(t, os.WriteFile(file, []byte("{\"a\":1}\n"), 0o600))
-	if code, _, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file); code != app.ExitUnknown || !strings.Contains(errs, "holds no export") {
+	if code, _, errs := newConsole(t, p.fakeService).run("events", "export", "--resume", file); code != app.ExitUnknown ||
+		!strings.Contains(errs, "holds no export") {
 		t.Errorf("another file: exit code %d\n%s", code, errs)
 	}
 	if code, _, _ := newConsole(t, p.fakeService).run("events", "export", "--resume", file, "--after", "1-1"); code != app.ExitUnknown {
@@ -193,7 +197,8 @@ func TestLineagesAreTrees(t *testing.T) {
 	if code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
-	if code, out, _ := newConsole(t, p).run("events", "lineage", "17-2", "-o", "json"); code != app.ExitYes || !strings.Contains(out, `"completeUpTo": "17-9"`) {
+	if code, out, _ := newConsole(t, p).run("events", "lineage", "17-2", "-o", "json"); code != app.ExitYes ||
+		!strings.Contains(out, `"completeUpTo": "17-9"`) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }
@@ -201,16 +206,20 @@ func TestLineagesAreTrees(t *testing.T) {
 func TestExplanationsThatDoNotAddUpSetTheExitCode(t *testing.T) {
 	for adds, want := range map[bool]int{true: app.ExitYes, false: app.ExitNo} {
 		p := newFakeService(t)
-		p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(fmt.Sprintf(`{"total":5,"eventCount":1,"adds":%v,"asOfPosition":"3-4",
+		p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(
+			fmt.Sprintf(`{"total":5,"eventCount":1,"adds":%v,"asOfPosition":"3-4",
 			"data":[{"eventId":"e","position":"3-1","amount":5,"count":1,"runningTotal":5}],"nextCursor":null,"rejected":[{"eventId":"r","code":"feature_not_found"}]}`, adds))
-		code, out, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--as-of-position", "3-4", "-o", "ndjson")
-		if code != want || !strings.Contains(out, `"runningTotal":5`) || !strings.Contains(errs, "The figure is 5 of 1 events, as of position 3-4") {
+		code, out, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--as-of-position", "3-4",
+			"-o", "ndjson")
+		if code != want || !strings.Contains(out, `"runningTotal":5`) ||
+			!strings.Contains(errs, "The figure is 5 of 1 events, as of position 3-4") {
 			t.Errorf("adds %v: exit code %d\n%s%s", adds, code, out, errs)
 		}
 		if len(p.requests) != 1 || !strings.Contains(p.requests[0], "asOfPosition=3-4&feature=a&limit=1000&period=2026-05") {
 			t.Errorf("%q", p.requests)
 		}
-		if _, out, _ := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--rejected", "-o", "csv"); !strings.Contains(out, "feature_not_found") || strings.Contains(out, "3-1") {
+		if _, out, _ := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--rejected", "-o",
+			"csv"); !strings.Contains(out, "feature_not_found") || strings.Contains(out, "3-1") {
 			t.Errorf("rejected: %s", out)
 		}
 	}
@@ -219,9 +228,11 @@ func TestExplanationsThatDoNotAddUpSetTheExitCode(t *testing.T) {
 // With --rejected one page of the events is read, which does not prove that all of them add up.
 func TestALongFigureIsNotProvenByItsRejections(t *testing.T) {
 	p := newFakeService(t)
-	p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(`{"total":5,"eventCount":2000,"adds":true,"asOfPosition":"3-4","data":[],"nextCursor":"c","rejected":[],"rejectedMore":true}`)
+	p.catalog["/api/v1/usage/aggregates/explain"] = json.RawMessage(
+		`{"total":5,"eventCount":2000,"adds":true,"asOfPosition":"3-4","data":[],"nextCursor":"c","rejected":[],"rejectedMore":true}`)
 	code, _, errs := newConsole(t, p).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--rejected")
-	if code != app.ExitYes || len(p.requests) != 1 || !strings.Contains(errs, "without --rejected all of them are read") || !strings.Contains(errs, "There may be more") {
+	if code != app.ExitYes || len(p.requests) != 1 || !strings.Contains(errs, "without --rejected all of them are read") ||
+		!strings.Contains(errs, "There may be more") {
 		t.Errorf("exit code %d, %q\n%s", code, p.requests, errs)
 	}
 }
@@ -233,12 +244,14 @@ func TestAnExplanationGoesOnAfterAPageWithoutEvents(t *testing.T) {
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, map[string]string{
-			"": page("", `"b"`), "b": page(`{"eventId":"e","position":"3-1","amount":5,"count":1,"runningTotal":5}`, `"c"`), "c": page("", "null"),
+			"": page("", `"b"`), "b": page(`{"eventId":"e","position":"3-1","amount":5,"count":1,"runningTotal":5}`, `"c"`),
+			"c": page("", "null"),
 		}[r.URL.Query().Get("cursor")])
 	}))
 	t.Cleanup(s.Close)
 	for _, limit := range []string{"0", "2"} {
-		code, out, errs := newConsole(t, &fakeService{t: t, url: s.URL}).run("usage", "explain", "--feature", "a", "--period", "2026-05", "--limit", limit, "-o", "ndjson")
+		code, out, errs := newConsole(t, &fakeService{t: t, url: s.URL}).run("usage", "explain", "--feature", "a", "--period", "2026-05",
+			"--limit", limit, "-o", "ndjson")
 		if code != app.ExitYes || !strings.Contains(out, `"eventId":"e"`) || !strings.Contains(errs, "the events add up to it") {
 			t.Errorf("--limit %s: exit code %d\n%s%s", limit, code, out, errs)
 		}

@@ -52,7 +52,8 @@ func namesOf(n *kong.Node) (names []string) {
 
 // TestURLIsNoFlag: the former global flag names its successor, and no request is sent.
 func TestURLIsNoFlag(t *testing.T) {
-	for _, args := range []string{"webhooks create --tenant t --event period.closed --url http://h.example https://c.example", "tenants list --url=http://h.example", "--url http://h.example tenants list"} {
+	for _, args := range []string{"webhooks create --tenant t --event period.closed --url http://h.example https://c.example",
+		"tenants list --url=http://h.example", "--url http://h.example tenants list"} {
 		p := newFakeService(t)
 		code, _, errs := newConsole(t, p).run(strings.Fields(args)...)
 		if code != app.ExitUnknown || len(p.requests) != 0 || !strings.Contains(errs, "--server is the service's address") {
@@ -70,8 +71,10 @@ func TestKeysFollowNoRedirect(t *testing.T) {
 		http.Redirect(w, r, other.URL+r.URL.Path, http.StatusTemporaryRedirect)
 	}))
 	t.Cleanup(service.Close)
-	for _, args := range []string{"tenants list", "webhooks create https://c.example --tenant t --event period.closed", "events tail", "usage send a 1"} {
-		code, _, errs := newConsole(t, nil).run(append(strings.Fields(args), "--server", service.URL, "--key", "mp_op_secret", "--retry-for", "0s")...)
+	for _, args := range []string{"tenants list", "webhooks create https://c.example --tenant t --event period.closed", "events tail",
+		"usage send a 1"} {
+		code, _, errs := newConsole(t, nil).run(append(strings.Fields(args), "--server", service.URL, "--key", "mp_op_secret",
+			"--retry-for", "0s")...)
 		if code == app.ExitYes || followed.Load() != 0 {
 			t.Errorf("%s: exit code %d, %d requests followed\n%s", args, code, followed.Load(), errs)
 		}

@@ -71,10 +71,12 @@ func rank(flag *kong.Flag) int {
 
 // examples are values of arguments and flags, by name. Those of an enumeration need none.
 var examples = map[string]string{
-	"amount": "1000", "event": "period.closed", "event-id": "evt_1", "events event": "17-4711", "features name": "Calls", "feature": "api_calls",
-	"file": "usage.csv", "lookup-key": "api_calls", "name": "Acme", "period": "2026-05", "plan": "pro", "price-key": "api_calls",
-	"projections name": "NAME", "reason": "'wrong unit'", "scope": "usage:write", "subject": "meterplex.usage.event.recorded", "time-column": "TIMESTAMP",
-	"topic": "usage.raw", "ttl": "5m", "type": "METERED", "usage event": "evt_1", "url": "https://example.com/hooks",
+	"amount": "1000", "event": "period.closed", "event-id": "evt_1", "events event": "17-4711", "features name": "Calls",
+	"feature": "api_calls",
+	"file":    "usage.csv", "lookup-key": "api_calls", "name": "Acme", "period": "2026-05", "plan": "pro", "price-key": "api_calls",
+	"projections name": "NAME", "reason": "'wrong unit'", "scope": "usage:write", "subject": "meterplex.usage.event.recorded",
+	"time-column": "TIMESTAMP",
+	"topic":       "usage.raw", "ttl": "5m", "type": "METERED", "usage event": "evt_1", "url": "https://example.com/hooks",
 }
 
 func exampleOf(noun string, v *kong.Value) string {

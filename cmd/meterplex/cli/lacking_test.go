@@ -11,7 +11,8 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// TestAMissingArgumentIsNamedWithAnExample: the error of a command without what it needs has each missing name, and an example that lacks nothing.
+// TestAMissingArgumentIsNamedWithAnExample: the error of a command without what it needs has each missing name, and an example that lacks
+// nothing.
 func TestAMissingArgumentIsNamedWithAnExample(t *testing.T) {
 	parser, err := newConsole(t, nil).app.parserFor(&app.ClientFlags{}, "")
 	must.OK(t, err)
@@ -45,7 +46,8 @@ func TestAMissingArgumentIsNamedWithAnExample(t *testing.T) {
 		"tenants show": "meterplex: tenants show needs <tenant>, e.g.\n  meterplex tenants show TENANT\n",
 		"keys create --name Acme --operator": "meterplex: keys create needs --scope=SCOPE,..., e.g.\n" +
 			"  meterplex keys create --name Acme --operator --scope usage:write\n",
-		"entitlements release api_calls": "meterplex: entitlements release needs <reservation-id>, e.g.\n  meterplex entitlements release api_calls RESERVATION-ID\n",
+		"entitlements release api_calls": "meterplex: entitlements release needs <reservation-id>, e.g.\n  meterplex entitlements " +
+			"release api_calls RESERVATION-ID\n",
 	} {
 		if code, _, errs := newConsole(t, nil).run(strings.Fields(args)...); code != app.ExitUnknown || !strings.HasPrefix(errs, want) {
 			t.Errorf("%s: exit code %d\n%s", args, code, errs)

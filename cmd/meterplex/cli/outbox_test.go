@@ -14,7 +14,8 @@ func TestOutboxIsPrintedByPartition(t *testing.T) {
 	p := newFakeService(t)
 	p.catalog["/api/v1/outbox"] = json.RawMessage(whole)
 	code, out, errs := newConsole(t, p).run("outbox")
-	if code != app.ExitYes || !strings.Contains(out, "17-30") || !strings.Contains(out, "no broker answers") || strings.Contains(out, "1200") {
+	if code != app.ExitYes || !strings.Contains(out, "17-30") || !strings.Contains(out, "no broker answers") ||
+		strings.Contains(out, "1200") {
 		t.Errorf("a table: exit code %d\n%s%s", code, out, errs)
 	}
 	if want := "1200 events behind the relay, 7 of them never published, the oldest for 3.25s; 1 partitions without a lease, 2 failing."; !strings.Contains(errs, want) {

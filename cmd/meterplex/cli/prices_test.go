@@ -15,8 +15,10 @@ func TestRequestsOfPrices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "price.json")
 	must.OK(t, os.WriteFile(file, []byte(`{"name":"N"}`), 0o600))
 	requireRequests(t, []sentRequest{
-		{"prices put seat --name Seat --currency EUR --model per_unit --micro-units 0", `PUT /api/v1/prices/seat {"name":"Seat","currency":"EUR","model":"per_unit","microUnits":0}`},
-		{"prices put p --name P --currency USD --model package --package-size 1000 --micro-units 5", `PUT /api/v1/prices/p {"name":"P","currency":"USD","model":"package","microUnits":5,"packageSize":1000}`},
+		{"prices put seat --name Seat --currency EUR --model per_unit --micro-units 0",
+			`PUT /api/v1/prices/seat {"name":"Seat","currency":"EUR","model":"per_unit","microUnits":0}`},
+		{"prices put p --name P --currency USD --model package --package-size 1000 --micro-units 5",
+			`PUT /api/v1/prices/p {"name":"P","currency":"USD","model":"package","microUnits":5,"packageSize":1000}`},
 		{"prices put p --name P --currency USD --model graduated --tier 1000=0 --tier rest=300,2000000",
 			`PUT /api/v1/prices/p {"name":"P","currency":"USD","model":"graduated","tiers":[{"upTo":1000,"microUnits":0},{"microUnits":300,"flatMicroUnits":2000000}]}`},
 		{"prices put p --file " + file, `PUT /api/v1/prices/p {"name":"N"}`},
@@ -43,7 +45,8 @@ func TestBadTiersAndEntitlementsAreRefused(t *testing.T) {
 
 func TestPeriodsChargesPrintsLinesAndTotals(t *testing.T) {
 	p := newFakeService(t)
-	p.catalog["/api/v1/tenants/t1/periods/2026-05/charges"] = json.RawMessage(`{"tenantId":"t1","periodKey":"2026-05","state":"CLOSED","snapshot":1,"basis":"billable","data":[
+	p.catalog["/api/v1/tenants/t1/periods/2026-05/charges"] = json.RawMessage(
+		`{"tenantId":"t1","periodKey":"2026-05","state":"CLOSED","snapshot":1,"basis":"billable","data":[
 {"feature":"a","status":"ACTIVE","from":"2026-05-01T00:00:00Z","to":null,"subscriptionId":"s1","amount":90071992547409930001,"price":{"key":"p","version":2,"model":"flat"},"currency":"EUR","microUnits":1500000,"decimal":"1.50"},
 {"feature":"b","status":"BEFORE","subscriptionId":"s1","amount":1,"price":null,"currency":null,"microUnits":null,"decimal":null}],
 "totals":[{"currency":"EUR","microUnits":1500000,"decimal":"1.50","lines":1}],"unpriced":1,"asOfPosition":"17-1","nextCursor":null}`)
@@ -64,13 +67,18 @@ func TestPricesEvaluatePrintsTenantsAndTotals(t *testing.T) {
 	euros, dollars := `{"currency":"EUR","microUnits":1,"decimal":"1.00"}`, `{"currency":"USD","microUnits":1,"decimal":"3.00"}`
 	for totals, want := range map[string]string{
 		"null": "",
-		`{"tenants":2,` + cost(euros, "2.50", `{"microUnits":1,"decimal":"1.50"}`) + `}`: "All tenants (2): charged 1.00 EUR, evaluated 2.50 EUR, difference 1.50.\n",
-		`{"tenants":2,` + cost(euros+","+dollars, "2.50", "null") + `}`:                  "All tenants (2): charged 1.00 EUR, 3.00 USD, evaluated 2.50 EUR.\n",
-		`{"tenants":0,` + cost("", "0.00", `{"microUnits":0,"decimal":"0.00"}`) + `}`:    "All tenants (0): charged nothing, evaluated 0.00 EUR, difference 0.00.\n",
+		`{"tenants":2,` + cost(euros, "2.50", `{"microUnits":1,"decimal":"1.50"}`) +
+			`}`: "All tenants (2): charged 1.00 EUR, evaluated 2.50 EUR, difference 1.50.\n",
+		`{"tenants":2,` + cost(euros+","+dollars, "2.50", "null") +
+			`}`: "All tenants (2): charged 1.00 EUR, 3.00 USD, evaluated 2.50 EUR.\n",
+		`{"tenants":0,` + cost("", "0.00", `{"microUnits":0,"decimal":"0.00"}`) +
+			`}`: "All tenants (0): charged nothing, evaluated 0.00 EUR, difference 0.00.\n",
 	} {
 		p := newFakeService(t)
-		p.catalog["POST /api/v1/prices/evaluate"] = json.RawMessage(`{"data":[{"tenantId":"t1","basis":"net","amount":7,` + cost(euros, "1.50", `{"microUnits":1,"decimal":"0.50"}`) +
-			`},{"tenantId":"t2","basis":"billable","amount":1,` + cost(dollars, "1.00", "null") + `}],"totals":` + totals + `,"nextCursor":null}`)
+		p.catalog["POST /api/v1/prices/evaluate"] = json.RawMessage(`{"data":[{"tenantId":"t1","basis":"net","amount":7,` +
+			cost(euros, "1.50", `{"microUnits":1,"decimal":"0.50"}`) +
+			`},{"tenantId":"t2","basis":"billable","amount":1,` + cost(dollars, "1.00", "null") + `}],"totals":` + totals +
+			`,"nextCursor":null}`)
 		code, out, errs := newConsole(t, p).run("prices", "evaluate", "seat", "--period", "2026-05", "-o", "csv")
 		if rows := "tenantId,basis,amount,charged,evaluated,delta\nt1,net,7,1.00 EUR,1.50 EUR,0.50\nt2,billable,1,3.00 USD,1.00 EUR,\n"; code != app.ExitYes || out != rows || errs != want {
 			t.Errorf("exit code %d\n%s%s", code, out, errs)
@@ -88,13 +96,15 @@ func TestADifferenceIsPrintedWithItsPrice(t *testing.T) {
 	p.catalog["/api/v1/rebuilds/r1/diff"] = json.RawMessage(`{"projection":"usage_aggregates","data":[
 {"tenantId":"t1","feature":"a","periodKey":"2026-05","subscriptionId":"s1","live":10,"rebuilt":7,"delta":-3,"eventCount":1,"charge":{"price":"p",` + money("1.00", "0.70", "-0.30") + `}},
 {"tenantId":"t1","feature":"b","periodKey":"2026-05","subscriptionId":"s1","live":1,"rebuilt":2,"delta":1,"eventCount":1}],"nextCursor":null,
-"totals":{"live":11,"rebuilt":9,"delta":-2,"keys":2,"differing":2,"charges":[{` + money("1.00", "0.70", "-0.30") + `,"keys":1}],"chargesByTenant":[{"tenantId":"t1",` + money("1.00", "1.70", "0.70") + `,"keys":1}],"unpriced":1}}`)
+"totals":{"live":11,"rebuilt":9,"delta":-2,"keys":2,"differing":2,"charges":[{` + money("1.00", "0.70", "-0.30") +
+		`,"keys":1}],"chargesByTenant":[{"tenantId":"t1",` + money("1.00", "1.70", "0.70") + `,"keys":1}],"unpriced":1}}`)
 	code, out, errs := newConsole(t, p).run("projections", "diff", "r1", "--priced", "-o", "csv")
 	if want := "tenantId,feature,periodKey,subscriptionId,live,rebuilt,delta,eventCount,adjustment,price,currency,liveCharge,rebuiltCharge,deltaCharge\n" +
 		"t1,a,2026-05,s1,10,7,-3,1,,p,EUR,1.00,0.70,-0.30\nt1,b,2026-05,s1,1,2,1,1,,,,,,\n"; code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
-	if !strings.HasSuffix(errs, "Their price in EUR goes from 1.00 to 0.70 (-0.30).\n  tenant t1: EUR goes from 1.00 to 1.70 (+0.70).\n1 key without a price.\n") {
+	if !strings.HasSuffix(errs, "Their price in EUR goes from 1.00 to 0.70 (-0.30).\n  tenant t1: EUR goes from 1.00 to 1.70 "+
+		"(+0.70).\n1 key without a price.\n") {
 		t.Error(errs)
 	}
 }

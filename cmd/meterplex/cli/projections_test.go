@@ -73,12 +73,15 @@ const (
 	// A figure that a float64 cannot represent.
 	rowThatDiffers = `{"tenantId":"t","feature":"calls","periodKey":"2026-05","subscriptionId":"s","live":90071992547409930001,"rebuilt":90071992547409930004,"delta":3,"eventCount":2,"liveEventCount":2}`
 	sameDiff       = `{"projection":"usage_aggregates","data":[],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":9,"delta":0,"keys":4,"differing":0},"conservation":{"holds":true}}`
-	otherDiff      = `{"projection":"usage_aggregates","data":[` + rowThatDiffers + `],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":1},"conservation":{"holds":true}}`
-	closedDiff     = `{"projection":"usage_aggregates","data":[` + rowThatDiffers + `],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":2,"differingClosed":1},"conservation":{"holds":true}}`
+	otherDiff      = `{"projection":"usage_aggregates","data":[` + rowThatDiffers +
+		`],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":1},"conservation":{"holds":true}}`
+	closedDiff = `{"projection":"usage_aggregates","data":[` + rowThatDiffers +
+		`],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":2,"differingClosed":1},"conservation":{"holds":true}}`
 )
 
 func rebuildIn(state string, done int) string {
-	return fmt.Sprintf(`{"id":%q,"projection":"usage_aggregates","state":%q,"failure":"sour","differs":null,"progress":{"eventsDone":%d,"eventsTotal":100,"eventsPerSecond":50,"etaSeconds":2,"converges":true}}`, rebuildID, state, done)
+	return fmt.Sprintf(
+		`{"id":%q,"projection":"usage_aggregates","state":%q,"failure":"sour","differs":null,"progress":{"eventsDone":%d,"eventsTotal":100,"eventsPerSecond":50,"etaSeconds":2,"converges":true}}`, rebuildID, state, done)
 }
 
 func TestRebuildIsWaitedFor(t *testing.T) {
@@ -108,7 +111,8 @@ func TestRebuildIsWaitedFor(t *testing.T) {
 		if strings.Contains(c.args, "json") && (strings.Count(out, "\n") != 2 || !json.Valid([]byte(strings.Split(out, "\n")[1]))) {
 			t.Errorf("lines of JSON: %s", out)
 		}
-		if waited := seen.asked("GET /rebuilds/" + rebuildID); (waited == 0) != (strings.Contains(c.args, "no-wait") || c.code == app.ExitUnknown) {
+		if waited := seen.asked("GET /rebuilds/" + rebuildID); (waited == 0) != (strings.Contains(c.args, "no-wait") ||
+			c.code == app.ExitUnknown) {
 			t.Errorf("%s: looked %d times", c.args, waited)
 		}
 	}
@@ -121,7 +125,8 @@ func TestRebuildPrintsEachNoteOnce(t *testing.T) {
 	slow := strings.Replace(rebuildIn("FOLDING", 10), `"converges":true`, `"converges":false,"note":"it is too slow"`, 1)
 	console, _ := newAnswers(t, map[string][]string{
 		"POST /projections/usage_aggregates/rebuilds": {"202 " + noted},
-		"GET /rebuilds/" + rebuildID:                  {"200 " + noted, "200 " + noted, "200 " + slow, "200 " + slow, "200 " + rebuildIn("READY", 100)},
+		"GET /rebuilds/" + rebuildID: {"200 " + noted, "200 " + noted, "200 " + slow, "200 " + slow,
+			"200 " + rebuildIn("READY", 100)},
 	})
 	code, _, errs := console.run("projections", "rebuild", "usage_aggregates", "--reason", "r")
 	if code != app.ExitYes || strings.Count(errs, "nobody is there") != 1 || strings.Count(errs, "it is too slow") != 1 {
@@ -146,7 +151,8 @@ func TestDifferenceDecidesTheExitCode(t *testing.T) {
 		{"409 rebuild_not_ready", "--exit-code", app.ExitUnknown, "", "rebuild_not_ready"},
 		{"404 rebuild_not_found", "--exit-code", app.ExitUnknown, "", "rebuild_not_found"},
 		{"200 {}", "--exit-code", app.ExitUnknown, "", "lacks the totals"},
-		{"200 " + strings.Replace(sameDiff, `"holds":true`, `"holds":false,"verdicts":5,"counted":4`, 1), "", app.ExitYes, "", "CAUTION: 5 verdicts"},
+		{"200 " + strings.Replace(sameDiff, `"holds":true`, `"holds":false,"verdicts":5,"counted":4`, 1), "", app.ExitYes, "",
+			"CAUTION: 5 verdicts"},
 	} {
 		console, _ := newAnswers(t, map[string][]string{path: {c.answer}})
 		code, out, errs := console.run(append([]string{"projections", "diff", rebuildID}, strings.Fields(c.flags)...)...)
@@ -179,7 +185,8 @@ func TestPromoteNeedsConfirmationIfFiguresChange(t *testing.T) {
 	} {
 		console, seen := newAnswers(t, map[string][]string{diff: {c.diff}, promote: {"202 " + rebuildIn("PROMOTED", 100)}})
 		code, out, errs := console.run(append([]string{"projections", "promote", rebuildID}, strings.Fields(c.flags)...)...)
-		if code != c.code || seen.asked(promote) != c.acts || !strings.Contains(errs, c.err) || c.acts == 1 && !strings.Contains(out, "PROMOTED") {
+		if code != c.code || seen.asked(promote) != c.acts || !strings.Contains(errs, c.err) ||
+			c.acts == 1 && !strings.Contains(out, "PROMOTED") {
 			t.Errorf("%s %s: exit code %d, %d promotions\n%s%s", c.diff, c.flags, code, seen.asked(promote), out, errs)
 		}
 	}
@@ -188,7 +195,8 @@ func TestPromoteNeedsConfirmationIfFiguresChange(t *testing.T) {
 func TestVerifyReportsARefusalAsUndetermined(t *testing.T) {
 	verify, status := "POST /projections/usage_aggregates/verify", "GET /rebuilds/"+rebuildID
 	outcome := func(state, differs, drift string) string {
-		return fmt.Sprintf(`{"rebuildId":%q,"id":%q,"state":%q,"differs":%s,"drift":[%s],"repaired":false}`, rebuildID, rebuildID, state, differs, drift)
+		return fmt.Sprintf(`{"rebuildId":%q,"id":%q,"state":%q,"differs":%s,"drift":[%s],"repaired":false}`, rebuildID, rebuildID, state,
+			differs, drift)
 	}
 	for _, c := range []struct {
 		list     map[string][]string
@@ -197,11 +205,15 @@ func TestVerifyReportsARefusalAsUndetermined(t *testing.T) {
 		out, err string
 	}{
 		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "0", "")}}, "", app.ExitYes, "", "agrees with the log"},
-		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", app.ExitNo, "90071992547409930004", "--repair"},
-		{map[string][]string{verify: {"200 " + outcome("PROMOTED", "1", rowThatDiffers)}}, "--repair --reason r", app.ExitNo, "calls", "repairs the rows"},
+		{map[string][]string{verify: {"200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", app.ExitNo, "90071992547409930004",
+			"--repair"},
+		{map[string][]string{verify: {"200 " + outcome("PROMOTED", "1", rowThatDiffers)}}, "--repair --reason r", app.ExitNo, "calls",
+			"repairs the rows"},
 		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")},
-			status: {"200 " + outcome("FOLDING", "null", ""), "200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", app.ExitNo, "calls", ""},
-		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")}, status: {"200 " + outcome("FAILED", "null", "")}}, "", app.ExitUnknown, "", "FAILED"},
+			status: {"200 " + outcome("FOLDING", "null", ""), "200 " + outcome("ABANDONED", "1", rowThatDiffers)}}, "", app.ExitNo, "calls",
+			""},
+		{map[string][]string{verify: {"202 " + outcome("FOLDING", "null", "")}, status: {"200 " + outcome("FAILED", "null", "")}}, "",
+			app.ExitUnknown, "", "FAILED"},
 		{map[string][]string{verify: {"409 rebuild_in_progress"}}, "", app.ExitUnknown, "", "rebuild_in_progress"},
 		{map[string][]string{}, "", app.ExitUnknown, "", "rebuild_not_found"},
 		{map[string][]string{}, "--repair", app.ExitUnknown, "", "--reason"},
@@ -216,28 +228,34 @@ func TestVerifyReportsARefusalAsUndetermined(t *testing.T) {
 
 func TestKeysOfADifference(t *testing.T) {
 	path := "GET /rebuilds/" + rebuildID + "/diff/events"
-	list := map[string][]string{path: {`200 {"data":[{"eventId":"e1","position":"1-2","verdictPosition":"1-3","live":1,"rebuilt":2,"delta":1}],"nextCursor":null,` +
-		`"delta":4,"explained":1,"unexplained":3,"liveFold":"a/v1","rebuiltFold":"a/v2","note":"drifted"}`}}
-	for _, args := range [][]string{{"projections", "events", rebuildID, "t/calls/2026-05"}, {"projections", "diff", rebuildID, "--events", "t/calls/2026-05/s"}} {
+	list := map[string][]string{
+		path: {`200 {"data":[{"eventId":"e1","position":"1-2","verdictPosition":"1-3","live":1,"rebuilt":2,"delta":1}],"nextCursor":null,` +
+			`"delta":4,"explained":1,"unexplained":3,"liveFold":"a/v1","rebuiltFold":"a/v2","note":"drifted"}`}}
+	for _, args := range [][]string{{"projections", "events", rebuildID, "t/calls/2026-05"}, {"projections", "diff", rebuildID, "--events",
+		"t/calls/2026-05/s"}} {
 		console, _ := newAnswers(t, list)
-		if code, out, errs := console.run(args...); code != app.ExitYes || !strings.Contains(out, "e1") || !strings.Contains(errs, "leave 3") || !strings.Contains(errs, "drifted") {
+		if code, out, errs := console.run(args...); code != app.ExitYes || !strings.Contains(out, "e1") ||
+			!strings.Contains(errs, "leave 3") || !strings.Contains(errs, "drifted") {
 			t.Errorf("%v: exit code %d\n%s%s", args, code, out, errs)
 		}
 	}
 	console, _ := newAnswers(t, list)
-	if code, _, errs := console.run("projections", "events", rebuildID, "calls"); code != app.ExitUnknown || !strings.Contains(errs, "TENANT/FEATURE/PERIOD") {
+	if code, _, errs := console.run("projections", "events", rebuildID, "calls"); code != app.ExitUnknown ||
+		!strings.Contains(errs, "TENANT/FEATURE/PERIOD") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
 
 func TestProjectionsAreListed(t *testing.T) {
-	list := map[string][]string{"GET /projections": {`200 {"data":[{"name":"usage_aggregates","generation":2,"foldVersion":"usage_aggregates/v1","lagEvents":0,` +
-		`"lastRebuild":{"id":"` + rebuildID + `","state":"READY"}}],"nextCursor":null}`}}
+	list := map[string][]string{"GET /projections": {
+		`200 {"data":[{"name":"usage_aggregates","generation":2,"foldVersion":"usage_aggregates/v1","lagEvents":0,` +
+			`"lastRebuild":{"id":"` + rebuildID + `","state":"READY"}}],"nextCursor":null}`}}
 	console, _ := newAnswers(t, list)
 	if code, out, _ := console.run("projections", "list"); code != app.ExitYes || !strings.Contains(out, "READY "+rebuildID) {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	if code, out, _ := console.run("projections", "status", "usage_aggregates"); code != app.ExitYes || !strings.Contains(out, "foldVersion") {
+	if code, out, _ := console.run("projections", "status", "usage_aggregates"); code != app.ExitYes ||
+		!strings.Contains(out, "foldVersion") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	if code, _, _ := console.run("projections", "status", "nothing"); code != app.ExitNo {

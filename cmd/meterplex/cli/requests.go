@@ -17,5 +17,6 @@ import (
 
 // requests lists the commands of one request.
 var requests = sync.OnceValue(func() []app.Command {
-	return slices.Concat(tenants.Requests(), catalogue.Requests(), usage.Requests(), events.Requests(), entitlements.Requests(), repair.Requests(), billing.Requests(), operate.Requests())
+	return slices.Concat(tenants.Requests(), catalogue.Requests(), usage.Requests(), events.Requests(), entitlements.Requests(),
+		repair.Requests(), billing.Requests(), operate.Requests())
 })

@@ -30,7 +30,8 @@ func TestTheCommandsOfRunbooksExist(t *testing.T) {
 			line = regexp.MustCompile(`"[^"]*"|…|\$\w+`).ReplaceAllString(line, "x")
 			args := strings.Fields(strings.ReplaceAll(line, "--help", ""))
 			commands++
-			if err := parses(t, args); err != nil && !strings.HasPrefix(err.Error(), "missing flags") && !strings.HasPrefix(err.Error(), "expected ") {
+			if err := parses(t, args); err != nil && !strings.HasPrefix(err.Error(), "missing flags") &&
+				!strings.HasPrefix(err.Error(), "expected ") {
 				t.Errorf("%s: meterplex %s: %v", filepath.Base(page), line, err)
 			}
 		}

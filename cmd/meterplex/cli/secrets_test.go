@@ -45,7 +45,8 @@ func TestALostSecretIsReported(t *testing.T) {
 				}
 			}))
 			code, out, errs := newConsole(t, &fakeService{url: s.URL}).run(strings.Fields(args + c.once)...)
-			if s.Close(); code != c.code || !strings.Contains(errs, c.text) || c.lost != strings.Contains(errs, remedy) || (out == "") != (code != app.ExitYes) {
+			if s.Close(); code != c.code || !strings.Contains(errs, c.text) || c.lost != strings.Contains(errs, remedy) ||
+				(out == "") != (code != app.ExitYes) {
 				t.Errorf("%s%s, lost %t: exit code %d\n%s%s", args, c.once, c.lost, code, out, errs)
 			}
 		}

@@ -42,8 +42,9 @@ func TestJSONLogsAreJSONToTheLastLine(t *testing.T) {
 // health endpoints.
 func TestServePrintsItsAddresses(t *testing.T) {
 	for want, at := range map[string]node.Endpoints{
-		"The service answers at http://x":                                                      {URL: "http://x", API: true},
-		"The service answers at http://x\n/livez, /readyz and /metrics are at http://y":        {URL: "http://x", API: true, AdminURL: "http://y"},
+		"The service answers at http://x": {URL: "http://x", API: true},
+		"The service answers at http://x\n/livez, /readyz and /metrics are at http://y": {URL: "http://x", API: true,
+			AdminURL: "http://y"},
 		"The service runs, without the role api: /livez, /readyz and /metrics are at http://y": {AdminURL: "http://y"},
 		"The service runs, without the role api: /livez, /readyz and /metrics are at http://x": {URL: "http://x"},
 		"The service runs, without the role api: this instance answers no HTTP":                {},

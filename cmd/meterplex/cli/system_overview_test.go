@@ -27,12 +27,14 @@ func TestTheOverviewIsPrinted(t *testing.T) {
 			t.Errorf("%q is missing:\n%s", want, out)
 		}
 	}
-	for _, want := range []string{"instance i-1: 950.3 accepted", "7 of 100 events unpublished, the oldest for 3.2 s", "does NOT hold, as of 12 s ago: 2 events are missing"} {
+	for _, want := range []string{"instance i-1: 950.3 accepted", "7 of 100 events unpublished, the oldest for 3.2 s",
+		"does NOT hold, as of 12 s ago: 2 events are missing"} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("%q is missing:\n%s", want, errs)
 		}
 	}
-	if code, out, errs := newConsole(t, p).run("system", "overview", "-o", "json"); code != app.ExitYes || !strings.Contains(out, `"unpublished"`) {
+	if code, out, errs := newConsole(t, p).run("system", "overview", "-o", "json"); code != app.ExitYes ||
+		!strings.Contains(out, `"unpublished"`) {
 		t.Errorf("as JSON: exit code %d\n%s%s", code, out, errs)
 	}
 }
@@ -59,7 +61,8 @@ func TestAWatchOfTheOverviewEndsWithItsKey(t *testing.T) {
 	p := &fakeService{t: t}
 	p.url = s.URL
 	code, out, errs := newConsole(t, p).run("system", "overview", "--watch", "-o", "json")
-	if code == app.ExitYes || strings.Count(out, `"unpublished":7`) != 3 || strings.Contains(out, "history") || !strings.Contains(errs, "unauthenticated") {
+	if code == app.ExitYes || strings.Count(out, `"unpublished":7`) != 3 || strings.Contains(out, "history") ||
+		!strings.Contains(errs, "unauthenticated") {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 }

@@ -27,9 +27,11 @@ func TestCorrectionsAreSentAsEvents(t *testing.T) {
 	const at = " --event-id fix --timestamp 2026-05-04T12:00:00Z -o json"
 	const sent = `{"events":[{"eventId":"fix","feature":"api_calls",%s"timestamp":"2026-05-04T12:00:00Z",%s"correctionRef":"evt_1"}]}`
 	for args, want := range map[string]string{
-		"usage correct evt_1 --feature api_calls --amount 7" + at:                       fmt.Sprintf(sent, `"amount":7,`, `"type":"correction",`),
-		"usage correct evt_1 --feature api_calls --amount 0 --metadata by=support" + at: fmt.Sprintf(sent, `"amount":0,`, `"metadata":{"by":"support"},"type":"correction",`),
-		"usage retract evt_1 --feature api_calls" + at:                                  fmt.Sprintf(sent, ``, `"type":"retraction",`),
+		"usage correct evt_1 --feature api_calls --amount 7" + at: fmt.Sprintf(sent, `"amount":7,`,
+			`"type":"correction",`),
+		"usage correct evt_1 --feature api_calls --amount 0 --metadata by=support" + at: fmt.Sprintf(sent, `"amount":0,`,
+			`"metadata":{"by":"support"},"type":"correction",`),
+		"usage retract evt_1 --feature api_calls" + at: fmt.Sprintf(sent, ``, `"type":"retraction",`),
 	} {
 		code, out, errs := c.run(strings.Fields(args)...)
 		if code != app.ExitYes || body != want || !json.Valid([]byte(out)) || !strings.Contains(out, "3-7") {
@@ -42,7 +44,8 @@ func TestCorrectionsAreSentAsEvents(t *testing.T) {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 	body = ""
-	for _, args := range []string{"usage correct evt_1 --feature api_calls", "usage correct evt_1 --amount 1", "usage retract --feature api_calls", "usage retract evt_1 --feature api_calls --amount 1"} {
+	for _, args := range []string{"usage correct evt_1 --feature api_calls", "usage correct evt_1 --amount 1",
+		"usage retract --feature api_calls", "usage retract evt_1 --feature api_calls --amount 1"} {
 		if code, _, errs := c.run(strings.Fields(args)...); code != app.ExitUnknown || body != "" {
 			t.Errorf("%s: exit code %d, sent %s\n%s", args, code, body, errs)
 		}

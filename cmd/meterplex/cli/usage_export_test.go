@@ -20,7 +20,9 @@ func TestExportedUsageCanBeSent(t *testing.T) {
 		`{"eventId":"d","feature":"calls","timestamp":"2026-05-01T00:00:03Z","type":"retraction","correctionRef":"b"}`,
 	}
 	add := func(kind, tenant, payload string) {
-		p.log = append(p.log, fmt.Sprintf(`{"position":"1-%d","eventType":"meterplex.usage.event.%s","eventVersion":1,"tenantId":%q,"payload":%s}`, len(p.log)+1, kind, tenant, payload))
+		p.log = append(p.log,
+			fmt.Sprintf(`{"position":"1-%d","eventType":"meterplex.usage.event.%s","eventVersion":1,"tenantId":%q,"payload":%s}`,
+				len(p.log)+1, kind, tenant, payload))
 	}
 	add("recorded", "t1", sent[0])
 	add("validated", "t1", `{"rawPosition":1}`)
@@ -39,7 +41,8 @@ func TestExportedUsageCanBeSent(t *testing.T) {
 		}
 	}
 	add("recorded", "t2", sent[0])
-	if code, _, errs := newConsole(t, p.fakeService).run("usage", "export"); code != app.ExitUnknown || !strings.Contains(errs, "--tenant") {
+	if code, _, errs := newConsole(t, p.fakeService).run("usage", "export"); code != app.ExitUnknown ||
+		!strings.Contains(errs, "--tenant") {
 		t.Errorf("two tenants: exit code %d\n%s", code, errs)
 	}
 }

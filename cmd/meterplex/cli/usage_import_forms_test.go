@@ -35,7 +35,8 @@ func TestImportReadsOtherDelimiters(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "ab", "\"", "\n"} {
-		if code, _, errs := newConsole(t, newFakeService(t)).run(traceArgs(file, "--backfill", "--delimiter="+bad)...); code != app.ExitUnknown || !strings.Contains(errs, "delimiter") {
+		if code, _, errs := newConsole(t, newFakeService(t)).
+			run(traceArgs(file, "--backfill", "--delimiter="+bad)...); code != app.ExitUnknown || !strings.Contains(errs, "delimiter") {
 			t.Errorf("%q: exit code %d\n%s", bad, code, errs)
 		}
 	}
@@ -56,8 +57,10 @@ func TestImportNamesFilesThatAreNoCSV(t *testing.T) {
 	for want, text := range map[string]string{
 		"UTF-16": wide(0xff, 0xfe, 0), "UTF-16 ": wide(0xfe, 0xff, 1), " UTF-16": wide(0xff, 0xfe, 0)[2:],
 		".xlsx": "PK\x03\x04" + strings.Repeat("x", 100), ".xls": "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-		"xz -dc": "\xfd7zXZ\x00\x00\x04", "zstd -dc": "\x28\xb5\x2f\xfd\x24\x13", "bzip2 -dc": "BZh91AY&SY\x01", "is Parquet": "PAR1\x15\x04",
-		"is JSON": `{"TIMESTAMP":"2023-11-16"}` + "\n", "is JSON ": "[\n  {\n", "is HTML": "<!DOCTYPE html>\n", "with CR alone": strings.ReplaceAll(plainRows, "\n", "\r"),
+		"xz -dc": "\xfd7zXZ\x00\x00\x04", "zstd -dc": "\x28\xb5\x2f\xfd\x24\x13", "bzip2 -dc": "BZh91AY&SY\x01",
+		"is Parquet": "PAR1\x15\x04",
+		"is JSON":    `{"TIMESTAMP":"2023-11-16"}` + "\n", "is JSON ": "[\n  {\n", "is HTML": "<!DOCTYPE html>\n",
+		"with CR alone":   strings.ReplaceAll(plainRows, "\n", "\r"),
 		"--delimiter ';'": "sep=;\na;b\n", "iconv -f WINDOWS-1252": "gr\xf6\xdfe,n\n",
 	} {
 		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
@@ -102,7 +105,8 @@ func TestImportSaysCountedOnlyOfFigures(t *testing.T) {
 	}
 	p.catalog["behind"] = json.RawMessage(`{}`)
 	code, out, errs := c.run(traceArgs(file, "--backfill", "--again", "--name", "third", "--wait", "1ms")...)
-	if summaryOf(t, out); code != app.ExitUnknown || strings.Contains(errs, "are counted") || !strings.Contains(errs, "projection_behind") || !strings.Contains(errs, "All 4 events are accepted") {
+	if summaryOf(t, out); code != app.ExitUnknown || strings.Contains(errs, "are counted") ||
+		!strings.Contains(errs, "projection_behind") || !strings.Contains(errs, "All 4 events are accepted") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }
@@ -125,7 +129,8 @@ func TestImportNamesEventsThatAreNotCounted(t *testing.T) {
 	}
 	c := newConsole(t, p)
 	p.catalog["/api/v1/usage/events REJECTED"] = listed("3-9", "3-3", "3-2")
-	if code, _, errs := c.run(traceArgs(file, "--backfill", "--wait", "20s")...); code != app.ExitYes || !strings.Contains(errs, "All 4 events are counted") {
+	if code, _, errs := c.run(traceArgs(file, "--backfill", "--wait", "20s")...); code != app.ExitYes ||
+		!strings.Contains(errs, "All 4 events are counted") {
 		t.Fatalf("rejected ones of others: exit code %d\n%s", code, errs)
 	}
 	p.catalog["/api/v1/usage/events REJECTED"] = listed("3-12", "3-11", "3-8", "3-7")
@@ -133,7 +138,8 @@ func TestImportNamesEventsThatAreNotCounted(t *testing.T) {
 	code, _, errs := c.run(traceArgs(file, "--backfill", "--again", "--name", "again", "--wait", "20s")...)
 	for _, want := range []string{
 		"1 of 4 events are counted, up to position 3-11; 3 are NOT counted.",
-		"\n2 are REJECTED: meterplex usage list --status REJECTED\n", "\n1 are DEAD_LETTERED: meterplex usage list --status DEAD_LETTERED\n",
+		"\n2 are REJECTED: meterplex usage list --status REJECTED\n",
+		"\n1 are DEAD_LETTERED: meterplex usage list --status DEAD_LETTERED\n",
 	} {
 		if code != app.ExitNo || !strings.Contains(errs, want) {
 			t.Errorf("exit code %d, %q is not in\n%s", code, want, errs)
@@ -142,12 +148,14 @@ func TestImportNamesEventsThatAreNotCounted(t *testing.T) {
 	p.tooOld = time.Date(2023, 11, 16, 18, 17, 4, 0, time.UTC) // of another name, two are refused
 	clear(p.catalog)
 	code, _, errs = c.run(traceArgs(file, "--backfill", "--again", "--name", "old", "--wait", "20s")...)
-	if code != app.ExitNo || strings.Contains(errs, "All ") || !strings.Contains(errs, "2 of 4 events are counted") || !strings.Contains(errs, "2 are not recorded") {
+	if code != app.ExitNo || strings.Contains(errs, "All ") || !strings.Contains(errs, "2 of 4 events are counted") ||
+		!strings.Contains(errs, "2 are not recorded") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 	p.refuse = func(w http.ResponseWriter) { refuse(w, http.StatusForbidden, "scope_missing", "needs usage:read") }
 	code, _, errs = c.run(traceArgs(file, "--backfill", "--again", "--name", "unknown", "--wait", "20s")...)
-	if code == app.ExitYes || strings.Contains(errs, "are counted,") || !strings.Contains(errs, "not known whether all events are counted") {
+	if code == app.ExitYes || strings.Contains(errs, "are counted,") ||
+		!strings.Contains(errs, "not known whether all events are counted") {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 }

@@ -30,8 +30,8 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// TestImportCountsARowOnceInEveryFile: compressed, longer, in another form or order, under another name, and from another machine; equal rows of
-// one file count each.
+// TestImportCountsARowOnceInEveryFile: compressed, longer, in another form or order, under another name, and from another machine; equal
+// rows of one file count each.
 func TestImportCountsARowOnceInEveryFile(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
@@ -42,14 +42,16 @@ func TestImportCountsARowOnceInEveryFile(t *testing.T) {
 		writeFile(t, "spend (1).csv", onceHeader+onceRows),
 		writeFile(t, "spend.csv.gz", zipped.String()),
 		writeFile(t, "windows.csv", "\uFEFF"+strings.ReplaceAll(onceHeader+onceRows, "\n", "\r\n")),
-		writeFile(t, "postgres.csv", "n,at,id,region\n200,2026-11-20T12:00:01Z,r3,eu\n100.0,2026-11-20 12:00:00+00,r1,eu\n\"200\",2026-11-20 12:00:01 UTC,r2,eu\n"),
+		writeFile(t, "postgres.csv", "n,at,id,region\n200,2026-11-20T12:00:01Z,r3,eu\n100.0,2026-11-20 "+
+			"12:00:00+00,r1,eu\n\"200\",2026-11-20 12:00:01 UTC,r2,eu\n"),
 		writeFile(t, "later.csv", onceHeader+"r4,2026-11-20 13:00:00,1,us\n"+lines[1]+lines[0]+lines[2]),
 	}
 	half := writeFile(t, "half.csv.gz", zipped.String()[:zipped.Len()/2])
 	if code, _, errs := newConsole(t, newFakeService(t)).run(onceArgs(half)...); code != app.ExitUnknown {
 		t.Errorf("half a file: exit code %d\n%s", code, errs)
 	}
-	for name, more := range map[string][]string{"values": nil, "metadata": {"--metadata", "region"}, "id": {"--id-column", "id"}, "id in metadata": {"--metadata", "id"}} {
+	for name, more := range map[string][]string{"values": nil, "metadata": {"--metadata", "region"}, "id": {"--id-column", "id"},
+		"id in metadata": {"--metadata", "id"}} {
 		p := newFakeService(t)
 		same := newConsole(t, p)
 		for i, file := range files {
@@ -69,7 +71,8 @@ func TestImportCountsARowOnceInEveryFile(t *testing.T) {
 	}
 }
 
-// TestImportRefusesToCountRowsAgain: with options under which the rows of a file have other ids, whatever the name, unless --again is given.
+// TestImportRefusesToCountRowsAgain: with options under which the rows of a file have other ids, whatever the name, unless --again is
+// given.
 func TestImportRefusesToCountRowsAgain(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
@@ -77,7 +80,8 @@ func TestImportRefusesToCountRowsAgain(t *testing.T) {
 	run := func(want int, sum int64, text string, more ...string) {
 		t.Helper()
 		code, out, errs := c.run(onceArgs(file, more...)...)
-		if _, sums := p.totals(); code != want || sums["tokens"] != sum || !strings.Contains(errs, text) || (out == "") != (want == app.ExitUnknown) {
+		if _, sums := p.totals(); code != want || sums["tokens"] != sum || !strings.Contains(errs, text) ||
+			(out == "") != (want == app.ExitUnknown) {
 			t.Errorf("%s: exit code %d, %v\n%s%s", more, code, sums, out, errs)
 		}
 	}
@@ -99,29 +103,37 @@ func TestImportRefusesToCountRowsAgain(t *testing.T) {
 func TestImportOfACloudBill(t *testing.T) {
 	p := newFakeService(t)
 	c := newConsole(t, p)
-	p.catalog["/api/v1/tenants/111"], p.catalog["/api/v1/tenants/222"] = json.RawMessage(`{"id":"t1","mode":"live"}`), json.RawMessage(`{"id":"t2"}`)
+	p.catalog["/api/v1/tenants/111"], p.catalog["/api/v1/tenants/222"] = json.RawMessage(`{"id":"t1","mode":"live"}`),
+		json.RawMessage(`{"id":"t2"}`)
 	const bill = "account,date,product,type,hours\n" +
 		"111,2026-11-01,BoxUsage:t3.micro,Usage,0.25\n222,2026-11-01,storage,Usage,3\n111,2026-11-02,storage,Usage,2\n222,2026-11-02,,Tax,-17.3\n111,2026-11-03,storage,Credit,0\n"
 	args := func(text string, more ...string) []string {
-		return append([]string{"usage", "import", writeFile(t, "bill.csv", text), "-o", "json", "--time-column", "date", "--tenant-column", "account",
-			"--feature-column", "product", "--amount-column", "hours", "--scale", "100", "--backfill", "--where", "type=Usage", "--where", "type=Credit"}, more...)
+		return append([]string{"usage", "import", writeFile(t, "bill.csv", text), "-o", "json", "--time-column", "date", "--tenant-column",
+			"account",
+			"--feature-column", "product", "--amount-column", "hours", "--scale", "100", "--backfill", "--where", "type=Usage", "--where",
+			"type=Credit"}, more...)
 	}
 	code, out, errs := c.run(args(bill)...)
-	if code != app.ExitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, `line 2: column "product": "BoxUsage:t3.micro" is not the key of a feature: give --rename "BoxUsage:t3.micro=FEATURE"`) {
+	if code != app.ExitUnknown || out != "" || p.ingests != 0 ||
+		!strings.Contains(errs,
+			`line 2: column "product": "BoxUsage:t3.micro" is not the key of a feature: give --rename "BoxUsage:t3.micro=FEATURE"`) {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	code, out, errs = c.run(args(strings.ReplaceAll(bill, "222", "333"), "--rename", "BoxUsage:t3.micro=compute")...)
-	if code != app.ExitUnknown || out != "" || p.ingests != 0 || !strings.Contains(errs, `line 3: no tenant has the id or external id "333"`) || len(p.requests) != 2 {
+	if code != app.ExitUnknown || out != "" || p.ingests != 0 ||
+		!strings.Contains(errs, `line 3: no tenant has the id or external id "333"`) || len(p.requests) != 2 {
 		t.Errorf("exit code %d, %q\n%s%s", code, p.requests, out, errs)
 	}
 	code, out, errs = c.run(args(bill, "--rename", "BoxUsage:t3.micro=compute")...)
 	s := summaryOf(t, out)
-	if code != app.ExitYes || s.Accepted != 3 || s.OtherRows != 1 || s.SkippedZeroAmounts != 1 || s.Features["compute"].Amount != 25 || s.Features["storage"].Amount != 500 {
+	if code != app.ExitYes || s.Accepted != 3 || s.OtherRows != 1 || s.SkippedZeroAmounts != 1 || s.Features["compute"].Amount != 25 ||
+		s.Features["storage"].Amount != 500 {
 		t.Errorf("exit code %d, %+v\n%s", code, s, errs)
 	}
 	made, revoked := 0, 0
 	for _, r := range p.requests {
-		if strings.Contains(r, `POST`) && strings.Contains(r, `"scopes":["usage:write","usage:read","usage:backfill"]`) && strings.Contains(r, "expiresAt") {
+		if strings.Contains(r, `POST`) && strings.Contains(r, `"scopes":["usage:write","usage:read","usage:backfill"]`) &&
+			strings.Contains(r, "expiresAt") {
 			made++
 		}
 		if strings.HasPrefix(r, "DELETE /api/v1/tenants/t") {

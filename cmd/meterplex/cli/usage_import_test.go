@@ -54,7 +54,8 @@ func TestImportTwiceCountsOnce(t *testing.T) {
 	isTrace(t, p)
 	for _, c := range []*console{c, newConsole(t, p)} {
 		code, out, errs = c.run(traceArgs(tracePath, "--shift-to-now", "--batch", "77")...)
-		if s := summaryOf(t, out); code != app.ExitYes || s.Duplicates != 17_638 || !strings.Contains(errs, "No new events: all 17638 were known.") {
+		if s := summaryOf(t, out); code != app.ExitYes || s.Duplicates != 17_638 ||
+			!strings.Contains(errs, "No new events: all 17638 were known.") {
 			t.Errorf("exit code %d, %+v\n%s", code, s, errs)
 		}
 		isTrace(t, p)
@@ -117,7 +118,8 @@ func TestImportReportsConflictsAndRejections(t *testing.T) {
 	os.WriteFile(file, []byte(text), 0o600)
 	p.tooOld = time.Date(2023, 11, 16, 18, 17, 4, 0, time.UTC)
 	code, out, errs := c.run(traceArgs(file, "--backfill")...)
-	if s := summaryOf(t, out); code != app.ExitNo || s.Accepted != 2 || s.RejectedByCode["timestamp_too_old"] != 1 || s.SkippedZeroAmounts != 1 {
+	if s := summaryOf(t, out); code != app.ExitNo || s.Accepted != 2 || s.RejectedByCode["timestamp_too_old"] != 1 ||
+		s.SkippedZeroAmounts != 1 {
 		t.Errorf("exit code %d, %+v", code, s)
 	}
 	if !strings.Contains(errs, "line 2, input_tokens: rejected: timestamp_too_old") || !strings.Contains(errs, "usage:backfill") {
@@ -157,7 +159,8 @@ func TestImportSkipsBadRowsOnlyWhenAsked(t *testing.T) {
 		t.Errorf("exit code %d, %+v", code, s)
 	}
 	os.WriteFile(file, []byte(strings.Join(append(rows[:1], rows[2:6]...), "\n")), 0o600)
-	if code, out, errs := c.run(traceArgs(file, "--backfill", "--skip-bad")...); code != app.ExitUnknown || out != "" || !strings.Contains(errs, "nothing sent: 4 of 4 rows are invalid") {
+	if code, out, errs := c.run(traceArgs(file, "--backfill", "--skip-bad")...); code != app.ExitUnknown || out != "" ||
+		!strings.Contains(errs, "nothing sent: 4 of 4 rows are invalid") {
 		t.Errorf("nothing left: exit code %d\n%s%s", code, out, errs)
 	}
 }

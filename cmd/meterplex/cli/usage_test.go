@@ -25,7 +25,8 @@ func TestARefusedEventIsLoud(t *testing.T) {
 	}
 	c.app.Stdin = strings.NewReader(in.String())
 	code, _, errs := c.run("usage", "send")
-	if code != app.ExitNo || !strings.Contains(errs, "2 of 3 events are NOT recorded") || strings.Count(errs, "timestamp_too_old (2): Send the event with a key that has the scope usage:backfill") != 1 {
+	if code != app.ExitNo || !strings.Contains(errs, "2 of 3 events are NOT recorded") ||
+		strings.Count(errs, "timestamp_too_old (2): Send the event with a key that has the scope usage:backfill") != 1 {
 		t.Errorf("exit code %d\n%s", code, errs)
 	}
 	c.app.Stdin = strings.NewReader(strings.SplitAfter(in.String(), "\n")[0])
@@ -62,8 +63,10 @@ func TestExplainDoesNotProveAFigureByACutList(t *testing.T) {
 	c := newConsole(t, nil)
 	c.setEnv(map[string]string{"METERPLEX_URL": s.URL})
 	for limit, want := range map[int]int{0: events, 999: 999, 1000: 1000, 1200: 1200, 1299: 1299, events: events, 1301: events} {
-		code, out, errs := c.run("usage", "explain", "--feature", "a", "--period", "2026-05", "-o", "ndjson", "--limit", strconv.Itoa(limit))
-		proven, cut := strings.Contains(errs, "the events add up to it."), strings.Contains(errs, fmt.Sprintf("The first %d of 1300 events", want))
+		code, out, errs := c.run("usage", "explain", "--feature", "a", "--period", "2026-05", "-o", "ndjson", "--limit",
+			strconv.Itoa(limit))
+		proven, cut := strings.Contains(errs, "the events add up to it."),
+			strings.Contains(errs, fmt.Sprintf("The first %d of 1300 events", want))
 		if code != app.ExitYes || strings.Count(out, "\n") != want || proven != (want == events) || cut == proven {
 			t.Errorf("--limit %d: exit code %d, %d rows\n%s", limit, code, strings.Count(out, "\n"), errs)
 		}
@@ -92,16 +95,19 @@ func TestExpectedFlagsWork(t *testing.T) {
 	if code, out, errs := c.run("--version"); code != app.ExitYes || !strings.Contains(out, "commit") || errs != "" {
 		t.Errorf("--version: exit code %d\n%s%s", code, out, errs)
 	}
-	if code, out, errs := c.run(); code != app.ExitUnknown || out != "" || !strings.Contains(errs, "meterplex demo") || !strings.Contains(errs, "meterplex --help") {
+	if code, out, errs := c.run(); code != app.ExitUnknown || out != "" || !strings.Contains(errs, "meterplex demo") ||
+		!strings.Contains(errs, "meterplex --help") {
 		t.Errorf("no arguments: exit code %d\n%s%s", code, out, errs)
 	}
 	for _, args := range []string{"serve --port 9000", "serve --port=9000", "demo --port 9000"} {
-		if code, _, errs := c.run(strings.Fields(args)...); code != app.ExitUnknown || !strings.Contains(errs, "--http-addr 127.0.0.1:9000") {
+		if code, _, errs := c.run(strings.Fields(args)...); code != app.ExitUnknown ||
+			!strings.Contains(errs, "--http-addr 127.0.0.1:9000") {
 			t.Errorf("%s: exit code %d\n%s", args, code, errs)
 		}
 	}
 	c.setEnv(map[string]string{"METERPLEX_URL": "http://127.0.0.1:8080/api/v1"})
-	if code, _, errs := c.run("tenants", "list"); code != app.ExitUnknown || !strings.Contains(errs, "METERPLEX_URL") || !strings.Contains(errs, "give http://127.0.0.1:8080 alone") {
+	if code, _, errs := c.run("tenants", "list"); code != app.ExitUnknown || !strings.Contains(errs, "METERPLEX_URL") ||
+		!strings.Contains(errs, "give http://127.0.0.1:8080 alone") {
 		t.Errorf("a path in METERPLEX_URL: exit code %d\n%s", code, errs)
 	}
 }

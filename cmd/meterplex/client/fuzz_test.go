@@ -12,8 +12,10 @@ import (
 // FuzzAnswers: for any response of a service or its proxy, the client's error text is
 // printable and its wait is at most a day.
 func FuzzAnswers(f *testing.F) {
-	for _, body := range []string{`{"code":"unavailable","detail":"d","errors":[{"pointer":"/a","code":"c","detail":"d"}],"traceId":"t"}`, `{"code":"\u001b[31m"}`, `{}`, `<html>`, "", `{"code":1}`, `{"code":"x","status":200}`, "\xff"} {
-		for _, after := range []string{"", "1", "-1", "86401", "1e3", "Thu, 01 Jan 2099 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT", "9223372036854775808", "\x00"} {
+	for _, body := range []string{`{"code":"unavailable","detail":"d","errors":[{"pointer":"/a","code":"c","detail":"d"}],"traceId":"t"}`,
+		`{"code":"\u001b[31m"}`, `{}`, `<html>`, "", `{"code":1}`, `{"code":"x","status":200}`, "\xff"} {
+		for _, after := range []string{"", "1", "-1", "86401", "1e3", "Thu, 01 Jan 2099 00:00:00 GMT", "Thu, 01 Jan 1970 00:00:00 GMT",
+			"9223372036854775808", "\x00"} {
 			f.Add(503, "application/problem+json", after, []byte(body))
 		}
 	}
@@ -24,7 +26,8 @@ func FuzzAnswers(f *testing.F) {
 			t.Fatalf("%+v", p)
 		}
 		said := p.Error()
-		if !utf8.ValidString(said) || strings.ContainsFunc(strings.ReplaceAll(said, "\n", ""), unicode.IsControl) || strings.Contains(p.first(), "\n") {
+		if !utf8.ValidString(said) || strings.ContainsFunc(strings.ReplaceAll(said, "\n", ""), unicode.IsControl) ||
+			strings.Contains(p.first(), "\n") {
 			t.Fatalf("%q", said)
 		}
 		if wait := backoff(3, p); wait < p.retryAfter || wait > p.retryAfter+longestWait {

@@ -61,7 +61,8 @@ func (p *Problem) Error() string {
 		fmt.Fprintf(&b, "\n  %s: %s: %s", output.Printable(e.Pointer), output.Printable(e.Code), output.Printable(e.Detail))
 	}
 	if p.Remaining != "" {
-		fmt.Fprintf(&b, "\n  remaining %s, limit %s, used %s, held %s, resetAt %s", p.Remaining, p.Limit, p.Used, p.Held, output.Printable(cmp.Or(p.ResetAt, "never")))
+		fmt.Fprintf(&b, "\n  remaining %s, limit %s, used %s, held %s, resetAt %s", p.Remaining, p.Limit, p.Used, p.Held,
+			output.Printable(cmp.Or(p.ResetAt, "never")))
 	}
 	if hint := p.hint(); hint != "" {
 		b.WriteString("\n  hint: " + hint)

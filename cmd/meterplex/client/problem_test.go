@@ -26,8 +26,8 @@ func TestEachProblemHasItsRemedyAsAHint(t *testing.T) {
 	}
 }
 
-// The client repeats requests that a busy service refuses, and those whose body came too slowly. The table advises a retry of other codes only after an
-// action of a person.
+// The client repeats requests that a busy service refuses, and those whose body came too slowly. The table advises a retry of other codes
+// only after an action of a person.
 func TestTheClientRetriesBusyServices(t *testing.T) {
 	for _, c := range codes.All() {
 		want := c.After > 0 || c.Name == "request_timeout"

@@ -27,7 +27,8 @@ type Unreachable struct {
 }
 
 func (e *Unreachable) Error() string {
-	return fmt.Sprintf("no answer from %s: %v\n  hint: is the service running there? meterplex serve starts it; --server or METERPLEX_URL is its address", e.Base, e.Cause)
+	return fmt.Sprintf("no answer from %s: %v\n  hint: is the service running there? meterplex serve starts it; --server or "+
+		"METERPLEX_URL is its address", e.Base, e.Cause)
 }
 
 func (e *Unreachable) Unwrap() error { return e.Cause }
@@ -58,7 +59,8 @@ func (c *Client) retrying(ctx context.Context, try func() (json.RawMessage, erro
 func passing(err error) bool {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		switch p.Status {
-		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable,
+			http.StatusGatewayTimeout:
 			return true
 		}
 		return false

@@ -19,7 +19,11 @@ func TestAStreamThatBreaksAfterSilenceIsRetried(t *testing.T) {
 		{"no progress", nil},
 		{"silence after progress", []func(func()){func(progress func()) { progress(); time.Sleep(20 * time.Minute) }}},
 		{"silence without progress", []func(func()){func(func()) { time.Sleep(time.Minute) }}},
-		{"progress after failures", []func(func()){func(func()) {}, func(func()) {}, func(progress func()) { time.Sleep(time.Minute); progress(); time.Sleep(time.Minute) }}},
+		{"progress after failures", []func(func()){func(func()) {}, func(func()) {}, func(progress func()) {
+			time.Sleep(time.Minute)
+			progress()
+			time.Sleep(time.Minute)
+		}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

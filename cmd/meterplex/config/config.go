@@ -89,10 +89,12 @@ type Kafka struct {
 // Client returns the settings by which a command reaches this service and its servers, by name. They hold secrets.
 func (c *Config) Client() map[string]string {
 	k := &c.Kafka
-	all := map[string]string{"METERPLEX_URL": c.URL, "METERPLEX_KEY": c.Key, "DATABASE_URL": c.DatabaseURL, "METERPLEX_TOPIC_PREFIX": c.TopicPrefix, "METERPLEX_PIPE": PipePostgres,
+	all := map[string]string{"METERPLEX_URL": c.URL, "METERPLEX_KEY": c.Key, "DATABASE_URL": c.DatabaseURL,
+		"METERPLEX_TOPIC_PREFIX": c.TopicPrefix, "METERPLEX_PIPE": PipePostgres,
 		"METERPLEX_ERASURES": c.Erasures}
 	if len(k.Brokers) > 0 && c.Pipe != PipePostgres {
-		maps.Copy(all, map[string]string{"METERPLEX_PIPE": PipeKafka, "KAFKA_BROKERS": strings.Join(k.Brokers, ","), "KAFKA_TLS_ENABLED": strconv.FormatBool(k.TLS), "KAFKA_TLS_CA": k.TLSCA,
+		maps.Copy(all, map[string]string{"METERPLEX_PIPE": PipeKafka, "KAFKA_BROKERS": strings.Join(k.Brokers, ","),
+			"KAFKA_TLS_ENABLED": strconv.FormatBool(k.TLS), "KAFKA_TLS_CA": k.TLSCA,
 			"KAFKA_TLS_CERT": k.TLSCert, "KAFKA_TLS_KEY": k.TLSKey, "KAFKA_TLS_SERVER_NAME": k.TLSServerName,
 			"KAFKA_SASL_MECHANISM": k.SASLMechanism, "KAFKA_SASL_USERNAME": k.SASLUsername, "KAFKA_SASL_PASSWORD": k.SASLPassword})
 	}
@@ -159,7 +161,8 @@ func (c *Config) contradictions() (found []contradiction) {
 		add("METERPLEX_HTTP_TLS_CERT and METERPLEX_HTTP_TLS_KEY go together: give both or neither", "METERPLEX_HTTP_TLS_CERT")
 	}
 	if slices.Contains(c.Roles, "api") && sameAddress(c.AdminAddr, c.HTTPAddr) {
-		add("METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same: give the admin address another port, or leave it out", "METERPLEX_ADMIN_ADDR")
+		add("METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same: give the admin address another port, or leave it out",
+			"METERPLEX_ADMIN_ADDR")
 	}
 	k := &c.Kafka
 	if (k.TLSCert == "") != (k.TLSKey == "") {
@@ -172,10 +175,12 @@ func (c *Config) contradictions() (found []contradiction) {
 		add("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: give all or none", "KAFKA_SASL_MECHANISM")
 	}
 	if u, err := url.Parse(c.StripeURL); err == nil && u.Scheme == "http" && strings.Contains(c.StripeKey, "k_live_") {
-		add("METERPLEX_STRIPE_KEY is a live key and METERPLEX_STRIPE_URL is not https: a live key is sent by https only", "METERPLEX_STRIPE_KEY")
+		add("METERPLEX_STRIPE_KEY is a live key and METERPLEX_STRIPE_URL is not https: a live key is sent by https only",
+			"METERPLEX_STRIPE_KEY")
 	}
 	if c.DatabaseURL == "" && (c.DatabaseMigrateURL != "" || c.DatabaseReadURL != "") {
-		add("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used", "DATABASE_MIGRATE_URL", "DATABASE_READ_URL")
+		add("DATABASE_MIGRATE_URL and DATABASE_READ_URL need DATABASE_URL: without it an embedded PostgreSQL is used",
+			"DATABASE_MIGRATE_URL", "DATABASE_READ_URL")
 	}
 	return found
 }

@@ -43,7 +43,8 @@ func TestConfigPrecedence(t *testing.T) {
 
 func TestConfigDefaults(t *testing.T) {
 	cfg, _, err := resolve(nil, noEnv, nil, allSettings())
-	if err != nil || cfg.IngestAhead != 5*time.Minute || cfg.IngestBehind != 168*time.Hour || cfg.Region != "unspecified" || cfg.LogFormat != "text" ||
+	if err != nil || cfg.IngestAhead != 5*time.Minute || cfg.IngestBehind != 168*time.Hour || cfg.Region != "unspecified" ||
+		cfg.LogFormat != "text" ||
 		cfg.DataDir != "./.meterplex" || !slices.Equal(cfg.Roles, AllRoles()) || cfg.Pipe != "" || cfg.Kafka.Brokers != nil {
 		t.Errorf("%+v, %v", cfg, err)
 	}
@@ -59,26 +60,34 @@ func TestOtherCommandsIgnoreContradictions(t *testing.T) {
 		t.Errorf("a command without these settings: %v", err)
 	}
 	_, _, err := Load("", env, KafkaAccess{})
-	if err == nil || !strings.Contains(err.Error(), "KAFKA_SASL_MECHANISM") || !strings.Contains(err.Error(), "KAFKA_TLS_ENABLED") || strings.Contains(err.Error(), "DATABASE") {
+	if err == nil || !strings.Contains(err.Error(), "KAFKA_SASL_MECHANISM") || !strings.Contains(err.Error(), "KAFKA_TLS_ENABLED") ||
+		strings.Contains(err.Error(), "DATABASE") {
 		t.Errorf("a command that takes KAFKA_*: %v", err)
 	}
 }
 
 func TestConfigRefusals(t *testing.T) {
 	for _, c := range [][2]string{
-		{"METERPLEX_HTTP_ADDR", "8080"}, {"METERPLEX_HTTP_ADDR", "x:99999"}, {"METERPLEX_ADMIN_ADDR", "9090"}, {"METERPLEX_ADMIN_ADDR", "x:http"},
+		{"METERPLEX_HTTP_ADDR", "8080"}, {"METERPLEX_HTTP_ADDR", "x:99999"}, {"METERPLEX_ADMIN_ADDR", "9090"},
+		{"METERPLEX_ADMIN_ADDR", "x:http"},
 		{"METERPLEX_ADMIN_ADDR", "http://x:9090"}, {"DATABASE_URL", "mysql://u:hidden-canary@h/d"},
 		{"DATABASE_URL", "postgres://u:hidden-canary@h:a b/"}, {"KAFKA_BROKERS", "a:1,b"}, {"KAFKA_BROKERS", ":9092"},
-		{"KAFKA_TLS_ENABLED", "yes"}, {"KAFKA_SASL_MECHANISM", "NTLM"}, {"KAFKA_REPLICATION", "0"}, {"KAFKA_REPLICATION", "three"}, {"METERPLEX_PIPE", "rabbit"},
-		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,sealer"}, {"METERPLEX_STRIPE_KEY", "hidden-canary"}, {"METERPLEX_STRIPE_URL", "stripe"}, {"METERPLEX_ROLES", "api,"},
+		{"KAFKA_TLS_ENABLED", "yes"}, {"KAFKA_SASL_MECHANISM", "NTLM"}, {"KAFKA_REPLICATION", "0"}, {"KAFKA_REPLICATION", "three"},
+		{"METERPLEX_PIPE", "rabbit"},
+		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "mp_op_hidden-canary"}, {"METERPLEX_ROLES", "api,cook"}, {"METERPLEX_ROLES", "api,sealer"},
+		{"METERPLEX_STRIPE_KEY", "hidden-canary"}, {"METERPLEX_STRIPE_URL", "stripe"}, {"METERPLEX_ROLES", "api,"},
 		{"METERPLEX_INGEST_AHEAD", "0s"}, {"METERPLEX_INGEST_BEHIND", "a week"}, {"METERPLEX_LOG_LEVEL", "INFO+2"},
 		{"METERPLEX_LOG_FORMAT", "xml"}, {"METERPLEX_URL", "localhost:8080"}, {"METERPLEX_URL", "http://u:hidden-canary@h"},
 		{"METERPLEX_KEY", "hidden-canary"}, {"METERPLEX_TOPIC_PREFIX", "a b"}, {"METERPLEX_REGION", "EU"}, {"METERPLEX_REGION", "eu_1"},
-		{"METERPLEX_STRIPE_KEY", "hidden-canary"}, {"METERPLEX_STRIPE_KEY", "pk_live_1"}, {"METERPLEX_STRIPE_KEY", "sk_live_hidden-canary"}, {"METERPLEX_STRIPE_URL", "api.stripe.com"},
+		{"METERPLEX_STRIPE_KEY", "hidden-canary"}, {"METERPLEX_STRIPE_KEY", "pk_live_1"}, {"METERPLEX_STRIPE_KEY", "sk_live_hidden-canary"},
+		{"METERPLEX_STRIPE_URL", "api.stripe.com"},
 		{"METERPLEX_STRIPE_URL", "https://hidden-canary@api.stripe.com"},
-		{"METERPLEX_TRACE_RATIO", "2"}, {"METERPLEX_TRACE_RATIO", "-1"}, {"METERPLEX_TRACE_RATIO", "NaN"}, {"METERPLEX_TRACE_RATIO", "x"}, {"METERPLEX_TRACE_RATIO", "1.0000001"},
-		{"METERPLEX_TRACE_RATIO", "1e-3"}, {"METERPLEX_TRACE_RATIO", "0x1p-2"}, {"METERPLEX_TRACE_RATIO", ".5"}, {"METERPLEX_TRACE_RATIO", "inf"}, {"METERPLEX_TRACE_RATIO", "1%"}, {"METERPLEX_TRACE_RATIO", "+1"},
-		{"KAFKA_SASL_PASSWORD", "hidden-canary"}, {"KAFKA_TLS_CA", "x"}, {"METERPLEX_HTTP_TLS_KEY", "x"}, {"DATABASE_READ_URL", "postgres://h/d"},
+		{"METERPLEX_TRACE_RATIO", "2"}, {"METERPLEX_TRACE_RATIO", "-1"}, {"METERPLEX_TRACE_RATIO", "NaN"}, {"METERPLEX_TRACE_RATIO", "x"},
+		{"METERPLEX_TRACE_RATIO", "1.0000001"},
+		{"METERPLEX_TRACE_RATIO", "1e-3"}, {"METERPLEX_TRACE_RATIO", "0x1p-2"}, {"METERPLEX_TRACE_RATIO", ".5"},
+		{"METERPLEX_TRACE_RATIO", "inf"}, {"METERPLEX_TRACE_RATIO", "1%"}, {"METERPLEX_TRACE_RATIO", "+1"},
+		{"KAFKA_SASL_PASSWORD", "hidden-canary"}, {"KAFKA_TLS_CA", "x"}, {"METERPLEX_HTTP_TLS_KEY", "x"},
+		{"DATABASE_READ_URL", "postgres://h/d"},
 	} {
 		_, _, err := resolve(nil, envOf(map[string]string{c[0]: c[1]}), nil, allSettings())
 		if err == nil {
@@ -93,8 +102,10 @@ func TestConfigRefusals(t *testing.T) {
 	if want := "the role sealer is not available in this version"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the role sealer: %v", err)
 	}
-	_, _, err = resolve(map[string]given{"METERPLEX_PIPE": {"x", "flag --pipe"}}, envOf(map[string]string{"METERPLEX_LOG_LEVEL": "x"}), nil, allSettings())
-	if text := err.Error(); !strings.Contains(text, "METERPLEX_PIPE (from flag --pipe)") || !strings.Contains(text, "METERPLEX_LOG_LEVEL (from environment)") {
+	_, _, err = resolve(map[string]given{"METERPLEX_PIPE": {"x", "flag --pipe"}}, envOf(map[string]string{"METERPLEX_LOG_LEVEL": "x"}), nil,
+		allSettings())
+	if text := err.Error(); !strings.Contains(text, "METERPLEX_PIPE (from flag --pipe)") ||
+		!strings.Contains(text, "METERPLEX_LOG_LEVEL (from environment)") {
 		t.Errorf("both faults with their sources: %s", text)
 	}
 }
@@ -104,7 +115,8 @@ func TestConfigFile(t *testing.T) {
 	if err != nil || file["DATABASE_URL"] != (given{"postgres://u:p@h/d?a=b", "file x:3"}) || file["METERPLEX_PIPE"].value != "kafka" {
 		t.Errorf("%v, %v", file, err)
 	}
-	for _, bad := range []string{"METERPLEX_PIPES=kafka", "METERPLEX_PIPE", "METERPLEX_PIPE=kafka\nMETERPLEX_PIPE=postgres", "export METERPLEX_PIPE=kafka"} {
+	for _, bad := range []string{"METERPLEX_PIPES=kafka", "METERPLEX_PIPE", "METERPLEX_PIPE=kafka\nMETERPLEX_PIPE=postgres",
+		"export METERPLEX_PIPE=kafka"} {
 		if _, err := parseFile("x", bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
@@ -112,14 +124,16 @@ func TestConfigFile(t *testing.T) {
 }
 
 func TestNetworksOfWebhooksAreChecked(t *testing.T) {
-	for v, want := range map[string]string{"": "[]", "10.1.0.0/16": "[10.1.0.0/16]", "10.1.0.0/16, fd00:1::/48": "[10.1.0.0/16 fd00:1::/48]"} {
+	for v, want := range map[string]string{"": "[]", "10.1.0.0/16": "[10.1.0.0/16]",
+		"10.1.0.0/16, fd00:1::/48": "[10.1.0.0/16 fd00:1::/48]"} {
 		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil, allSettings())
 		if got := fmt.Sprint(cfg.WebhookAllow); err != nil || got != want {
 			t.Errorf("%q: %s, %v", v, got, err)
 		}
 	}
 	for _, v := range []string{"10.1.0.0", "10.1.2.3/16", "x", "10.0.0.0/8,", "10.0.0.0/33", "localhost"} {
-		if _, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil, allSettings()); err == nil || !strings.Contains(err.Error(), "CIDR") {
+		if _, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_WEBHOOK_ALLOW": v}), nil, allSettings()); err == nil ||
+			!strings.Contains(err.Error(), "CIDR") {
 			t.Errorf("%q: %v", v, err)
 		}
 	}
@@ -172,7 +186,8 @@ func TestTheAdminAddressIsAnotherAddress(t *testing.T) {
 	} {
 		env := map[string]string{"METERPLEX_HTTP_ADDR": c.http, "METERPLEX_ADMIN_ADDR": c.admin, "METERPLEX_ROLES": c.roles}
 		cfg, _, err := resolve(nil, envOf(env), nil, allSettings())
-		if (err != nil) != c.refused || cfg.AdminAddr != c.admin || err != nil && !strings.Contains(err.Error(), "METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same") {
+		if (err != nil) != c.refused || cfg.AdminAddr != c.admin ||
+			err != nil && !strings.Contains(err.Error(), "METERPLEX_ADMIN_ADDR and METERPLEX_HTTP_ADDR are the same") {
 			t.Errorf("%+v: %q, %v", c, cfg.AdminAddr, err)
 		}
 	}
@@ -193,12 +208,15 @@ func TestTheStripeKeyIsHidden(t *testing.T) {
 		{"rk_live_canary", "Http://stripe.example", true},
 		{"sk_live_canary", "HTTPS://stripe.example", false},
 	} {
-		cfg, all, err := resolve(nil, envOf(map[string]string{"METERPLEX_STRIPE_KEY": c.key, "METERPLEX_STRIPE_URL": c.url}), nil, allSettings())
-		if (err != nil) != c.refused || cfg.StripeKey != c.key || err != nil && (strings.Contains(err.Error(), "canary") || !strings.Contains(err.Error(), "METERPLEX_STRIPE_URL is not https")) {
+		cfg, all, err := resolve(nil, envOf(map[string]string{"METERPLEX_STRIPE_KEY": c.key, "METERPLEX_STRIPE_URL": c.url}), nil,
+			allSettings())
+		if (err != nil) != c.refused || cfg.StripeKey != c.key || err != nil && (strings.Contains(err.Error(), "canary") ||
+			!strings.Contains(err.Error(), "METERPLEX_STRIPE_URL is not https")) {
 			t.Errorf("%s at %q: %v", c.key, c.url, err)
 		}
 		for _, r := range all {
-			if shown := r.Shown(); strings.Contains(shown, "canary") || r.Name == "METERPLEX_STRIPE_KEY" && shown != masked || r.Name == "METERPLEX_STRIPE_URL" && c.url == "" && shown != "https://api.stripe.com" {
+			if shown := r.Shown(); strings.Contains(shown, "canary") || r.Name == "METERPLEX_STRIPE_KEY" && shown != masked ||
+				r.Name == "METERPLEX_STRIPE_URL" && c.url == "" && shown != "https://api.stripe.com" {
 				t.Errorf("%s is shown as %s", r.Name, shown)
 			}
 		}

@@ -11,12 +11,16 @@ import (
 // no secret of it.
 func FuzzSettings(f *testing.F) {
 	const secret = "hunter2hunter2"
-	for _, s := range []string{"", "# x\n\nMETERPLEX_URL=http://x:1\n", "METERPLEX_URL = 'http://x:1'", "METERPLEX_URL=a\nMETERPLEX_URL=b", "NOPE=1", "METERPLEX_KEY", "DATABASE_URL=\"", "KAFKA_BROKERS=a:1, b:2,,",
-		"METERPLEX_ROLES=api,,relay", "METERPLEX_INGEST_AHEAD=1e9h", "METERPLEX_LOG_LEVEL=INFO+3", "\x00=\x00", "METERPLEX_REBUILD_CHUNK=0x10\r\n", "\uFEFFMETERPLEX_PIPE=kafka"} {
+	for _, s := range []string{"", "# x\n\nMETERPLEX_URL=http://x:1\n", "METERPLEX_URL = 'http://x:1'", "METERPLEX_URL=a\nMETERPLEX_URL=b",
+		"NOPE=1", "METERPLEX_KEY", "DATABASE_URL=\"", "KAFKA_BROKERS=a:1, b:2,,",
+		"METERPLEX_ROLES=api,,relay", "METERPLEX_INGEST_AHEAD=1e9h", "METERPLEX_LOG_LEVEL=INFO+3", "\x00=\x00",
+		"METERPLEX_REBUILD_CHUNK=0x10\r\n", "\uFEFFMETERPLEX_PIPE=kafka"} {
 		f.Add(s)
 	}
-	for _, url := range []string{"postgres://u:" + secret + "@h/d", "postgres://h/d?password=" + secret, "u:" + secret + "@h/d?a=b", "postgres:u:" + secret + "@h/d=", "host=h password=" + secret, "h:1 password=" + secret,
-		"postgres://h/d#password=" + secret, "postgres://h/d?PGPASSWORD=" + secret, "postgres://u:" + secret + "%zz@h/d=", "postgres://h/d?a=b;password=" + secret, "postgres://u:" + secret + "@h1:1,h2:2/d", "postgres://h/d?sslpassword=" + secret} {
+	for _, url := range []string{"postgres://u:" + secret + "@h/d", "postgres://h/d?password=" + secret, "u:" + secret + "@h/d?a=b",
+		"postgres:u:" + secret + "@h/d=", "host=h password=" + secret, "h:1 password=" + secret,
+		"postgres://h/d#password=" + secret, "postgres://h/d?PGPASSWORD=" + secret, "postgres://u:" + secret + "%zz@h/d=",
+		"postgres://h/d?a=b;password=" + secret, "postgres://u:" + secret + "@h1:1,h2:2/d", "postgres://h/d?sslpassword=" + secret} {
 		f.Add("DATABASE_URL=" + url)
 	}
 	password := regexp.MustCompile(`(?i)password=` + secret + `|^[a-z]*:?/*[^/?#@]*:` + secret + `@`)

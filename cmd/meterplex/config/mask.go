@@ -22,7 +22,8 @@ func maskAll(string) string { return masked }
 // not clearly a URL with a host, or has a password in an unexpected part.
 func MaskURL(v string) string {
 	u, err := url.Parse(v)
-	if err != nil || u.Scheme == "" || u.Host == "" || u.Fragment != "" || strings.Contains(u.Path, "@") || saysPassword(u.User.Username()+u.Host+u.Path) {
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Fragment != "" || strings.Contains(u.Path, "@") ||
+		saysPassword(u.User.Username()+u.Host+u.Path) {
 		return masked
 	}
 	if _, has := u.User.Password(); has {

@@ -70,7 +70,8 @@ func settings() []setting {
 		{"METERPLEX_ERASURES", "", nil, func(c *Config, v string) error { return setText(&c.Erasures, v) }},
 		{"METERPLEX_WEBHOOK_ALLOW", "", nil, func(c *Config, v string) error { return setNetworks(&c.WebhookAllow, v) }},
 		{"METERPLEX_STRIPE_KEY", "", maskAll, func(c *Config, v string) error {
-			return setPattern(&c.StripeKey, v, stripeKey, "must begin with sk_test_, sk_live_, rk_test_ or rk_live_ and hold letters and digits after it")
+			return setPattern(&c.StripeKey, v, stripeKey,
+				"must begin with sk_test_, sk_live_, rk_test_ or rk_live_ and hold letters and digits after it")
 		}},
 		{"METERPLEX_STRIPE_URL", "https://api.stripe.com", MaskURL, func(c *Config, v string) error { return setURL(&c.StripeURL, v) }},
 		{"METERPLEX_CONSOLE", "on", nil, func(c *Config, v string) error { return setSwitch(&c.Console, v) }},

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TLSConfig reads the certificates; nil means plain TCP. The logger gets the later faults of their files. Connections later than the first use the
-// roots of Authorities.
+// TLSConfig reads the certificates; nil means plain TCP. The logger gets the later faults of their files. Connections later than the first
+// use the roots of Authorities.
 func (k Kafka) TLSConfig(logger *slog.Logger) (*tls.Config, error) {
 	if !k.TLS {
 		return nil, nil
@@ -36,7 +36,8 @@ func (k Kafka) TLSConfig(logger *slog.Logger) (*tls.Config, error) {
 	return c, nil
 }
 
-// Authorities returns the roots of KAFKA_TLS_CA for the next connection, which are read again when the file has changed; nil means the system's.
+// Authorities returns the roots of KAFKA_TLS_CA for the next connection, which are read again when the file has changed; nil means the
+// system's.
 func (k Kafka) Authorities(logger *slog.Logger) (func() *x509.CertPool, error) {
 	if !k.TLS || k.TLSCA == "" {
 		return nil, nil
@@ -68,7 +69,8 @@ type Files[T any] struct {
 	failedAt time.Time
 }
 
-// retryAfter bounds how often files that cannot be read are read again: a handshake waits for it, and new permissions change no time of a file.
+// retryAfter bounds how often files that cannot be read are read again: a handshake waits for it, and new permissions change no time of a
+// file.
 const retryAfter = time.Second
 
 // ReadKeyPair reads a certificate and its key.
@@ -102,7 +104,8 @@ func (f *Files[T]) Current() T {
 	}
 	f.failed, f.failedAt = at, now
 	if !known {
-		f.logger.Warn("a changed certificate cannot be read: the previous one stays in use", "files", strings.Join(f.paths, ", "), "error", err)
+		f.logger.Warn("a changed certificate cannot be read: the previous one stays in use", "files", strings.Join(f.paths, ", "), "error",
+			err)
 	}
 	return f.read
 }

@@ -42,7 +42,8 @@ func fileWarnings(path string, now time.Time) (warnings []string) {
 		}
 		if block.Type != "CERTIFICATE" {
 			if mode := info.Mode().Perm(); mode&0o007 != 0 {
-				warnings = append(warnings, fmt.Sprintf("every user of this machine may use the private key in %s (mode %#o): chmod 600, or 640 with a group that only the service has", path, mode))
+				warnings = append(warnings, fmt.Sprintf("every user of this machine may use the private key in %s (mode %#o): chmod "+
+					"600, or 640 with a group that only the service has", path, mode))
 			}
 			continue
 		}

@@ -73,7 +73,8 @@ func TestTLSFilesThatAreWarnedOf(t *testing.T) {
 	}
 	c := Config{HTTPTLSCert: localtest.File(t, "cert.pem", ca.PEM), Kafka: Kafka{TLS: true, TLSCA: both, TLSCert: cert, TLSKey: key}}
 	got := c.TLSWarnings(time.Now())
-	for _, want := range []string{"KAFKA_TLS_CA: every user", "KAFKA_TLS_CERT: a certificate in " + cert + " expired at ", "KAFKA_TLS_KEY: every user of this machine may use the private key in " + key + " (mode 0644)"} {
+	for _, want := range []string{"KAFKA_TLS_CA: every user", "KAFKA_TLS_CERT: a certificate in " + cert + " expired at ",
+		"KAFKA_TLS_KEY: every user of this machine may use the private key in " + key + " (mode 0644)"} {
 		if text := strings.Join(got, "\n"); strings.Count(text, want) != 1 || strings.Contains(text, old.Key[40:60]) {
 			t.Errorf("%q is not there once: %s", want, text)
 		}
@@ -156,8 +157,8 @@ func TestReplacedAuthoritiesAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestReplacedTLSFilesAreReadAgain: the next connection has the new certificate. Files that do not fit leave the one from before in use, with
-// one warning, and are read again after a second, as after a change of permissions, which leaves their times.
+// TestReplacedTLSFilesAreReadAgain: the next connection has the new certificate. Files that do not fit leave the one from before in use,
+// with one warning, and are read again after a second, as after a change of permissions, which leaves their times.
 func TestReplacedTLSFilesAreReadAgain(t *testing.T) {
 	ca := localtest.NewCA(t, "the authority")
 	first, second, third := ca.Sign(t, "meter", time.Hour), ca.Sign(t, "meter", time.Hour), ca.Sign(t, "meter", time.Hour)

@@ -143,7 +143,8 @@ func (d *Demo) importTrace(ctx context.Context) error {
 		Open:  func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(trace)), nil },
 		Times: importer.TimesShifted, Batch: importBatch, Concurrency: 1,
 		Mapping: importer.Mapping{
-			Columns:    []importer.ColumnMapping{{Feature: "input_tokens", Column: "ContextTokens"}, {Feature: "output_tokens", Column: "GeneratedTokens"}},
+			Columns: []importer.ColumnMapping{{Feature: "input_tokens", Column: "ContextTokens"},
+				{Feature: "output_tokens", Column: "GeneratedTokens"}},
 			TimeColumn: "TIMESTAMP", Zone: time.UTC,
 		},
 	})

@@ -44,9 +44,10 @@ func databaseLogin(ctx context.Context, s *subject) (State, string, error) {
 // dangerChecks makes a check of each danger that the service refuses or warns of at its start.
 func dangerChecks() (list []check) {
 	for _, d := range postgres.Dangers() {
-		list = append(list, check{"access", "unsafe_" + d.Name, needsDatabase, "docs/reference/unsafe-settings.md, the line of " + d.Name, func(_ context.Context, s *subject) (State, string, error) {
-			return s.danger(d)
-		}})
+		list = append(list, check{"access", "unsafe_" + d.Name, needsDatabase, "docs/reference/unsafe-settings.md, the line of " + d.Name,
+			func(_ context.Context, s *subject) (State, string, error) {
+				return s.danger(d)
+			}})
 	}
 	return list
 }
@@ -81,7 +82,8 @@ func databaseTLS(ctx context.Context, s *subject) (State, string, error) {
 	}
 	var encrypted, local bool
 	var version string
-	if err := db.QueryRow(ctx, `SELECT ssl, coalesce(version, ''), coalesce(inet_server_addr() <<= '127.0.0.0/8' OR inet_server_addr() = '::1', true)
+	if err := db.QueryRow(ctx, `SELECT ssl, coalesce(version, ''), coalesce(inet_server_addr() <<= '127.0.0.0/8'
+		OR inet_server_addr() = '::1', true)
  FROM pg_stat_ssl WHERE pid = pg_backend_pid()`).Scan(&encrypted, &version, &local); err != nil {
 		return "", "", err
 	}
@@ -210,7 +212,8 @@ func keyFiles(_ context.Context, s *subject) (State, string, error) {
 }
 
 func apiKeys(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT prefix || ' (' || name || ')' FROM api_keys WHERE revoked_at IS NULL AND expires_at > now() AND expires_at < now() + make_interval(secs => $1)`, expiryWarning.Seconds())
+	n, names, err := count(ctx, s, `SELECT prefix || ' (' || name || ')' FROM api_keys WHERE revoked_at IS NULL AND expires_at > now()
+		AND expires_at < now() + make_interval(secs => $1)`, expiryWarning.Seconds())
 	if err != nil || n == 0 {
 		return OK, "no key expires within 14 days", err
 	}

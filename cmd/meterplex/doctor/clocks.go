@@ -19,7 +19,8 @@ func databaseClock(ctx context.Context, s *subject) (State, string, error) {
 	}
 	took := s.Now().Sub(before)
 	off := (at.Sub(before.Add(took / 2))).Abs() - took/2
-	return statusOf(off, clockWarning, clockFailure), fmt.Sprintf("the database's clock is within %s of this machine's", max(off, took/2).Round(time.Millisecond)), nil
+	return statusOf(off, clockWarning, clockFailure), fmt.Sprintf("the database's clock is within %s of this machine's",
+		max(off, took/2).Round(time.Millisecond)), nil
 }
 
 // brokerClock compares the newest time that the brokers gave a record with this machine's clock, which must be later.
@@ -35,5 +36,6 @@ func brokerClock(ctx context.Context, s *subject) (State, string, error) {
 	if ahead <= 0 {
 		return OK, "no record is from the future", nil
 	}
-	return statusOf(ahead, clockWarning, clockFailure), fmt.Sprintf("the newest record is %s ahead of this machine's clock", ahead.Round(time.Millisecond)), nil
+	return statusOf(ahead, clockWarning, clockFailure), fmt.Sprintf("the newest record is %s ahead of this machine's clock",
+		ahead.Round(time.Millisecond)), nil
 }

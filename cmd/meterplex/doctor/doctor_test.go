@@ -108,7 +108,8 @@ func (p *patient) finds(name string, want State, text string) {
 // Each check finds the planted fault, and is ok before it.
 func TestEachFaultOfTheTablesIsFound(t *testing.T) {
 	tier.AtSize(t)
-	const row = `INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+	const row = `INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin,
+		partition, topic, subject, dedupe_key, body)
  VALUES (1, 0, now() - interval '%', now(), gen_random_uuid(), gen_random_uuid(), 1, 1, 3, 1, 1, 'u/1', '{}')`
 	const head = `UPDATE log_heads SET position = 1, topic_positions[1] = 1 WHERE partition = 3`
 	for name, c := range map[string]struct {
@@ -117,31 +118,50 @@ func TestEachFaultOfTheTablesIsFound(t *testing.T) {
 		state State
 		text  string
 	}{
-		"api_keys": {nil, []string{`INSERT INTO api_keys (id, tenant_id, name, prefix, mode, scopes, secret_hash, created_at, expires_at) VALUES
- (gen_random_uuid(), gen_random_uuid(), 'batch', 'mp_live_x', 'live', '{}', 'a', now(), now() + interval '3 days'), (gen_random_uuid(), gen_random_uuid(), 'later', 'mp_live_y', 'live', '{}', 'b', now(), now() + interval '30 days')`},
+		"api_keys": {nil, []string{`INSERT INTO api_keys (id, tenant_id, name, prefix, mode, scopes, secret_hash, created_at,
+			expires_at) VALUES
+ (gen_random_uuid(), gen_random_uuid(), 'batch', 'mp_live_x', 'live', '{}', 'a', now(), now() + interval '3 days'), (gen_random_uuid(),
+ gen_random_uuid(), 'later', 'mp_live_y', 'live', '{}', 'b', now(), now() + interval '30 days')`},
 			Warning, "1 keys expire within 14 days: mp_live_x (batch)"},
-		"connections": {nil, []string{`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I CONNECTION LIMIT 6', current_database()); END $$`}, Failure, "of 6 connections"},
-		"collation":   {nil, []string{`UPDATE pg_database SET datcollversion = '0' WHERE datname = current_database()`}, Failure, "version 0"},
-		"autovacuum":  {nil, []string{`ALTER TABLE log_heads SET (autovacuum_enabled = false)`}, Warning, "log_heads"},
-		"dead_rows": {nil, []string{`CREATE TABLE waste WITH (autovacuum_enabled = false) AS SELECT generate_series(1, 120000) n`, `DELETE FROM waste`, `SELECT pg_stat_force_next_flush()`, `SELECT 1`},
+		"connections": {nil, []string{`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I CONNECTION LIMIT 6', current_database()); END $$`},
+			Failure, "of 6 connections"},
+		"collation": {nil, []string{`UPDATE pg_database SET datcollversion = '0' WHERE datname = current_database()`}, Failure,
+			"version 0"},
+		"autovacuum": {nil, []string{`ALTER TABLE log_heads SET (autovacuum_enabled = false)`}, Warning, "log_heads"},
+		"dead_rows": {nil, []string{`CREATE TABLE waste WITH (autovacuum_enabled = false) AS SELECT generate_series(1, 120000) n`,
+			`DELETE FROM waste`, `SELECT pg_stat_force_next_flush()`, `SELECT 1`},
 			Warning, "waste (120000)"},
-		"invalid_indexes": {nil, []string{`UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pushes_list'::regclass`}, Failure, "pushes_list"},
-		"migrations":      {nil, []string{`DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)`}, Failure, "this binary knows"},
-		"server_lives": {[]string{`INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason) VALUES (1, 90, 1, 1, 1, now(), 'restarted')`},
-			[]string{`INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason) VALUES (1, 91, 1, 1, 2, now(), 'promoted')`}, Warning, "promoted at"},
-		"relay_leases": {[]string{`UPDATE relay_cursors SET owner = 'a', lease_until = now() + interval '1 hour'`}, []string{`UPDATE relay_cursors SET lease_until = now() WHERE partition = 7`}, Failure, "1 of 32 partitions have no relay: 7"},
-		"outbox": {nil, []string{head, strings.Replace(row, "%", "2 minutes", 1), `UPDATE relay_cursors SET attempts = 3, last_error = 'no broker' WHERE partition = 3`},
+		"invalid_indexes": {nil, []string{`UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'pushes_list'::regclass`}, Failure,
+			"pushes_list"},
+		"migrations": {nil, []string{`DELETE FROM goose_db_version WHERE version_id = (SELECT max(version_id) FROM goose_db_version)`},
+			Failure, "this binary knows"},
+		"server_lives": {[]string{`INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason)
+			VALUES (1, 90, 1, 1, 1, now(), 'restarted')`},
+			[]string{`INSERT INTO log_epochs (partition, epoch, from_position, system_identifier, timeline, started_at, reason) VALUES (1,
+				91, 1, 1, 2, now(), 'promoted')`}, Warning, "promoted at"},
+		"relay_leases": {[]string{`UPDATE relay_cursors SET owner = 'a', lease_until = now() + interval '1 hour'`},
+			[]string{`UPDATE relay_cursors SET lease_until = now() WHERE partition = 7`}, Failure, "1 of 32 partitions have no relay: 7"},
+		"outbox": {nil, []string{head, strings.Replace(row, "%", "2 minutes", 1),
+			`UPDATE relay_cursors SET attempts = 3, last_error = 'no broker' WHERE partition = 3`},
 			Failure, "no broker"},
-		"withheld_records": {nil, []string{`INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason) VALUES (4, 17, 1, gen_random_uuid(), gen_random_uuid(), 'too large')`}, Warning, "4-17"},
-		"projection_lag":   {nil, []string{head, strings.Replace(row, "%", "2 minutes", 1)}, Failure, "is 1 events and 2m0"},
-		"projections":      {nil, []string{`UPDATE projection_generations SET broken = 'a row' WHERE projection = 'usage_aggregates'`}, Failure, "usage_aggregates generation 1"},
-		"dead_letters": {nil, []string{`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
- SELECT 1, gen_random_uuid(), 3, gen_random_uuid(), 'AGGREGATION', 'FAILED', 'c', 'r', 'e', 'f', 1, 't', 0, now(), now() FROM generate_series(1, 11)`}, Warning, "11 dead letters"},
-		"sagas": {[]string{`INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at) VALUES (gen_random_uuid(), 'period_close', gen_random_uuid(), '2026-05/1', 'wait', 'RUNNING', now(), now())`},
+		"withheld_records": {nil, []string{`INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
+			VALUES (4, 17, 1, gen_random_uuid(), gen_random_uuid(), 'too large')`}, Warning, "4-17"},
+		"projection_lag": {nil, []string{head, strings.Replace(row, "%", "2 minutes", 1)}, Failure, "is 1 events and 2m0"},
+		"projections": {nil, []string{`UPDATE projection_generations SET broken = 'a row' WHERE projection = 'usage_aggregates'`},
+			Failure, "usage_aggregates generation 1"},
+		"dead_letters": {nil, []string{`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,
+			producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+ SELECT 1, gen_random_uuid(), 3, gen_random_uuid(), 'AGGREGATION', 'FAILED', 'c', 'r', 'e', 'f', 1, 't', 0, now(), now()
+ FROM generate_series(1, 11)`}, Warning, "11 dead letters"},
+		"sagas": {[]string{`INSERT INTO sagas (id, kind, tenant_id, key, step, state, next_at, created_at) VALUES (gen_random_uuid(),
+			'period_close', gen_random_uuid(), '2026-05/1', 'wait', 'RUNNING', now(), now())`},
 			[]string{`UPDATE sagas SET state = 'DRIFT'`}, Warning, "period_close 2026-05/1 is DRIFT"},
-		"pushes": {nil, []string{`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, stored_at)
- VALUES (gen_random_uuid(), gen_random_uuid(), 'calls', '2026-05', 1, 0, 5, 'stripe', 'cus_1', 'calls', 'k', 'i', now(), 'FAILED', now())`}, Warning, "calls 2026-05 is FAILED"},
-		"webhooks": {[]string{`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, cursor, created_at, failing_since) VALUES (gen_random_uuid(), gen_random_uuid(), 1, 'https://example.com', '{}', 'ENABLED', 0, now(), now())`},
+		"pushes": {nil, []string{`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event,
+			key, identifier, counted_at, state, stored_at)
+ VALUES (gen_random_uuid(), gen_random_uuid(), 'calls', '2026-05', 1, 0, 5, 'stripe', 'cus_1', 'calls', 'k', 'i', now(), 'FAILED', now())`},
+			Warning, "calls 2026-05 is FAILED"},
+		"webhooks": {[]string{`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, cursor, created_at, failing_since)
+			VALUES (gen_random_uuid(), gen_random_uuid(), 1, 'https://example.com', '{}', 'ENABLED', 0, now(), now())`},
 			[]string{`UPDATE webhooks SET failing_since = now() - interval '2 days'`}, Warning, "has failed since"},
 		"unsafe_unlogged":     {nil, []string{`ALTER TABLE webhook_attempts SET UNLOGGED`}, Failure, "webhook_attempts is unlogged"},
 		"unsafe_grants":       {nil, []string{`GRANT DELETE ON event_log_rows TO meterplex_worker`}, Failure, "may DELETE event_log_rows"},
@@ -170,7 +190,8 @@ func TestAForgottenErasureIsFound(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	p.cfg.Erasures = t.TempDir()
-	must.OK(t, os.WriteFile(p.cfg.Erasures+"/"+tenant+".json", []byte(`{"tenantId":"`+tenant+`","reason":"r","requestedAt":"2026-05-01T00:00:00Z"}`), 0o600))
+	must.OK(t, os.WriteFile(p.cfg.Erasures+"/"+tenant+".json",
+		[]byte(`{"tenantId":"`+tenant+`","reason":"r","requestedAt":"2026-05-01T00:00:00Z"}`), 0o600))
 	p.finds("erasures", OK, "knows all") // not even the tenant
 	p.exec(`INSERT INTO tenants (id, name, class, status, created_at) VALUES ('` + tenant + `', 'A', 'small', 'ARCHIVED', now())`)
 	p.finds("erasures", Failure, tenant+" is ARCHIVED")
@@ -267,7 +288,8 @@ func TestDatabasesOutOfReachAreFound(t *testing.T) {
 
 	p.exec(`CREATE ROLE stranger_` + strings.ToLower(t.Name()) + ` LOGIN PASSWORD 'x'`)
 	stranger := *p.super.Config()
-	p.cfg.DatabaseURL = "postgres://stranger_" + strings.ToLower(t.Name()) + ":x@" + stranger.Host + ":" + itoa(stranger.Port) + "/" + stranger.Database + "?sslmode=disable"
+	p.cfg.DatabaseURL = "postgres://stranger_" + strings.ToLower(t.Name()) + ":x@" + stranger.Host + ":" + itoa(stranger.Port) + "/" +
+		stranger.Database + "?sslmode=disable"
 	p.finds("database_login", Failure, "cannot set the role meterplex_worker")
 	p.finds("sagas", Unknown, "reaching the database")
 	p.cfg.DatabaseURL = "postgres://a:b@127.0.0.1:1/c"
@@ -298,7 +320,8 @@ func TestARefusalOfAPoolerIsNoWrongLogin(t *testing.T) {
 		}
 	}()
 	p := &patient{T: t, cfg: Config{DatabaseURL: "postgres://a:b@" + at.Addr().String() + "/c?sslmode=disable", Now: time.Now}}
-	p.finds("database_login", Failure, "pooler such as PgBouncer refused the session, not the server the login: unsupported startup parameter: role (SQLSTATE 08P01)")
+	p.finds("database_login", Failure, "pooler such as PgBouncer refused the session, not the server the login: unsupported startup "+
+		"parameter: role (SQLSTATE 08P01)")
 	for _, name := range []string{"database_login", "sagas"} {
 		if f := p.examine(name); f.Remedy != postgres.PoolerRemedy {
 			t.Errorf("%+v", f)

@@ -49,7 +49,8 @@ func service(ctx context.Context, s *subject) (State, string, error) {
 }
 
 func serverLives(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT DISTINCT reason || ' at ' || to_char(raised_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"') FROM log_epochs
+	n, names, err := count(ctx, s, `SELECT DISTINCT reason || ' at ' || to_char(raised_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"')
+		FROM log_epochs
  WHERE reason IN ('promoted', 'restored', 'set_back') AND raised_at > now() - make_interval(secs => $1)`, livesWarning.Seconds())
 	if err != nil || n == 0 {
 		return OK, "the database server was neither promoted nor restored within a day", err
@@ -111,7 +112,8 @@ func rounded(seconds float64) time.Duration {
 }
 
 func withheldRecords(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT partition || '-' || position FROM withheld_records WHERE withheld_at > now() - interval '30 days'`)
+	n, names, err := count(ctx, s, `SELECT partition || '-' || position FROM withheld_records
+		WHERE withheld_at > now() - interval '30 days'`)
 	if err != nil || n == 0 {
 		return OK, "no record was withheld within 30 days", err
 	}
@@ -170,7 +172,8 @@ func deadLetters(ctx context.Context, s *subject) (State, string, error) {
 }
 
 func sagas(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT kind || ' ' || key || ' is ' || state FROM sagas WHERE ended_at IS NULL AND state IN ('PARTIAL', 'DRIFT')`)
+	n, names, err := count(ctx, s, `SELECT kind || ' ' || key || ' is ' || state FROM sagas WHERE ended_at IS NULL AND state IN ('PARTIAL',
+		'DRIFT')`)
 	if err != nil || n == 0 {
 		return OK, "no open saga is PARTIAL or DRIFT", err
 	}
@@ -190,7 +193,8 @@ func erased(ctx context.Context, s *subject) (State, string, error) {
 	for _, e := range list {
 		tenants = append(tenants, e.TenantID.String())
 	}
-	n, names, err := count(ctx, s, `SELECT t.id || ' is ' || t.status FROM tenants t WHERE t.id = ANY ($1::text[]::uuid[]) AND NOT EXISTS (SELECT FROM erasures e WHERE e.tenant_id = t.id)`, tenants)
+	n, names, err := count(ctx, s, `SELECT t.id || ' is ' || t.status FROM tenants t WHERE t.id = ANY ($1::text[]::uuid[])
+		AND NOT EXISTS (SELECT FROM erasures e WHERE e.tenant_id = t.id)`, tenants)
 	if err != nil || n == 0 {
 		return OK, "the database knows all erasures", err
 	}
@@ -198,7 +202,8 @@ func erased(ctx context.Context, s *subject) (State, string, error) {
 }
 
 func pushes(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT feature || ' ' || period_key || ' is ' || state FROM pushes WHERE state IN ('FAILED', 'UNKNOWN')`)
+	n, names, err := count(ctx, s,
+		`SELECT feature || ' ' || period_key || ' is ' || state FROM pushes WHERE state IN ('FAILED', 'UNKNOWN')`)
 	if err != nil || n == 0 {
 		return OK, "no push is FAILED or UNKNOWN", err
 	}
@@ -206,7 +211,8 @@ func pushes(ctx context.Context, s *subject) (State, string, error) {
 }
 
 func webhooks(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT id::text || CASE status WHEN 'DISABLED' THEN ' is disabled' ELSE ' has failed since ' || to_char(failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"') END FROM webhooks
+	n, names, err := count(ctx, s,
+		`SELECT id::text || CASE status WHEN 'DISABLED' THEN ' is disabled' ELSE ' has failed since ' || to_char(failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"') END FROM webhooks
  WHERE status = 'DISABLED' OR status = 'ENABLED' AND failing_since < now() - interval '1 day'`)
 	if err != nil || n == 0 {
 		return OK, "no webhook is disabled, and none has failed for a day", err

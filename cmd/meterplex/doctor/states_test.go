@@ -123,7 +123,8 @@ func TestCertificatesAndKeyFiles(t *testing.T) {
 	if f := p.examine("certificates"); f.State != Skipped {
 		t.Errorf("%+v", f)
 	}
-	later, soon, past := certificate(t, time.Now().Add(15*24*time.Hour)), certificate(t, time.Now().Add(3*24*time.Hour)), certificate(t, time.Now().Add(-time.Hour))
+	later, soon, past := certificate(t, time.Now().Add(15*24*time.Hour)), certificate(t, time.Now().Add(3*24*time.Hour)),
+		certificate(t, time.Now().Add(-time.Hour))
 	p.cfg.Certificates, p.cfg.Keys = map[string]string{"KAFKA_TLS_CA": file}, map[string]string{"KAFKA_TLS_KEY": file}
 	write(later, 0o600)
 	p.finds("certificates", OK, "")
@@ -214,7 +215,8 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 	defer client.Close()
 	raw := p.cfg.Kafka.TopicPrefix + events.TopicUsageRaw.Name()
 	alter := func(name, value string) {
-		if _, err := kadm.NewClient(client).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, raw); err != nil {
+		if _, err := kadm.NewClient(client).AlterTopicConfigs(t.Context(),
+			[]kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, raw); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -228,7 +230,8 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 	p.cfg.Now = time.Now
 
 	p.exec(`UPDATE log_heads SET position = 1, topic_positions[1] = 1 WHERE partition = 3`)
-	p.exec(`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
+	p.exec(`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin,
+		partition, topic, subject, dedupe_key, body)
  VALUES (1, 0, now() - interval '2 hours', now(), gen_random_uuid(), gen_random_uuid(), 1, 1, 3, 1, 1, 'u/1', '{}')`)
 	p.finds("retention", OK, "")
 	alter("retention.ms", "10800000")
@@ -237,7 +240,8 @@ func TestFaultsOfKafkaAreFound(t *testing.T) {
 	p.finds("retention", Failure, "the brokers delete it after 1h")
 
 	p.cfg.Kafka.TopicPrefix = kafkatest.TopicPrefix(t)
-	if _, err := kadm.NewClient(client).CreateTopics(t.Context(), 3, 1, nil, p.cfg.Kafka.TopicPrefix+events.TopicUsageRaw.Name()); err != nil {
+	if _, err := kadm.NewClient(client).CreateTopics(t.Context(), 3, 1, nil,
+		p.cfg.Kafka.TopicPrefix+events.TopicUsageRaw.Name()); err != nil {
 		t.Fatal(err)
 	}
 	p.finds("topics", Failure, "has 3 partitions")

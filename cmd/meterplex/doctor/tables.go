@@ -16,7 +16,8 @@ func serverVersion(ctx context.Context, s *subject) (State, string, error) {
 	}
 	var number int
 	var version string
-	if err := db.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_version')`).Scan(&number, &version); err != nil {
+	if err := db.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_version')`).Scan(&number,
+		&version); err != nil {
 		return "", "", err
 	}
 	return supported(number), "PostgreSQL " + version, nil
@@ -58,21 +59,25 @@ func collation(ctx context.Context, s *subject) (State, string, error) {
 		return "", "", err
 	}
 	var made, now string
-	if err := db.QueryRow(ctx, `SELECT coalesce(datcollversion, ''), coalesce(pg_database_collation_actual_version(oid), '') FROM pg_database WHERE datname = current_database()`).Scan(&made, &now); err != nil {
+	if err := db.QueryRow(ctx, `SELECT coalesce(datcollversion, ''), coalesce(pg_database_collation_actual_version(oid), '')
+		FROM pg_database WHERE datname = current_database()`).Scan(&made, &now); err != nil {
 		return "", "", err
 	}
 	return collationState(made, now)
 }
 
-// collationState compares the version of the collation that a database was made with and that of the server; "": none, e.g. of the collation C.
+// collationState compares the version of the collation that a database was made with and that of the server; "": none, e.g. of the
+// collation C.
 func collationState(made, now string) (State, string, error) {
 	switch {
 	case made == now:
 		return OK, "the collation is the one that the database was made with", nil
 	case made == "":
-		return Warning, fmt.Sprintf("the database has no collation version, as after pg_upgrade from PostgreSQL 14, and the server has %s: an earlier change of the collation cannot be seen", now), nil
+		return Warning, fmt.Sprintf("the database has no collation version, as after pg_upgrade from PostgreSQL 14, and the server has "+
+			"%s: an earlier change of the collation cannot be seen", now), nil
 	}
-	return Failure, fmt.Sprintf("the database was made with collation version %s, and the server has %s: its indexes may be out of order", made, cmp.Or(now, "none")), nil
+	return Failure, fmt.Sprintf("the database was made with collation version %s, and the server has %s: its indexes may be out of order",
+		made, cmp.Or(now, "none")), nil
 }
 
 func connections(ctx context.Context, s *subject) (State, string, error) {
@@ -103,14 +108,16 @@ func longTransactions(ctx context.Context, s *subject) (State, string, error) {
 	var seconds float64
 	if err := db.QueryRow(ctx, `SELECT coalesce(max(pid) FILTER (WHERE at = 1), 0), coalesce(max(seconds), 0)::float8
  FROM (SELECT pid, extract(epoch FROM clock_timestamp() - xact_start) AS seconds, row_number() OVER (ORDER BY xact_start) AS at
-  FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid() AND backend_type = 'client backend') t`).Scan(&pid, &seconds); err != nil {
+  FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()
+  AND backend_type = 'client backend') t`).Scan(&pid, &seconds); err != nil {
 		return "", "", err
 	}
 	age := time.Duration(seconds * float64(time.Second)).Round(time.Second)
 	if pid == 0 {
 		return OK, "no transaction is open", nil
 	}
-	return statusOf(age, transactionWarning, transactionFailure), fmt.Sprintf("the oldest transaction began %s ago, in process %d", age, pid), nil
+	return statusOf(age, transactionWarning, transactionFailure), fmt.Sprintf("the oldest transaction began %s ago, in process %d", age,
+		pid), nil
 }
 
 func preparedTransactions(ctx context.Context, s *subject) (State, string, error) {
@@ -120,7 +127,8 @@ func preparedTransactions(ctx context.Context, s *subject) (State, string, error
 	}
 	var n int
 	var first string
-	if err := db.QueryRow(ctx, `SELECT count(*), coalesce(min(gid), '') FROM pg_prepared_xacts WHERE database = current_database()`).Scan(&n, &first); err != nil || n == 0 {
+	if err := db.QueryRow(ctx, `SELECT count(*), coalesce(min(gid), '') FROM pg_prepared_xacts WHERE database = current_database()`).
+		Scan(&n, &first); err != nil || n == 0 {
 		return OK, "no prepared transaction", err
 	}
 	return Warning, fmt.Sprintf("%d prepared transactions, e.g. %s: the service makes none", n, first), nil
@@ -132,13 +140,15 @@ func autovacuum(ctx context.Context, s *subject) (State, string, error) {
 		return "", "", err
 	}
 	var on bool
-	if err := db.QueryRow(ctx, `SELECT current_setting('autovacuum') = 'on' AND current_setting('track_counts') = 'on'`).Scan(&on); err != nil {
+	if err := db.QueryRow(ctx, `SELECT current_setting('autovacuum') = 'on' AND current_setting('track_counts') = 'on'`).
+		Scan(&on); err != nil {
 		return "", "", err
 	}
 	if !on {
 		return Failure, "autovacuum is off", nil
 	}
-	n, names, err := count(ctx, s, `SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass('log_heads'))
+	n, names, err := count(ctx, s, `SELECT relname::text FROM pg_class WHERE relkind = 'r' AND relnamespace = (SELECT relnamespace
+		FROM pg_class WHERE oid = to_regclass('log_heads'))
  AND EXISTS (SELECT FROM unnest(reloptions) o WHERE o IN ('autovacuum_enabled=false', 'autovacuum_enabled=off', 'autovacuum_enabled=0'))`)
 	if err != nil || n == 0 {
 		return OK, "autovacuum is on for all tables", err
@@ -147,7 +157,8 @@ func autovacuum(ctx context.Context, s *subject) (State, string, error) {
 }
 
 func deadRows(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT relname || ' (' || n_dead_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > $1 AND n_dead_tup > n_live_tup / 5`, deadRowsLeast)
+	n, names, err := count(ctx, s, `SELECT relname || ' (' || n_dead_tup || ')' FROM pg_stat_user_tables WHERE n_dead_tup > $1
+		AND n_dead_tup > n_live_tup / 5`, deadRowsLeast)
 	if err != nil || n == 0 {
 		return OK, "no table has many dead rows", err
 	}
@@ -160,10 +171,12 @@ func freeze(ctx context.Context, s *subject) (State, string, error) {
 		return "", "", err
 	}
 	var age int64
-	if err := db.QueryRow(ctx, `SELECT greatest(max(age(datfrozenxid)), max(mxid_age(datminmxid)))::bigint FROM pg_database`).Scan(&age); err != nil {
+	if err := db.QueryRow(ctx, `SELECT greatest(max(age(datfrozenxid)), max(mxid_age(datminmxid)))::bigint FROM pg_database`).
+		Scan(&age); err != nil {
 		return "", "", err
 	}
-	return frozen(age), fmt.Sprintf("the oldest row that is not frozen is %d transactions old; the server stops at some 2.1 billion", age), nil
+	return frozen(age), fmt.Sprintf("the oldest row that is not frozen is %d transactions old; the server stops at some 2.1 billion", age),
+		nil
 }
 
 // frozen returns the state of the age of the oldest row that is not frozen.
@@ -178,7 +191,8 @@ func frozen(age int64) State {
 }
 
 func invalidIndexes(ctx context.Context, s *subject) (State, string, error) {
-	n, names, err := count(ctx, s, `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT i.indisvalid
+	n, names, err := count(ctx, s, `SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+		WHERE NOT i.indisvalid
  AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.index_relid = i.indexrelid)`)
 	if err != nil || n == 0 {
 		return OK, "all indexes are valid", err

@@ -89,7 +89,8 @@ func retention(ctx context.Context, s *subject) (State, string, error) {
 		age := rounded(c.Seconds)
 		if is := statusOf(age, limit/2, limit); is != OK {
 			worst = worse(worst, is)
-			found = append(found, fmt.Sprintf("%s has to read a record that is %s old, and the brokers delete it after %s", c.Name, age, limit))
+			found = append(found, fmt.Sprintf("%s has to read a record that is %s old, and the brokers delete it after %s", c.Name, age,
+				limit))
 		}
 	}
 	if len(found) == 0 {

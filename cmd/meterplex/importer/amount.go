@@ -45,7 +45,8 @@ func (m *Mapping) parseAmount(s string) (int64, error) {
 		return 0, fmt.Errorf("%s is not a whole number from 0 to %d%s", clipped(s), int64(maxAmount), form(s))
 	}
 	if m.Delimiter == ';' && len(parts[2]) == 3 && len(parts[1]) <= 3 {
-		return 0, fmt.Errorf("%s may be %s%s or %s.%s in a file with semicolons: write it without a separator of thousands, and with other than three decimals",
+		return 0, fmt.Errorf("%s may be %s%s or %s.%s in a file with semicolons: write it without a separator of thousands, and with "+
+			"other than three decimals",
 			clipped(s), parts[1], parts[2], parts[1], parts[2])
 	}
 	decimals := strings.TrimRight(parts[2], "0")
@@ -86,7 +87,8 @@ var forms = []struct {
 	advice  string
 }{
 	{regexp.MustCompile(`^$`), ": the field is empty"},
-	{regexp.MustCompile(`^-[0-9.,]+$`), ": leave negative rows out with --where, or send them as corrections or retractions (--type-column)"},
+	{regexp.MustCompile(`^-[0-9.,]+$`),
+		": leave negative rows out with --where, or send them as corrections or retractions (--type-column)"},
 	{regexp.MustCompile(`^[0-9]{1,3}([,.' _\x{a0}][0-9]{3})+(\.[0-9]+)?$`), ": write it without separators of thousands"},
 	{regexp.MustCompile(`^[0-9]+,[0-9]+$`), ": write decimals with a point"},
 	{regexp.MustCompile(`^[0-9.]+[eE][+-]?[0-9]+$`), ": write it without an exponent; spreadsheets drop digits in this form"},

@@ -24,8 +24,8 @@ type layout struct {
 	day   bool // texts are dates without a time
 }
 
-// usualLayouts are tried if no format is given: RFC 3339, and times as PostgreSQL, BigQuery, other databases and RFC 1123 write them. All of them
-// accept a fraction of seconds.
+// usualLayouts are tried if no format is given: RFC 3339, and times as PostgreSQL, BigQuery, other databases and RFC 1123 write them. All
+// of them accept a fraction of seconds.
 func usualLayouts() []layout {
 	layouts := []layout{{text: time.RFC3339, zoned: true}}
 	for _, text := range []string{"2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02T15:04"} {
@@ -40,7 +40,8 @@ func usualLayouts() []layout {
 	return append(layouts, layout{text: "2006-01-02", day: true})
 }
 
-// newClock returns the clock of the format: rfc3339, unix, unix-ms, unix-us, unix-ns, a layout of Go or of strftime, or "" for usualLayouts.
+// newClock returns the clock of the format: rfc3339, unix, unix-ms, unix-us, unix-ns, a layout of Go or of strftime, or "" for
+// usualLayouts.
 func (m *Mapping) newClock() (*clock, error) {
 	c := &clock{zone: m.Zone}
 	format := m.TimeFormat
@@ -123,7 +124,8 @@ func (c *clock) unreadable(s string) error {
 	if unit := unitOf(s); unit != "" {
 		return fmt.Errorf("%s is a number: --time-format %s reads it as a Unix time", clipped(s), unit)
 	}
-	return fmt.Errorf(`%s is not a time; --time-format gives the format of times, e.g. "02.01.2006 15:04" or "%%d.%%m.%%Y %%H:%%M"`, clipped(s))
+	return fmt.Errorf(`%s is not a time; --time-format gives the format of times, e.g. "02.01.2006 15:04" or "%%d.%%m.%%Y %%H:%%M"`,
+		clipped(s))
 }
 
 // local returns the instant of a local time, which time.Parse read as UTC. A day begins at its first instant.
@@ -143,9 +145,11 @@ func (c *clock) local(wall time.Time, day bool) (time.Time, error) {
 	case isFirst && (!isSecond || first.Equal(second)), day:
 		return first, nil
 	case isFirst:
-		return first, fmt.Errorf("%s is ambiguous: it exists twice in %s, where clocks are put back; export times in UTC or with their offset", wall.Format(time.DateTime), c.zone)
+		return first, fmt.Errorf("%s is ambiguous: it exists twice in %s, where clocks are put back; export times in UTC or with "+
+			"their offset", wall.Format(time.DateTime), c.zone)
 	}
-	return first, fmt.Errorf("%s does not exist in %s, where clocks are put forward; export times in UTC or with their offset", wall.Format(time.DateTime), c.zone)
+	return first, fmt.Errorf("%s does not exist in %s, where clocks are put forward; export times in UTC or with their offset",
+		wall.Format(time.DateTime), c.zone)
 }
 
 // unixUnits are the units of Unix times: how many make a second.
@@ -190,19 +194,23 @@ var elements = []struct {
 	field   string
 	pattern *regexp.Regexp
 }{
-	{"fraction", regexp.MustCompile(`([.,](?:0+|9+))(?:[^0-9]|$)`)}, {"offset", regexp.MustCompile(`[-Z]07:?00:?00|[-Z]07:?00|[-Z]07`)}, {"zone", regexp.MustCompile(`MST`)},
+	{"fraction", regexp.MustCompile(`([.,](?:0+|9+))(?:[^0-9]|$)`)}, {"offset", regexp.MustCompile(`[-Z]07:?00:?00|[-Z]07:?00|[-Z]07`)},
+	{"zone", regexp.MustCompile(`MST`)},
 	{"year", regexp.MustCompile(`2006`)}, {"day of the year", regexp.MustCompile(`002|__2`)},
 	{"month", regexp.MustCompile(`January|Jan|01`)}, {"weekday", regexp.MustCompile(`Monday|Mon`)},
-	{"year", regexp.MustCompile(`06`)}, {"day", regexp.MustCompile(`02|_2`)}, {"hour", regexp.MustCompile(`15|03`)}, {"minute", regexp.MustCompile(`04`)}, {"second", regexp.MustCompile(`05`)},
-	{"half", regexp.MustCompile(`PM|pm`)}, {"month", regexp.MustCompile(`1`)}, {"day", regexp.MustCompile(`2`)}, {"hour", regexp.MustCompile(`3`)},
+	{"year", regexp.MustCompile(`06`)}, {"day", regexp.MustCompile(`02|_2`)}, {"hour", regexp.MustCompile(`15|03`)},
+	{"minute", regexp.MustCompile(`04`)}, {"second", regexp.MustCompile(`05`)},
+	{"half", regexp.MustCompile(`PM|pm`)}, {"month", regexp.MustCompile(`1`)}, {"day", regexp.MustCompile(`2`)},
+	{"hour", regexp.MustCompile(`3`)},
 	{"minute", regexp.MustCompile(`4`)}, {"second", regexp.MustCompile(`5`)},
 }
 
 // errLayout is the error of a format without a date.
-var errLayout = errors.New(`--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns, or a layout with year, month and day, e.g. "02.01.2006 15:04" or "%d.%m.%Y %H:%M"`)
+var errLayout = errors.New(
+	`--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns, or a layout with year, month and day, e.g. "02.01.2006 15:04" or "%d.%m.%Y %H:%M"`)
 
-// newLayout accepts a layout only if it has a whole date and no text that could be a zone, and if several instants at several offsets are the
-// same after they are formatted and parsed.
+// newLayout accepts a layout only if it has a whole date and no text that could be a zone, and if several instants at several offsets are
+// the same after they are formatted and parsed.
 func newLayout(text string) (layout, error) {
 	if err := onlyElements(text); err != nil {
 		return layout{}, err
@@ -223,7 +231,8 @@ func newLayout(text string) (layout, error) {
 			exact = exact || l.keeps(probes[0]) && l.keeps(probes[1])
 		}
 		if !exact && l.zoned && strings.Contains(text, "MST") {
-			return l, errors.New("--time-format has a zone name (MST): names are ambiguous, and unknown ones would be read as UTC. Use times with an offset (-07:00 or Z07:00), or times without a zone and --time-zone")
+			return l, errors.New("--time-format has a zone name (MST): names are ambiguous, and unknown ones would be read as UTC. Use " +
+				"times with an offset (-07:00 or Z07:00), or times without a zone and --time-zone")
 		}
 		if !exact {
 			return l, errLayout
@@ -249,7 +258,8 @@ func onlyElements(text string) error {
 		for _, groups := range e.pattern.FindAllStringSubmatch(rest, -1) {
 			found := groups[len(groups)-1]
 			if seen[e.field] {
-				return fmt.Errorf("--time-format %q has two elements for the %s, the second one is %q; an offset is written Z07:00 or -07:00 (%%z)", text, e.field, found)
+				return fmt.Errorf("--time-format %q has two elements for the %s, the second one is %q; an offset is written Z07:00 or "+
+					"-07:00 (%%z)", text, e.field, found)
 			}
 			seen[e.field] = true
 			rest = strings.Replace(rest, found, " ", 1)
@@ -257,7 +267,8 @@ func onlyElements(text string) error {
 	}
 	for _, word := range strings.Fields(rest) {
 		if word = strings.Trim(word, "-/.,:;()[]'_"); word != "" && !strings.Contains("T h m s", word) {
-			return fmt.Errorf("--time-format %q has the text %q, which would be read over: if it is a zone, write its offset as Z07:00 or -07:00 (%%z), or leave it out of the times and give --time-zone", text, word)
+			return fmt.Errorf("--time-format %q has the text %q, which would be read over: if it is a zone, write its offset as Z07:00 "+
+				"or -07:00 (%%z), or leave it out of the times and give --time-zone", text, word)
 		}
 	}
 	return nil

@@ -15,11 +15,14 @@ func TestCorrectionsInCSV(t *testing.T) {
 	m := &Mapping{Columns: []ColumnMapping{{"calls", "n"}}, TimeColumn: "at", Zone: time.UTC, TypeColumn: "type", RefColumn: "of"}
 	const at = "2026-05-01T00:00:00Z"
 	for row, want := range map[string]string{
-		at + ",5,,":                   `{"eventId":"*","feature":"calls","amount":5,"timestamp":"2026-05-01T00:00:00Z"}`,
-		at + ",5,usage,":              `{"eventId":"*","feature":"calls","amount":5,"timestamp":"2026-05-01T00:00:00Z"}`,
-		at + ",7,correction,order-1":  `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":7,"timestamp":"2026-05-01T00:00:00Z"}`,
-		at + ",0,correction,order-1":  `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":0,"timestamp":"2026-05-01T00:00:00Z"}`,
-		at + ",,retraction,order-1":   `{"type":"retraction","eventId":"*","correctionRef":"order-1","feature":"calls","timestamp":"2026-05-01T00:00:00Z"}`,
+		at + ",5,,":      `{"eventId":"*","feature":"calls","amount":5,"timestamp":"2026-05-01T00:00:00Z"}`,
+		at + ",5,usage,": `{"eventId":"*","feature":"calls","amount":5,"timestamp":"2026-05-01T00:00:00Z"}`,
+		at +
+			",7,correction,order-1": `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":7,"timestamp":"2026-05-01T00:00:00Z"}`,
+		at +
+			",0,correction,order-1": `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":0,"timestamp":"2026-05-01T00:00:00Z"}`,
+		at +
+			",,retraction,order-1": `{"type":"retraction","eventId":"*","correctionRef":"order-1","feature":"calls","timestamp":"2026-05-01T00:00:00Z"}`,
 		at + ",0,,":                   "", // no usage
 		at + ",5,,order-1":            `column "of": usage corrects no other event`,
 		at + ",5,correction,":         `column "of": a correction names the eventId`,
@@ -54,7 +57,8 @@ func TestCorrectionsInCSV(t *testing.T) {
 	for _, bad := range []Mapping{
 		{Columns: m.Columns, TypeColumn: "type"}, {Columns: m.Columns, RefColumn: "of"},
 		{Columns: []ColumnMapping{{"a", "n"}, {"b", "n"}}, TypeColumn: "type", RefColumn: "of"},
-		{}, {Columns: m.Columns, FeatureColumn: "f", AmountColumn: "n"}, {FeatureColumn: "f"}, {AmountColumn: "n"}, {Columns: m.Columns, Rename: map[string]string{"a": "b"}},
+		{}, {Columns: m.Columns, FeatureColumn: "f", AmountColumn: "n"}, {FeatureColumn: "f"}, {AmountColumn: "n"},
+		{Columns: m.Columns, Rename: map[string]string{"a": "b"}},
 	} {
 		if bad.Check() == nil {
 			t.Errorf("%+v is taken", bad)

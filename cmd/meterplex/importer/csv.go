@@ -108,7 +108,8 @@ func (r *rowReader) locate() (err error) {
 	find := func(name string) int {
 		i := slices.Index(r.header, name)
 		if i < 0 {
-			err = errors.Join(err, fmt.Errorf("there is no column %q; the file has %s%s", name, quoteAll(r.header), otherDelimiter(r.header)))
+			err = errors.Join(err, fmt.Errorf("there is no column %q; the file has %s%s", name, quoteAll(r.header),
+				otherDelimiter(r.header)))
 		} else if slices.Contains(r.header[i+1:], name) {
 			err = errors.Join(err, fmt.Errorf("there are two columns %q", name))
 		}
@@ -226,7 +227,8 @@ func (m *Mapping) readFeature(value string) (string, error) {
 		return feature, nil
 	}
 	if !featureKey.MatchString(value) {
-		return "", fmt.Errorf("%s is not the key of a feature: give --rename %q, or leave its rows out with --where", clipped(value), value+"=FEATURE")
+		return "", fmt.Errorf("%s is not the key of a feature: give --rename %q, or leave its rows out with --where", clipped(value),
+			value+"=FEATURE")
 	}
 	return value, nil
 }
@@ -270,7 +272,8 @@ func (r *rowReader) readType(a *amount, fields []string) error {
 	switch kind {
 	case "", "usage":
 		if ref != "" {
-			return fmt.Errorf("column %q: usage corrects no other event: leave %s out, or name the type correction or retraction", r.mapping.RefColumn, clipped(ref))
+			return fmt.Errorf("column %q: usage corrects no other event: leave %s out, or name the type correction or retraction",
+				r.mapping.RefColumn, clipped(ref))
 		}
 		return nil
 	case typeCorrection, typeRetraction:

@@ -32,8 +32,8 @@ func eventOf(id string, a amount, r *usageRow, shift time.Duration) ([]byte, err
 	return b, nil
 }
 
-// eventIDs makes the ids of a file's events, in the order of the file. They depend on no name, file or machine: the same row has the same id in
-// every file that holds it.
+// eventIDs makes the ids of a file's events, in the order of the file. They depend on no name, file or machine: the same row has the same
+// id in every file that holds it.
 type eventIDs struct {
 	// again is the name of an import whose rows count again, "" for none.
 	again string
@@ -41,8 +41,8 @@ type eventIDs struct {
 	seen map[[16]byte]uint32
 }
 
-// of returns the id of an event: that of the row and the feature, or else the hash of its values and of its occurrence among equal events of
-// its tenant.
+// of returns the id of an event: that of the row and the feature, or else the hash of its values and of its occurrence among equal events
+// of its tenant.
 func (ids *eventIDs) of(r *usageRow, a amount, tenant string) (string, error) {
 	switch {
 	case r.id != "" && ids.again != "":

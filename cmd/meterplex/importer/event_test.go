@@ -27,7 +27,8 @@ func TestEventIDs(t *testing.T) {
 	}
 	// Frozen: different ids would count every earlier import again.
 	plain := idsOf(eventIDs{}, "", row(1, 4808), row(2, 4808), row(3, 5))
-	if !slices.Equal(plain, []string{"38d7095481235ff1ba3fceae63770f91", "49e120da7e0fa56ffc56ea940301d6e6", "de516d40b8b95940cce16ea5f2933ec9"}) {
+	if !slices.Equal(plain, []string{"38d7095481235ff1ba3fceae63770f91", "49e120da7e0fa56ffc56ea940301d6e6",
+		"de516d40b8b95940cce16ea5f2933ec9"}) {
 		t.Errorf("by values: %q", plain)
 	}
 	if got := idsOf(eventIDs{}, "t1", row(1, 5), row(2, 4808), row(3, 4808)); !slices.Equal(got, []string{plain[2], plain[0], plain[1]}) {

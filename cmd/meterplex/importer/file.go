@@ -83,7 +83,8 @@ func noCSV(in *bufio.Reader) error {
 	case page.Match(text):
 		return errors.New("the file is HTML or XML: was a web page saved instead of it? Export it as CSV")
 	case isJSON(text):
-		return errors.New("the file is JSON: export it as CSV, e.g. jq -r '[.at, .amount] | @csv'; meterplex usage send sends lines that are events in JSON")
+		return errors.New("the file is JSON: export it as CSV, e.g. jq -r '[.at, .amount] | @csv'; meterplex usage send sends lines " +
+			"that are events in JSON")
 	case bytes.IndexByte(text, '\r') >= 0 && bytes.IndexByte(first, '\n') < 0 && len(first) > bytes.IndexByte(first, '\r')+1:
 		return errors.New(`the lines of the file end with CR alone: convert them, e.g. tr '\r' '\n' < FILE > NEW`)
 	}

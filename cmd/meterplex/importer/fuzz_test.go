@@ -20,7 +20,8 @@ import (
 // each accepted row becomes an exact event.
 func FuzzImportOptions(f *testing.F) {
 	const text = "t,n,m\n2026-05-04 10:00:00,5,x\n1777888800,9007199254740991,\n1777888800.5,-1,\"a\nb\"\n04.05.2026 10:00,1e3,\xff\n"
-	for _, format := range []string{"", "rfc3339", "unix", "unix-ms", "unix-us", "unix-ns", "02.01.2006 15:04", "2006-01-02", "15:04", "yesterday", "Jan _2 2006", "\x00"} {
+	for _, format := range []string{"", "rfc3339", "unix", "unix-ms", "unix-us", "unix-ns", "02.01.2006 15:04", "2006-01-02", "15:04",
+		"yesterday", "Jan _2 2006", "\x00"} {
 		f.Add(text, format, "a=n", "b=n", "t", "m", int16(0))
 		f.Add("\uFEFF"+text, format, "a=n", "a=m", "t", "n", int16(840))
 	}
@@ -34,7 +35,8 @@ func FuzzImportOptions(f *testing.F) {
 				return
 			}
 		}
-		m := Mapping{Columns: columns, TimeColumn: timeColumn, TimeFormat: format, Metadata: []string{metadata}, Zone: time.FixedZone("x", int(minutes)*60)}
+		m := Mapping{Columns: columns, TimeColumn: timeColumn, TimeFormat: format, Metadata: []string{metadata},
+			Zone: time.FixedZone("x", int(minutes)*60)}
 		if m.Check() != nil {
 			return
 		}
@@ -70,7 +72,8 @@ func importedEvents(job Job) (all []string, err error) {
 				Timestamp time.Time
 				Metadata  map[string]string
 			}
-			if err != nil || json.Unmarshal(event, &sent) != nil || sent.Amount != a.n || a.n < 1 || a.n > maxAmount || !sent.Timestamp.Equal(r.at) || len(sent.EventID) != 32 ||
+			if err != nil || json.Unmarshal(event, &sent) != nil || sent.Amount != a.n || a.n < 1 || a.n > maxAmount ||
+				!sent.Timestamp.Equal(r.at) || len(sent.EventID) != 32 ||
 				!reflect.DeepEqual(sent.Metadata, r.metadata) {
 				return fmt.Errorf("%s, %v: %w", event, err, errOurs)
 			}
@@ -84,8 +87,10 @@ func importedEvents(job Job) (all []string, err error) {
 // FuzzImportState: an import's state is read as it was written, and a damaged state is
 // an error, never mistaken for a new import.
 func FuzzImportState(f *testing.F) {
-	for _, s := range []string{"", "{}", "null", "[]", `{"name":"a","sha256":"b","terms":{"columns":[{"feature":"f","column":"c"}],"timeZone":"UTC","metadata":[],"times":"shifted"},"anchor":"2026-05-01T00:00:00Z"}`,
-		`{"sha256":1.5}`, `{"anchor":"9999-12-31T23:59:59-14:00"}`, `{"terms":-1}`, `{"name":"a"`, "\x00\x00\x00", `{"name":"a"}{"name":"b"}`} {
+	for _, s := range []string{"", "{}", "null", "[]",
+		`{"name":"a","sha256":"b","terms":{"columns":[{"feature":"f","column":"c"}],"timeZone":"UTC","metadata":[],"times":"shifted"},"anchor":"2026-05-01T00:00:00Z"}`,
+		`{"sha256":1.5}`, `{"anchor":"9999-12-31T23:59:59-14:00"}`, `{"terms":-1}`, `{"name":"a"`, "\x00\x00\x00",
+		`{"name":"a"}{"name":"b"}`} {
 		f.Add([]byte(s))
 	}
 	dir := f.TempDir()

@@ -84,7 +84,8 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 		return sum, nil
 	}
 	if job.Times == TimesAsTheyAre && im.Now().Sub(scan.earliest) > usualWindow {
-		return Summary{}, fmt.Errorf("the rows reach back to %s, further than services accept by default: give --backfill (with a key that has usage:backfill) or --shift-to-now; no event was sent", scan.earliest.Format(time.RFC3339))
+		return Summary{}, fmt.Errorf("the rows reach back to %s, further than services accept by default: give --backfill (with a key "+
+			"that has usage:backfill) or --shift-to-now; no event was sent", scan.earliest.Format(time.RFC3339))
 	}
 	to, err := im.recipients(ctx, job, scan)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // Mapping maps the columns of a row to the fields of usage events.
 type Mapping struct {
 	Columns []ColumnMapping // one event for each, in this order
-	// FeatureColumn names the feature of each row, and AmountColumn has its amount: instead of Columns. Rename has the features of its values
-	// that are no keys of features.
+	// FeatureColumn names the feature of each row, and AmountColumn has its amount: instead of Columns. Rename has the features of its
+	// values that are no keys of features.
 	FeatureColumn, AmountColumn string
 	Rename                      map[string]string
 	TenantColumn                string // the tenant of each row; "": that of the key
@@ -29,8 +29,8 @@ type Mapping struct {
 	Delimiter                   rune     // between the fields of a row; 0 means a comma
 	// Where has the values that each of its columns may have. Other rows are left out.
 	Where map[string][]string
-	// TypeColumn has the type of a row: usage (or an empty field), correction or retraction; "": all rows are usage. RefColumn is the eventId of the
-	// usage that a correction or a retraction names.
+	// TypeColumn has the type of a row: usage (or an empty field), correction or retraction; "": all rows are usage. RefColumn is the
+	// eventId of the usage that a correction or a retraction names.
 	TypeColumn, RefColumn string
 }
 

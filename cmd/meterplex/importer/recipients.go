@@ -64,7 +64,8 @@ func newRecipient(c *client.Client, id string) *Recipient {
 	return &Recipient{Client: c, id: id, positions: positions{bits: map[int64]uint64{}}}
 }
 
-// recipients returns the tenants of a file by the values of TenantColumn: ids or external ids. For each it makes a key, which Close revokes.
+// recipients returns the tenants of a file by the values of TenantColumn: ids or external ids. For each it makes a key, which Close
+// revokes.
 func (im *Importer) recipients(ctx context.Context, job Job, s scan) (map[string]*Recipient, error) {
 	if job.Mapping.TenantColumn == "" {
 		return map[string]*Recipient{"": newRecipient(im.Client, "")}, nil
@@ -86,7 +87,8 @@ func (im *Importer) recipients(ctx context.Context, job Job, s scan) (map[string
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("nothing sent: tenants are unknown; give them external ids (meterplex tenants update ID --external-id), or leave their rows out with --where\n%w", errors.Join(unknown...))
+		return nil, fmt.Errorf("nothing sent: tenants are unknown; give them external ids (meterplex tenants update ID --external-id), "+
+			"or leave their rows out with --where\n%w", errors.Join(unknown...))
 	}
 	for _, r := range ids {
 		if err := im.openKey(ctx, job, r); err != nil {
@@ -103,7 +105,8 @@ func (im *Importer) findTenant(ctx context.Context, value string) (id, mode stri
 	p, refused := errors.AsType[*client.Problem](err)
 	switch {
 	case refused && (p.Status == http.StatusForbidden):
-		return "", "", fmt.Errorf("--tenant-column needs an operator key with the scope admin: a tenant's key sends its own usage only: %w", err)
+		return "", "", fmt.Errorf("--tenant-column needs an operator key with the scope admin: a tenant's key sends its own usage only: %w",
+			err)
 	case refused && p.Status/100 == 4:
 		err = im.Client.Each(ctx, "/tenants", url.Values{"externalId": {value}}, 1, func(found json.RawMessage) error {
 			raw = found
@@ -148,7 +151,8 @@ func (im *Importer) openKey(ctx context.Context, job Job, r *Recipient) error {
 func (im *Importer) Close(ctx context.Context) error {
 	var failed []string
 	for _, r := range im.opened {
-		if _, err := im.Client.Do(ctx, client.Request{Method: http.MethodDelete, Path: client.Path("tenants", r.id, "api-keys", r.key)}); err != nil {
+		if _, err := im.Client.Do(ctx, client.Request{Method: http.MethodDelete, Path: client.Path("tenants", r.id, "api-keys",
+			r.key)}); err != nil {
 			failed = append(failed, fmt.Sprintf("meterplex keys revoke %s --tenant %s (%v)", r.key, r.id, err))
 		}
 	}

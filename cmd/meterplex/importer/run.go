@@ -189,7 +189,8 @@ func (r *importRun) count(v *client.Verdict, from origin, to *Recipient) {
 		return
 	}
 	if r.shown++; r.shown <= maxShown {
-		r.importer.Report("line %d, %s: %s: %s: %s", from.line, from.feature, v.Status, output.Printable(v.Code), output.Printable(v.Reason))
+		r.importer.Report("line %d, %s: %s: %s: %s", from.line, from.feature, v.Status, output.Printable(v.Code),
+			output.Printable(v.Reason))
 	} else if r.shown == maxShown+1 {
 		r.importer.Report("… more are counted in the summary")
 	}

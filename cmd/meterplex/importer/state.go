@@ -52,7 +52,8 @@ type terms struct {
 func (job *Job) terms() terms {
 	m := &job.Mapping
 	return terms{
-		m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter, m.TypeColumn, m.RefColumn,
+		m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter, m.TypeColumn,
+		m.RefColumn,
 		job.Again, m.IDColumn, m.TenantColumn, m.FeatureColumn, m.AmountColumn, m.Rename, m.Scale,
 	}
 }
@@ -119,7 +120,8 @@ func (st *importState) fits(path string, job Job) error {
 	if len(differs) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the import %q was begun with other options, so its rows would count again; no event was sent\n  %s\n  hint: give the same options, or --again with another --name to count them again. (Kept in %s)",
+	return fmt.Errorf("the import %q was begun with other options, so its rows would count again; no event was sent\n  %s\n  hint: give "+
+		"the same options, or --again with another --name to count them again. (Kept in %s)",
 		job.Name, strings.Join(differs, "\n  "), path)
 }
 
@@ -135,7 +137,8 @@ func (im *Importer) compareOthers(job Job, s scan) error {
 			continue // damaged states are reported under their own name
 		}
 		if differs := st.Terms.differ(job.terms()); len(differs) > 0 {
-			return fmt.Errorf("the rows of this file were imported as %q, and would count again; no event was sent\n  %s\n  hint: give --name %s and the same options, or --again to count them again. (Kept in %s)",
+			return fmt.Errorf("the rows of this file were imported as %q, and would count again; no event was sent\n  %s\n  hint: give "+
+				"--name %s and the same options, or --again to count them again. (Kept in %s)",
 				st.Name, strings.Join(differs, "\n  "), st.Name, path)
 		}
 	}

@@ -7,8 +7,10 @@ import (
 
 // conversions are the conversions of strftime as elements of layouts.
 var conversions = map[string]string{
-	"Y": "2006", "y": "06", "m": "01", "-m": "1", "d": "02", "-d": "2", "e": "_2", "j": "002", "b": "Jan", "h": "Jan", "B": "January", "a": "Mon", "A": "Monday",
-	"H": "15", "I": "03", "-I": "3", "M": "04", "-M": "4", "S": "05", "-S": "5", "p": "PM", "P": "pm", "f": "999999999", "L": "999999999", "N": "999999999", "3N": "999999999", "6N": "999999999", "9N": "999999999",
+	"Y": "2006", "y": "06", "m": "01", "-m": "1", "d": "02", "-d": "2", "e": "_2", "j": "002", "b": "Jan", "h": "Jan", "B": "January",
+	"a": "Mon", "A": "Monday",
+	"H": "15", "I": "03", "-I": "3", "M": "04", "-M": "4", "S": "05", "-S": "5", "p": "PM", "P": "pm", "f": "999999999", "L": "999999999",
+	"N": "999999999", "3N": "999999999", "6N": "999999999", "9N": "999999999",
 	"F": "2006-01-02", "T": "15:04:05", "R": "15:04", "D": "01/02/06", ":z": "Z07:00",
 }
 
@@ -18,7 +20,8 @@ func strftime(format string) ([]string, error) {
 	for rest := format; rest != ""; {
 		text, after, found := strings.Cut(rest, "%")
 		if strings.ContainsAny(text, "0123456789_") || strings.ContainsFunc(text, isLetter) && text != "T" {
-			return nil, fmt.Errorf("--time-format %q has the text %q: only T, spaces and signs may be between its conversions", format, text)
+			return nil, fmt.Errorf("--time-format %q has the text %q: only T, spaces and signs may be between its conversions", format,
+				text)
 		}
 		b.WriteString(text)
 		if !found {

@@ -89,11 +89,13 @@ func (s *Summary) Remark() string {
 	case s.Complete():
 		return fmt.Sprintf("All %d events are accepted; the figures follow (--wait waits for them).", s.Events)
 	case s.RejectedByCode["timestamp_too_old"] > 0 && s.times == TimesShifted:
-		return fmt.Sprintf("The import %q was begun at %s, too long ago for the missing events. --again with another --name sends all events again, and those that were sent stay.", s.Import, s.Anchor.Format(time.RFC3339))
+		return fmt.Sprintf("The import %q was begun at %s, too long ago for the missing events. --again with another --name sends all "+
+			"events again, and those that were sent stay.", s.Import, s.Anchor.Format(time.RFC3339))
 	case s.RejectedByCode["timestamp_too_old"] > 0:
 		return "Events that old need a key with the scope usage:backfill."
 	}
-	return fmt.Sprintf("%d of %d events are NOT recorded; correct the cause and run the same import again.", s.Events-s.Accepted-s.Duplicates, s.Events)
+	return fmt.Sprintf("%d of %d events are NOT recorded; correct the cause and run the same import again.",
+		s.Events-s.Accepted-s.Duplicates, s.Events)
 }
 
 // meter shows the progress of an import: a bar on a terminal, else a line every 10 s.

@@ -51,7 +51,8 @@ type database struct {
 
 // databases lists the servers of an instance whose pools are open.
 func (n *Node) databases() []database {
-	list := []database{{"DATABASE_URL", []*pgxpool.Pool{n.pool, n.carrying, n.readers, n.looks}, listenConns + eventlog.AsideConns + n.pipeConns()}}
+	list := []database{{"DATABASE_URL", []*pgxpool.Pool{n.pool, n.carrying, n.readers, n.looks},
+		listenConns + eventlog.AsideConns + n.pipeConns()}}
 	if n.replica != nil {
 		list = append(list, database{"DATABASE_READ_URL", []*pgxpool.Pool{n.replica}, 0})
 	}
@@ -81,14 +82,16 @@ func (n *Node) checkConnections(ctx context.Context) {
 			own += int(p.Stat().TotalConns())
 		}
 		level, text := connectionsSaid(server, own, most)
-		n.logger.Log(ctx, level, text, "server", d.setting, "opens_up_to", most, "limit", server.Limit, "used", server.Used, "instances_that_fit", server.Limit/most)
+		n.logger.Log(ctx, level, text, "server", d.setting, "opens_up_to", most, "limit", server.Limit, "used", server.Used,
+			"instances_that_fit", server.Limit/most)
 	}
 }
 
 // connectionsSaid is the message about a server of which this instance has already opened some connections.
 func connectionsSaid(server postgres.Connections, own, most int) (slog.Level, string) {
 	if server.Free() < most-own {
-		return slog.LevelWarn, "the database server has too few connections left for this instance: raise max_connections or the limit of the login, or run fewer instances (docs/how-to/sizing.md)"
+		return slog.LevelWarn, "the database server has too few connections left for this instance: raise max_connections or the limit " +
+			"of the login, or run fewer instances (docs/how-to/sizing.md)"
 	}
 	return slog.LevelInfo, "the database server has enough connections for this instance"
 }

@@ -88,7 +88,8 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	if err != nil {
 		return err
 	}
-	waiting := &watermill.LogSubscriber{Ahead: r.Waiting, Every: consume.DefaultPollEvery, Wake: reader.Ready(), Eager: true, Ticks: n.ticks, Logger: n.logger}
+	waiting := &watermill.LogSubscriber{Ahead: r.Waiting, Every: consume.DefaultPollEvery, Wake: reader.Ready(), Eager: true,
+		Ticks: n.ticks, Logger: n.logger}
 	watermill.AddConsumer(router, c.Name, c.Topic.Name(), sub, r.Process)
 	watermill.AddLogConsumer(router, c.Name+"-log", waiting, r.ReadUpTo)
 	g.Go(func() error { return runRouter(ctx, router, sub, waiting) })

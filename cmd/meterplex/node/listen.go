@@ -65,7 +65,8 @@ func listenOn(setting, addr string) (net.Listener, error) {
 	listener, err := net.Listen("tcp", addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s: the address %s is in use: end the process that listens on it, or give another address: %w", setting, addr, err)
+		return nil, fmt.Errorf("%s: the address %s is in use: end the process that listens on it, or give another address: %w", setting,
+			addr, err)
 	case errors.Is(err, syscall.EACCES):
 		return nil, fmt.Errorf("%s: this process may not listen on %s: give a port above 1023, or the right: %w", setting, addr, err)
 	case err != nil:

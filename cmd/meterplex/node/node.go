@@ -95,10 +95,13 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: ticks.Begin(), moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(), pushRequests: newHint(), deliveryRequests: newHint(), newLife: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: ticks.Begin(), moves: &projections.Moves{},
+		histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(),
+		pushRequests: newHint(), deliveryRequests: newHint(), newLife: newHint(), Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry, n.state.State, n.sagaNames())
-	n.live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, State: n.state.State, List: n.projections(), Freshness: n.metrics.Freshness, Clock: time.Now}
+	n.live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, State: n.state.State, List: n.projections(),
+		Freshness: n.metrics.Freshness, Clock: time.Now}
 	n.state.Identity, n.state.Accounts, n.state.Viewed, n.state.Ticks = n.identity, n.compareAccounts, n.live.Viewed, n.ticks
 	if cfg.StripeKey != "" {
 		n.stripe = stripe.New(cfg.StripeKey, cfg.StripeURL, logger)
@@ -151,7 +154,8 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnHanded: n.notifier.Handed, OnRaised: n.raised, Carrying: n.carrying, Recent: n.recent, Histories: n.histories,
+		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnHanded: n.notifier.Handed,
+		OnRaised: n.raised, Carrying: n.carrying, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
 	if reader, runs := n.reading[events.GroupValidator]; runs {
@@ -223,7 +227,8 @@ func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) (err error) {
 		return errors.Join(err, roles.Wait())
 	}
 	n.serving.Store(true)
-	ready <- Endpoints{URL: url, AdminURL: admin.url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Kafka: n.cfg.Kafka, SignInLink: n.signInLink(url)}
+	ready <- Endpoints{URL: url, AdminURL: admin.url, API: n.has("api"), DatabaseURL: n.cfg.DatabaseURL, Kafka: n.cfg.Kafka,
+		SignInLink: n.signInLink(url)}
 	select {
 	case <-ctx.Done():
 	case <-working.Done():
@@ -326,7 +331,8 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	g.Go(func() error { return seen.Run(ctx) })
 	g.Go(func() error { return n.grants.Run(ctx) })
 	s.Ingest = &metering.IngestUsage{
-		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
+		Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead,
+			Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 	}
 	s.Quotas = n.quotas()
 	s.Catalogue = &catalogue.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}

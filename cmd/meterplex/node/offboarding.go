@@ -12,7 +12,8 @@ import (
 
 // offboarding returns the command that ends tenants.
 func (n *Node) offboarding() *offboarding.Offboarding {
-	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(), Now: time.Now, NewID: newID,
+	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(),
+		Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 }
 
@@ -31,5 +32,6 @@ func (n *Node) repeatErasures() *offboarding.RepeatErasures {
 	if n.cfg.Erasures == "" {
 		return nil
 	}
-	return &offboarding.RepeatErasures{Erasures: n.erasures(), Tenants: n.catalogue(), Reader: offboardings.Reader{Catalogue: n.catalogue()}}
+	return &offboarding.RepeatErasures{Erasures: n.erasures(), Tenants: n.catalogue(),
+		Reader: offboardings.Reader{Catalogue: n.catalogue()}}
 }

@@ -24,10 +24,11 @@ type pipe struct {
 	ping       func(ctx context.Context) error
 	tops       func(ctx context.Context) ([]events.Place, error)                 // last record of each topic and partition
 	retention  func(ctx context.Context) (map[events.Topic]time.Duration, error) // of each topic whose records expire
-	waiting    func(ctx context.Context) (map[int16]int64, error)                // messages of usage.commands in each partition that its consumer has not passed
-	tidy       func(ctx context.Context) error                                   // runs until ctx ends
-	close      func() error
-	unreached  bool // no broker answered when the pipe was opened
+	// messages of usage.commands in each partition that its consumer has not passed
+	waiting   func(ctx context.Context) (map[int16]int64, error)
+	tidy      func(ctx context.Context) error // runs until ctx ends
+	close     func() error
+	unreached bool // no broker answered when the pipe was opened
 }
 
 // openPipe opens the pipe; conns is the size of the pool if it is PostgreSQL, whose rows may be of another server after newLife.
@@ -48,8 +49,9 @@ func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pi
 		return nil, err
 	}
 	kc := kafka.Config{
-		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Authorities: authorities, Logger: logger, Replication: cfg.Kafka.Replication,
-		SASL: kafka.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword},
+		Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tlsConfig, Authorities: authorities, Logger: logger,
+		Replication: cfg.Kafka.Replication,
+		SASL:        kafka.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword},
 	}
 	admin, err := kafka.NewAdmin(kc)
 	if err != nil {

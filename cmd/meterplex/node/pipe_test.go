@@ -22,7 +22,8 @@ func (b brokers) Doubts(context.Context) ([]string, error) { return nil, b.says 
 // brokers answer but do not create topics in time.
 func TestP11_SlowBrokersDoNotEndTheStart(t *testing.T) {
 	few := fmt.Errorf("%w: %w", kafka.ErrTooFewBrokers, kerr.InvalidReplicationFactor)
-	for _, err := range []error{nil, context.DeadlineExceeded, kerr.RequestTimedOut, kerr.NotController, errors.New("connection reset"), few} {
+	for _, err := range []error{nil, context.DeadlineExceeded, kerr.RequestTimedOut, kerr.NotController, errors.New("connection reset"),
+		few} {
 		answered, ended := ensureTopics(t.Context(), brokers{says: err}, slog.New(slog.DiscardHandler))
 		if ended != nil {
 			t.Errorf("%v ended the start: %v", err, ended)

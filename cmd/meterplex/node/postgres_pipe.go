@@ -19,7 +19,8 @@ import (
 
 func openPostgresPipe(ctx context.Context, cfg config.Config, conns int, newLife hint, logger *slog.Logger) (*pipe, error) {
 	// Readers poll many times a second, by statements whose plans cost several times what an idle poll reads.
-	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, MaxConns: int32(conns), ApplicationName: "meterplex-pipe", KeepPlans: true})
+	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, MaxConns: int32(conns), ApplicationName: "meterplex-pipe",
+		KeepPlans: true})
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,8 @@ func openPostgresPipe(ctx context.Context, cfg config.Config, conns int, newLife
 		rewind: func(ctx context.Context, group, topic string, from int64) ([]events.ReplayStep, error) {
 			return pgpipe.Rewind(ctx, pc, group, topic, from)
 		},
-		tops:      func(context.Context) ([]events.Place, error) { return nil, nil }, // the pipe is in the same database: a restore sets log and topics back together
+		// the pipe is in the same database: a restore sets log and topics back together
+		tops:      func(context.Context) ([]events.Place, error) { return nil, nil },
 		ping:      db.PingContext,
 		retention: func(context.Context) (map[events.Topic]time.Duration, error) { return pgpipe.Retention(), nil },
 		waiting: func(ctx context.Context) (map[int16]int64, error) { // the table has no partitions
@@ -71,7 +73,8 @@ type postgresPipe struct {
 	failing bool // the last attempt to renumber rows failed
 }
 
-// run renumbers rows, and trims them, after each hint and each trimEvery: another instance may have begun the life of the server, and ended.
+// run renumbers rows, and trims them, after each hint and each trimEvery: another instance may have begun the life of the server, and
+// ended.
 func (p *postgresPipe) run(ctx context.Context) error {
 	trims := time.NewTicker(trimEvery)
 	defer trims.Stop()
@@ -103,7 +106,8 @@ func (p *postgresPipe) renumber(ctx context.Context) bool {
 		if p.failing {
 			level = slog.LevelDebug
 		}
-		p.Logger.Log(ctx, level, "the pipe cannot be searched for rows of a dump, or these cannot be renumbered; trying again", "error", err)
+		p.Logger.Log(ctx, level, "the pipe cannot be searched for rows of a dump, or these cannot be renumbered; trying again", "error",
+			err)
 		p.newLife.notify()
 	}
 	p.failing = err != nil

@@ -94,14 +94,18 @@ func (w *pipeWorld) passAll() {
 	w.Helper()
 	w.exec(`INSERT INTO pipe_offsets_usage_commands (consumer_group, offset_acked, last_processed_transaction_id)
  SELECT $1, "offset", transaction_id FROM pipe_usage_commands ORDER BY transaction_id DESC, "offset" DESC LIMIT 1
- ON CONFLICT (consumer_group) DO UPDATE SET offset_acked = excluded.offset_acked, last_processed_transaction_id = excluded.last_processed_transaction_id`, events.GroupUsageCommands)
+ ON CONFLICT (consumer_group) DO UPDATE SET offset_acked = excluded.offset_acked,
+ last_processed_transaction_id = excluded.last_processed_transaction_id`, events.GroupUsageCommands)
 }
 
 // restoreDump sets the transaction ids ahead of the server's, like those of a dump of a server that had issued more.
 func (w *pipeWorld) restoreDump() {
 	w.Helper()
-	w.exec(`UPDATE pipe_usage_commands SET transaction_id = (transaction_id::text::bigint + 5000000)::text::xid8 WHERE transaction_id > '1'`)
-	w.exec(`UPDATE pipe_offsets_usage_commands SET last_processed_transaction_id = (last_processed_transaction_id::text::bigint + 5000000)::text::xid8 WHERE last_processed_transaction_id > '1'`)
+	w.exec(
+		`UPDATE pipe_usage_commands SET transaction_id = (transaction_id::text::bigint + 5000000)::text::xid8 WHERE transaction_id > '1'`)
+	w.exec(`UPDATE pipe_offsets_usage_commands
+		SET last_processed_transaction_id = (last_processed_transaction_id::text::bigint + 5000000)::text::xid8
+		WHERE last_processed_transaction_id > '1'`)
 }
 
 // waits checks that the consumer of usage.commands has not passed n rows, soon.

@@ -34,7 +34,8 @@ func (n *Node) pushes() *billing.Pushes {
 // pushRunner returns the worker that runs the sagas of pushes.
 func (n *Node) pushRunner() *commands.SagaRunner {
 	return &commands.SagaRunner{
-		Queue: &store.Sagas{Store: n.store}, Kinds: n.pushKinds(), NewID: newID, Requests: n.pushRequests, Ticks: n.ticks, Ended: n.metrics.SagaEnded, Logger: n.logger, Places: pushPlaces,
+		Queue: &store.Sagas{Store: n.store}, Kinds: n.pushKinds(), NewID: newID, Requests: n.pushRequests, Ticks: n.ticks,
+		Ended: n.metrics.SagaEnded, Logger: n.logger, Places: pushPlaces,
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 func (n *Node) rebuilds() *repair.Rebuilds {
 	c := &repair.Rebuilds{Store: &repairs.Rebuilds{Store: n.store, List: n.projections()}, Now: time.Now, NewID: newID}
 	for _, p := range n.projections() {
-		c.Projections = append(c.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(), ByPeriod: p.ByPeriod})
+		c.Projections = append(c.Projections, repair.Projection{Name: p.Name, Consumer: p.Consumer.Name, Newest: p.Newest(),
+			ByPeriod: p.ByPeriod})
 	}
 	return c
 }
@@ -26,8 +27,9 @@ func (n *Node) rebuilds() *repair.Rebuilds {
 // rebuilder returns the worker that executes rebuilds.
 func (n *Node) rebuilder() *rebuild.Rebuilder {
 	return &rebuild.Rebuilder{
-		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance, Appended: n.notifier.Appended,
-		Verify: n.compare, Requests: n.rebuildRequests, Ticks: n.ticks,
+		Pool: n.pool, Log: n.log, Projections: n.projections(), NewID: newID, Logger: n.logger, Instance: n.instance,
+		Appended: n.notifier.Appended,
+		Verify:   n.compare, Requests: n.rebuildRequests, Ticks: n.ticks,
 		Chunk: n.cfg.RebuildChunk, Share: n.cfg.RebuildShare, Keep: n.cfg.RollbackKeep,
 	}
 }
@@ -42,7 +44,8 @@ func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
 		return err
 	}
 	if differs > 0 {
-		n.logger.Error("a projection is not as the log says", "projection", r.Projection, "keys", differs, "rebuild", r.ID, "repaired", r.Repair)
+		n.logger.Error("a projection is not as the log says", "projection", r.Projection, "keys", differs, "rebuild", r.ID, "repaired",
+			r.Repair)
 	}
 	if err := reads.SaveReport(ctx, r.ID, sample); err != nil {
 		return err
@@ -53,7 +56,8 @@ func (n *Node) compare(ctx context.Context, r domain.Rebuild) error {
 // identity compares accepted events with their ends, for the metrics. Like compare, it uses no connection of the readers.
 func (n *Node) identity(ctx context.Context) (state.Comparison, error) {
 	i, err := models.NewReads(query.DB{Pool: n.pool}, nil, n.Folds, time.Now, n.cfg.RollbackKeep).Events.Identity(ctx)
-	return state.Comparison{Holds: i.Holds, Accepted: i.Accepted, Aggregated: i.Aggregated, Rejected: i.Rejected, InFlight: i.InFlight, Parked: i.Parked,
+	return state.Comparison{Holds: i.Holds, Accepted: i.Accepted, Aggregated: i.Aggregated, Rejected: i.Rejected, InFlight: i.InFlight,
+		Parked:  i.Parked,
 		Missing: i.Total.Missing}, err
 }
 

@@ -19,7 +19,8 @@ func (n *Node) replays() *repair.Replays {
 func (n *Node) replayStore() *repairs.Replays { return &repairs.Replays{Store: n.store} }
 
 func (n *Node) replayer() *relay.Replayer {
-	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests, Ticks: n.ticks, Logger: n.logger}
+	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests,
+		Ticks: n.ticks, Logger: n.logger}
 }
 
 // rewinds reads requested rewinds of the consumer of usage.commands from the database.

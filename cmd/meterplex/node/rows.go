@@ -6,7 +6,8 @@ import (
 )
 
 func (n *Node) retention() *store.Retention {
-	return &store.Retention{Pool: n.pool, Answers: n.cfg.AnswerKeep, Ended: n.cfg.EndedKeep, Reservations: domain.ReservationsKept, Logger: n.logger}
+	return &store.Retention{Pool: n.pool, Answers: n.cfg.AnswerKeep, Ended: n.cfg.EndedKeep, Reservations: domain.ReservationsKept,
+		Logger: n.logger}
 }
 
 // reports lists the instance among all instances.

@@ -41,7 +41,8 @@ func (s *Servers) prepareDatabase(ctx context.Context, cfg config.Config) error 
 	return postgres.Refusal(found, cfg.AllowUnsafe)
 }
 
-// preparation makes a database ready for an instance: checks, migrations, and the checks again. They use one session for each login that works.
+// preparation makes a database ready for an instance: checks, migrations, and the checks again. They use one session for each login that
+// works.
 type preparation struct {
 	cfg          config.Config
 	works, reads *postgres.Session
@@ -61,18 +62,21 @@ func (s *Servers) ofDatabase(err error) error {
 	if err == nil || s.database != nil {
 		return err
 	}
-	if roles, rights := (*postgres.RolesNotGranted)(nil), (*postgres.MigrationNotAllowed)(nil); errors.As(err, &roles) || errors.As(err, &rights) {
+	if roles, rights := (*postgres.RolesNotGranted)(nil), (*postgres.MigrationNotAllowed)(nil); errors.As(err, &roles) ||
+		errors.As(err, &rights) {
 		return err // its text contains the statements to run
 	}
 	const notAllowed = "42501"
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == notAllowed {
-		return fmt.Errorf("%w\nA login lacks a right on the database. The rights that DATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL need: docs/how-to/database-logins.md", err)
+		return fmt.Errorf("%w\nA login lacks a right on the database. The rights that DATABASE_URL, DATABASE_MIGRATE_URL and "+
+			"DATABASE_READ_URL need: docs/how-to/database-logins.md", err)
 	}
 	if pooler := postgres.RefusedByPooler(err); pooler != nil {
 		return fmt.Errorf("%w: %w", pooler, err)
 	}
 	if failed := (*pgconn.ConnectError)(nil); errors.As(err, &failed) {
-		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL are its addresses: is that server up, and does it accept this login?", err)
+		return fmt.Errorf("%w\nDATABASE_URL, DATABASE_MIGRATE_URL and DATABASE_READ_URL are its addresses: is that server up, and does "+
+			"it accept this login?", err)
 	}
 	return err
 }

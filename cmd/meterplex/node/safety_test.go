@@ -24,7 +24,8 @@ func TestStartErrorsNameTheRemedy(t *testing.T) {
 	}{
 		{given.ofDatabase(fmt.Errorf("reaching the database: %w", away)), "DATABASE_URL, DATABASE_MIGRATE_URL"},
 		{given.ofDatabase(fmt.Errorf("migrating: %w", &pgconn.PgError{Code: "42501"})), "docs/how-to/database-logins.md"},
-		{given.ofDatabase(fmt.Errorf("x: %w", &postgres.RolesNotGranted{Login: "app", Roles: []string{postgres.WorkerRole}, Major: 18, Migrates: "app"})),
+		{given.ofDatabase(fmt.Errorf("x: %w", &postgres.RolesNotGranted{Login: "app", Roles: []string{postgres.WorkerRole}, Major: 18,
+			Migrates: "app"})),
 			"Run as a superuser:\n  GRANT meterplex_worker TO \"app\" WITH SET TRUE;"},
 		{advised(fmt.Errorf("start: %w", folder.ErrInUse), "x"), "METERPLEX_DATA_DIR"},
 		{advised(localkafka.ErrNoJava, "set KAFKA_BROKERS"), "\nOr set KAFKA_BROKERS"},

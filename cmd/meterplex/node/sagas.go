@@ -60,7 +60,8 @@ const sagaRests = 6
 // sagaRunner returns the worker that runs the steps of sagas.
 func (n *Node) sagaRunner() *commands.SagaRunner {
 	return &commands.SagaRunner{
-		Queue: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), NewID: newID, Requests: n.sagaRequests, Ticks: n.ticks, Ended: n.metrics.SagaEnded, Logger: n.logger, Rests: sagaRests,
+		Queue: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), NewID: newID, Requests: n.sagaRequests, Ticks: n.ticks,
+		Ended: n.metrics.SagaEnded, Logger: n.logger, Rests: sagaRests,
 	}
 }
 

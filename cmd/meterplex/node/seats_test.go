@@ -17,7 +17,8 @@ func TestP9_ATenantsReadsTakeNoSeatOfOperators(t *testing.T) {
 	n := &Node{seats: query.NewSeats(readConns, query.ReservedSeats)}
 	seat := n.catalogue().Seat
 	tenant := uuid.New()
-	ofTenant := edge.WithExchange(t.Context(), &edge.Exchange{Caller: commands.Caller{TenantID: tenant}, Tenant: &domain.Tenant{ID: tenant}})
+	ofTenant := edge.WithExchange(t.Context(), &edge.Exchange{Caller: commands.Caller{TenantID: tenant},
+		Tenant: &domain.Tenant{ID: tenant}})
 	ofOperator := edge.WithExchange(t.Context(), &edge.Exchange{})
 	for range readConns / 4 {
 		for name, ctx := range map[string]context.Context{"a tenant": ofTenant, "an operator": ofOperator} {

@@ -62,7 +62,8 @@ func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.
 		return cfg, errors.New("DATABASE_MIGRATE_URL is set and DATABASE_URL is not: set both, or none for an embedded PostgreSQL")
 	}
 	s.Logger.Info("DATABASE_URL not set: using embedded PostgreSQL", "directory", cfg.DataDir)
-	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger}, Roles: []string{postgres.WorkerRole, postgres.TenantRole, postgres.ReportingRole}})
+	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger},
+		Roles: []string{postgres.WorkerRole, postgres.TenantRole, postgres.ReportingRole}})
 	if err != nil {
 		return cfg, advised(err, "set DATABASE_URL to a PostgreSQL that runs already")
 	}
@@ -71,8 +72,8 @@ func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.
 	return cfg, nil
 }
 
-// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given, else PostgreSQL if a database is given: nothing embedded
-// starts beside it unless METERPLEX_PIPE=kafka asks for it. Without a database it is an embedded Kafka if one can be started.
+// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given, else PostgreSQL if a database is given: nothing
+// embedded starts beside it unless METERPLEX_PIPE=kafka asks for it. Without a database it is an embedded Kafka if one can be started.
 func (s *Servers) choosePipe(cfg config.Config) config.Config {
 	if cfg.Pipe != "" || len(cfg.Kafka.Brokers) > 0 {
 		if cfg.Pipe == "" {
@@ -104,7 +105,8 @@ func (s *Servers) startBroker(ctx context.Context, cfg config.Config) (config.Co
 		return cfg, advisedOfBroker(err, cfg.DataDir)
 	}
 	s.broker = k
-	cfg.Kafka = config.Kafka{Brokers: k.Brokers(), SASLMechanism: "PLAIN", SASLUsername: localkafka.User, SASLPassword: k.Password(), Replication: cfg.Kafka.Replication}
+	cfg.Kafka = config.Kafka{Brokers: k.Brokers(), SASLMechanism: "PLAIN", SASLUsername: localkafka.User, SASLPassword: k.Password(),
+		Replication: cfg.Kafka.Replication}
 	return cfg, nil
 }
 
@@ -123,7 +125,8 @@ func advisedOfBroker(err error, dataDir string) error {
 		return advised(err, instead)
 	}
 	dir := filepath.Join(dataDir, "kafka")
-	return advised(fmt.Errorf("%w\nIts log is %s. If its data is damaged, move %s away and start again: no event is lost, PostgreSQL has them all (docs/runbooks/kafka-data-lost.md)",
+	return advised(fmt.Errorf("%w\nIts log is %s. If its data is damaged, move %s away and start again: no event is lost, PostgreSQL "+
+		"has them all (docs/runbooks/kafka-data-lost.md)",
 		err, filepath.Join(dir, "kafka.log"), dir), instead)
 }
 
@@ -140,7 +143,8 @@ func checkDataDir(cfg config.Config) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("METERPLEX_DATA_DIR: this process cannot write to %s: give it the right (chown), or give another directory: %w", cfg.DataDir, err)
+		return fmt.Errorf("METERPLEX_DATA_DIR: this process cannot write to %s: give it the right (chown), or give another directory: %w",
+			cfg.DataDir, err)
 	}
 	return nil
 }

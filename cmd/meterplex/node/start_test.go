@@ -28,7 +28,8 @@ func TestATakenAddressIsReportedBeforeAnythingStarts(t *testing.T) {
 	} {
 		cfg.DatabaseURL, cfg.Pipe, cfg.DataDir = "postgres://nobody@127.0.0.1:1/none", config.PipePostgres, t.TempDir()
 		err := Serve(t.Context(), cfg, "", nil)
-		if err == nil || !strings.Contains(err.Error(), setting) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "in use") {
+		if err == nil || !strings.Contains(err.Error(), setting) || !strings.Contains(err.Error(), addr) ||
+			!strings.Contains(err.Error(), "in use") {
 			t.Errorf("%s: %v", setting, err)
 		}
 	}
@@ -44,7 +45,8 @@ func TestADataDirectoryWithoutRightsIsNamed(t *testing.T) {
 	must.OK(t, os.WriteFile(file, nil, 0o600))
 	cfg := config.Config{HTTPAddr: "127.0.0.1:0", Roles: []string{"api"}, DataDir: filepath.Join(file, "data")}
 	err := Serve(t.Context(), cfg, "", nil)
-	if err == nil || !strings.Contains(err.Error(), "METERPLEX_DATA_DIR") || !strings.Contains(err.Error(), cfg.DataDir) || !strings.Contains(err.Error(), "another directory") {
+	if err == nil || !strings.Contains(err.Error(), "METERPLEX_DATA_DIR") || !strings.Contains(err.Error(), cfg.DataDir) ||
+		!strings.Contains(err.Error(), "another directory") {
 		t.Error(err)
 	}
 	fresh := config.Config{DataDir: filepath.Join(t.TempDir(), "a", "b")}
@@ -59,19 +61,22 @@ func TestADataDirectoryWithoutRightsIsNamed(t *testing.T) {
 	}
 }
 
-// TestNothingEmbeddedStartsBesideADatabase: without brokers, a given database is the pipe, as in the chart; an embedded Kafka starts only if asked.
+// TestNothingEmbeddedStartsBesideADatabase: without brokers, a given database is the pipe, as in the chart; an embedded Kafka starts only
+// if asked.
 func TestNothingEmbeddedStartsBesideADatabase(t *testing.T) {
 	given := config.Config{DatabaseURL: "postgres://"}
 	for _, c := range []struct {
 		pipe    string
 		brokers []string
 		want    string
-	}{{"", nil, config.PipePostgres}, {config.PipeKafka, nil, config.PipeKafka}, {"", []string{"kafka:9092"}, config.PipeKafka}, {config.PipePostgres, []string{"kafka:9092"}, config.PipePostgres}} {
+	}{{"", nil, config.PipePostgres}, {config.PipeKafka, nil, config.PipeKafka}, {"", []string{"kafka:9092"}, config.PipeKafka},
+		{config.PipePostgres, []string{"kafka:9092"}, config.PipePostgres}} {
 		cfg := given
 		cfg.Pipe, cfg.Kafka.Brokers = c.pipe, c.brokers
 		var log bytes.Buffer
 		own := &Servers{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-		if got := own.choosePipe(cfg); got.Pipe != c.want || strings.Contains(log.String(), "METERPLEX_PIPE=kafka") != (c.pipe == "" && c.brokers == nil) {
+		if got := own.choosePipe(cfg); got.Pipe != c.want || strings.Contains(log.String(), "METERPLEX_PIPE=kafka") != (c.pipe == "" &&
+			c.brokers == nil) {
 			t.Errorf("%+v: the pipe is %s\n%s", c, got.Pipe, &log)
 		}
 	}
@@ -88,7 +93,8 @@ func TestDamagedDataOfKafkaCanBeMovedAway(t *testing.T) {
 		holds bool
 	}{{fmt.Errorf("start Kafka: %w", localkafka.ErrExited), true}, {localkafka.ErrNoJava, false}, {folder.ErrInUse, false}} {
 		got := advisedOfBroker(c.cause, "/var/lib/meterplex").Error()
-		if strings.Contains(got, filepath.Join("/var/lib/meterplex", "kafka")) != c.holds || strings.Contains(got, "docs/runbooks/kafka-data-lost.md") != c.holds {
+		if strings.Contains(got, filepath.Join("/var/lib/meterplex", "kafka")) != c.holds ||
+			strings.Contains(got, "docs/runbooks/kafka-data-lost.md") != c.holds {
 			t.Errorf("%v: %s", c.cause, got)
 		}
 	}

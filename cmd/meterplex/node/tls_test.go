@@ -29,10 +29,12 @@ func TestCertificatesAreReadFirst(t *testing.T) {
 	must.OK(t, err)
 	dir := t.TempDir()
 	cfg := config.Config{HTTPTLSCert: filepath.Join(dir, "cert"), HTTPTLSKey: filepath.Join(dir, "key")}
-	if _, err := httpTLS(cfg, nil, func(time.Time) {}); err == nil || !strings.Contains(err.Error(), "METERPLEX_HTTP_TLS_CERT") || !strings.Contains(err.Error(), dir) {
+	if _, err := httpTLS(cfg, nil, func(time.Time) {}); err == nil || !strings.Contains(err.Error(), "METERPLEX_HTTP_TLS_CERT") ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("without files: %v", err)
 	}
-	for path, block := range map[string]*pem.Block{cfg.HTTPTLSCert: {Type: "CERTIFICATE", Bytes: der}, cfg.HTTPTLSKey: {Type: "PRIVATE KEY", Bytes: secret}} {
+	for path, block := range map[string]*pem.Block{cfg.HTTPTLSCert: {Type: "CERTIFICATE", Bytes: der},
+		cfg.HTTPTLSKey: {Type: "PRIVATE KEY", Bytes: secret}} {
 		must.OK(t, os.WriteFile(path, pem.EncodeToMemory(block), 0o600))
 	}
 	if got, err := httpTLS(cfg, nil, func(time.Time) {}); err != nil || got.GetCertificate == nil {

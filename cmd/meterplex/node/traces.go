@@ -23,7 +23,8 @@ func (n *Node) startTraces(ctx context.Context) (err error) {
 	if n.cfg.TraceRatio == 0 {
 		return nil
 	}
-	n.traces, err = tracing.Start(ctx, tracing.Config{Ratio: n.cfg.TraceRatio, Instance: n.instance, Version: n.commit, Logger: n.logger, Count: count})
+	n.traces, err = tracing.Start(ctx, tracing.Config{Ratio: n.cfg.TraceRatio, Instance: n.instance, Version: n.commit, Logger: n.logger,
+		Count: count})
 	if err == nil {
 		if n.stripe != nil {
 			n.stripe.Attempt = n.traces.Attempt

@@ -35,7 +35,8 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	g.Go(func() error { return seen.Run(ctx) })
 	take := &metering.UsageCommands{
 		Ingest: &metering.IngestUsage{
-			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead, Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
+			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead,
+				Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 		},
 		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
 		Backlog: n.backlog,
@@ -47,18 +48,20 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 		return err
 	}
 	sub := &watermill.Rewindable{
-		Inner: inner, Group: events.GroupUsageCommands, Rewinds: rewinds{n.replayStore(), n.replays()}, Move: n.pipe.rewind, Ticks: n.ticks, Logger: n.logger,
+		Inner: inner, Group: events.GroupUsageCommands, Rewinds: rewinds{n.replayStore(), n.replays()}, Move: n.pipe.rewind, Ticks: n.ticks,
+		Logger: n.logger,
 	}
 	router, err := watermill.NewRouter(n.logger, n.metrics.Handled, n.tracedRouter()...)
 	if err != nil {
 		return err
 	}
-	watermill.AddConsumer(router, events.GroupUsageCommands, events.TopicUsageCommands.Name(), sub, func(ctx context.Context, records []events.Record) error {
-		begun := time.Now()
-		err := take.Process(ctx, records)
-		n.metrics.UsageMessages(time.Since(begun), err)
-		return err
-	})
+	watermill.AddConsumer(router, events.GroupUsageCommands, events.TopicUsageCommands.Name(), sub,
+		func(ctx context.Context, records []events.Record) error {
+			begun := time.Now()
+			err := take.Process(ctx, records)
+			n.metrics.UsageMessages(time.Since(begun), err)
+			return err
+		})
 	g.Go(func() error { return n.state.CountMessages(ctx, n.pipe.waiting) })
 	g.Go(func() error { return runRouter(ctx, router, sub) })
 	return nil

@@ -14,7 +14,8 @@ func (n *Node) webhookStore() *store.Webhooks { return &store.Webhooks{Store: n.
 
 // webhooks returns the command that changes webhooks.
 func (n *Node) webhooks() *webhooks.Webhooks {
-	return &webhooks.Webhooks{Store: n.webhookStore(), Addresses: webhook.Addresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now, NewID: newID, NewSecret: newSecret,
+	return &webhooks.Webhooks{Store: n.webhookStore(), Addresses: webhook.Addresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now,
+		NewID: newID, NewSecret: newSecret,
 		Wake: n.deliveryRequests.notify}
 }
 
@@ -24,7 +25,8 @@ func (n *Node) deliverWebhooks(ctx context.Context) error {
 	n.traceWebhooks(&to)
 	sender := sending.NewSender(to)
 	defer sender.Close()
-	d := &webhooks.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests, Ticks: n.ticks, Sent: n.metrics.WebhookSent,
+	d := &webhooks.Deliverer{Queue: n.webhookStore(), Webhooks: n.webhooks(), Sender: sender, NewID: newID, Requests: n.deliveryRequests,
+		Ticks: n.ticks, Sent: n.metrics.WebhookSent,
 		Disabled: n.metrics.WebhookDisabled, Logger: n.logger}
 	return d.Run(ctx)
 }

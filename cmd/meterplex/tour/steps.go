@@ -16,7 +16,8 @@ import (
 
 // begin creates the features, the plan, the tenant and its key.
 func (t *Tour) begin(ctx context.Context) error {
-	t.announce("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause", meteredFeature, sentAmount)
+	t.announce("A tenant sends usage of %s, %d each time, over three months. Four readers ask for its figures without a pause",
+		meteredFeature, sentAmount)
 	for key, f := range demo.Features() {
 		if _, err := t.operator.Send(ctx, http.MethodPut, client.Path("features", key), nil, f); err != nil {
 			return err
@@ -34,7 +35,8 @@ func (t *Tour) begin(ctx context.Context) error {
 		return err
 	}
 	scopes := []string{"usage:write", "usage:backfill", "usage:read"}
-	if err := t.make(ctx, client.Path("tenants", t.tenantID, "api-keys"), map[string]any{"name": "tour", "mode": "live", "scopes": scopes}, &made); err != nil {
+	if err := t.make(ctx, client.Path("tenants", t.tenantID, "api-keys"), map[string]any{"name": "tour", "mode": "live", "scopes": scopes},
+		&made); err != nil {
 		return err
 	}
 	t.tenant = t.client(made.Secret)
@@ -154,7 +156,8 @@ func (t *Tour) conclude(ctx context.Context) error {
 	if err := t.readers.failed(); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.Stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the faulty ones, %d the fixed ones). %d events were sent meanwhile.\n",
+	fmt.Fprintf(t.Stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the faulty ones, %d the "+
+		"fixed ones). %d events were sent meanwhile.\n",
 		t.readers.count.Load(), t.readers.cut.Load(), t.readers.whole.Load(), t.sent.Load())
 	if n := t.readers.refused.Load(); n > 0 {
 		fmt.Fprintf(t.Stdout, "%d reads were refused because this machine is busy, and sent again.\n", n)

@@ -14,13 +14,17 @@ const (
 
 func adjustmentsPage() *console.Page {
 	one := func(name, label, warn string) *console.Action {
-		return &console.Action{Name: name, Path: adjustmentsPath + "/{adjustmentId}/" + name, Label: label, Warn: warn, Does: "POST /api/v1/adjustments/{adjustmentId}/" + name}
+		return &console.Action{Name: name, Path: adjustmentsPath + "/{adjustmentId}/" + name, Label: label, Warn: warn,
+			Does: "POST /api/v1/adjustments/{adjustmentId}/" + name}
 	}
-	return &console.Page{Path: adjustmentsPath, Title: "Adjustments", Group: "Billing", Menu: "Adjustments", Template: "adjustments.html", Needs: "GET /api/v1/adjustments",
+	return &console.Page{Path: adjustmentsPath, Title: "Adjustments", Group: "Billing", Menu: "Adjustments", Template: "adjustments.html",
+		Needs:  "GET /api/v1/adjustments",
 		Params: []string{"tenantId", "periodKey", "state", "kind", "feature", "cursor"},
-		CLI:    []string{"meterplex adjustments list[ --tenant {tenantId}][ --period {periodKey}][ --state {state}][ --kind {kind}][ --feature {feature}]"},
+		CLI: []string{"meterplex adjustments list[ --tenant {tenantId}][ --period {periodKey}][ --state {state}][ --kind {kind}][ " +
+			"--feature {feature}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
-			found, err := v.Main(console.API("adjustments"), console.Limited(25, v.Pick("tenantId", "periodKey", "state", "kind", "feature", "cursor")))
+			found, err := v.Main(console.API("adjustments"),
+				console.Limited(25, v.Pick("tenantId", "periodKey", "state", "kind", "feature", "cursor")))
 			return console.Doc{"adjustments": found}, err
 		},
 		Actions: []*console.Action{
@@ -34,14 +38,17 @@ const maxDecision = 100
 
 // decisionPage decides many adjustments of a tenant: exactly those that it shows, or none.
 func decisionPage() *console.Page {
-	return &console.Page{Path: decisionPath, Title: "Decide adjustments", Template: "decision.html", Needs: "POST /api/v1/adjustments/decide",
+	return &console.Page{Path: decisionPath, Title: "Decide adjustments", Template: "decision.html",
+		Needs:  "POST /api/v1/adjustments/decide",
 		Params: []string{"tenantId", "periodKey", "kind", "feature"},
-		CLI:    []string{"meterplex adjustments list --state PENDING --tenant {tenantId}[ --period {periodKey}][ --kind {kind}][ --feature {feature}]"},
+		CLI: []string{"meterplex adjustments list --state PENDING --tenant {tenantId}[ --period {periodKey}][ --kind {kind}][ " +
+			"--feature {feature}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			if v.Query.Get("tenantId") == "" {
 				return v.Choice()
 			}
-			found, err := v.Get(console.API("adjustments"), console.Limited(maxDecision, pending(v.Pick("tenantId", "periodKey", "kind", "feature"))))
+			found, err := v.Get(console.API("adjustments"),
+				console.Limited(maxDecision, pending(v.Pick("tenantId", "periodKey", "kind", "feature"))))
 			if err != nil {
 				return nil, err
 			}
@@ -51,11 +58,13 @@ func decisionPage() *console.Page {
 			}
 			data := console.Doc{"adjustments": found, "ids": strings.Join(ids, ",")}
 			if len(ids) > 0 {
-				data["preview"], err = v.Preview(console.API("adjustments", "decide"), nil, map[string]any{"ids": ids, "decision": "approve", "dryRun": true, "reason": "preview"})
+				data["preview"], err = v.Preview(console.API("adjustments", "decide"), nil,
+					map[string]any{"ids": ids, "decision": "approve", "dryRun": true, "reason": "preview"})
 			}
 			return data, err
 		},
-		Actions: []*console.Action{{Name: "decide", Path: decisionPath, Label: "Decide these adjustments", Does: "POST /api/v1/adjustments/decide",
+		Actions: []*console.Action{{Name: "decide", Path: decisionPath, Label: "Decide these adjustments",
+			Does:   "POST /api/v1/adjustments/decide",
 			Warn:   "A decision is final. It decides all adjustments that the page shows, or none of them if one is no longer pending.",
 			Fields: []console.Field{{Name: "decision"}, {Name: "ids", Label: "Adjustments", Kind: "displayed"}}}}}
 }

@@ -17,22 +17,27 @@ const (
 )
 
 func periodsPage() *console.Page {
-	return &console.Page{Path: periodsPath, Title: "Periods", Template: "periods.html", Needs: "GET /api/v1/tenants/{tenantId}/periods", Params: []string{"cursor"},
-		CLI: []string{"meterplex periods list --tenant {tenantId}"},
+	return &console.Page{Path: periodsPath, Title: "Periods", Template: "periods.html", Needs: "GET /api/v1/tenants/{tenantId}/periods",
+		Params: []string{"cursor"},
+		CLI:    []string{"meterplex periods list --tenant {tenantId}"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			return v.Get(console.API("tenants", v.Param("tenantId"), "periods"), console.Limited(100, v.Pick("cursor")))
 		}}
 }
 
 func periodPage() *console.Page {
-	return &console.Page{Path: periodPath, Title: "Period", Template: "period.html", Needs: "GET /api/v1/tenants/{tenantId}/periods/{periodKey}",
+	return &console.Page{Path: periodPath, Title: "Period", Template: "period.html",
+		Needs:  "GET /api/v1/tenants/{tenantId}/periods/{periodKey}",
 		Params: []string{"snapshot", "cursor"},
-		CLI: []string{"meterplex periods show {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]", "meterplex periods charges {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]",
+		CLI: []string{"meterplex periods show {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]",
+			"meterplex periods charges {periodKey} --tenant {tenantId}[ --snapshot {snapshot}]",
 			"meterplex periods adjustments {periodKey} --tenant {tenantId}"},
 		Load: loadPeriod, Actions: periodActions(),
 		Files: []*console.File{
-			{Path: periodPath + "/lines.csv", Name: "period.csv", Params: []string{"snapshot"}, Request: func(v *console.Visit) (string, url.Values) { return exportOf(v, "csv") }},
-			{Path: periodPath + "/period.json", Name: "period.json", Params: []string{"snapshot"}, Request: func(v *console.Visit) (string, url.Values) { return exportOf(v, "json") }},
+			{Path: periodPath + "/lines.csv", Name: "period.csv", Params: []string{"snapshot"},
+				Request: func(v *console.Visit) (string, url.Values) { return exportOf(v, "csv") }},
+			{Path: periodPath + "/period.json", Name: "period.json", Params: []string{"snapshot"},
+				Request: func(v *console.Visit) (string, url.Values) { return exportOf(v, "json") }},
 		}}
 }
 
@@ -81,7 +86,8 @@ func numbersUpTo(n string) (all []string) {
 
 func periodActions() []*console.Action {
 	return []*console.Action{
-		{Name: "close", Path: periodPath + "/close", Label: "Close the period", Does: "POST /api/v1/tenants/{tenantId}/periods/{periodKey}/close", Matches: true,
+		{Name: "close", Path: periodPath + "/close", Label: "Close the period",
+			Does: "POST /api/v1/tenants/{tenantId}/periods/{periodKey}/close", Matches: true,
 			Warn: "The figures are frozen at the position of this request: usage of the period that is recorded later is late.",
 			Fields: []console.Field{
 				{Name: "figures", Label: "Displayed figures", Kind: "displayed"},
@@ -94,7 +100,8 @@ func periodActions() []*console.Action {
 				}
 				return displayedFigures(v, f)
 			}},
-		{Name: "reopen", Path: periodPath + "/reopen", Label: "Reopen the period", Does: "POST /api/v1/tenants/{tenantId}/periods/{periodKey}/reopen", Matches: true,
+		{Name: "reopen", Path: periodPath + "/reopen", Label: "Reopen the period",
+			Does: "POST /api/v1/tenants/{tenantId}/periods/{periodKey}/reopen", Matches: true,
 			Warn: "Its pending adjustments become void: the next snapshot counts what they adjust. The present snapshot is kept."},
 	}
 }
@@ -105,8 +112,8 @@ func figuresOf(charges console.Doc) string {
 	return console.Digest(written)
 }
 
-// displayedFigures refuses to close a period whose figures differ from those that the page displayed. Those of a period that has not ended go on changing: an
-// early close freezes them as they are. The entity tag of the period holds the rest of its state.
+// displayedFigures refuses to close a period whose figures differ from those that the page displayed. Those of a period that has not ended
+// go on changing: an early close freezes them as they are. The entity tag of the period holds the rest of its state.
 func displayedFigures(v *console.Visit, f console.Form) error {
 	of := console.API("tenants", v.Param("tenantId"), "periods", v.Param("periodKey"))
 	period, err := v.Do(console.Request{Method: http.MethodGet, Path: of, Query: console.Limited(1, nil)})
@@ -115,7 +122,8 @@ func displayedFigures(v *console.Visit, f console.Form) error {
 	}
 	charges, err := v.Do(console.Request{Method: http.MethodGet, Path: of + "/charges", Query: console.Limited(chargesShown, nil)})
 	if err == nil && figuresOf(charges) != f.Get("figures") {
-		err = problem.New("state_changed", "The figures have changed since the page was displayed, and nothing was done. The page shows the present ones")
+		err = problem.New("state_changed",
+			"The figures have changed since the page was displayed, and nothing was done. The page shows the present ones")
 	}
 	return err
 }

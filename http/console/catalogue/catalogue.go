@@ -13,7 +13,8 @@ const cataloguePath = console.Prefix + "/catalogue"
 
 // cataloguePage shows the begin of three lists, or more of one that its address names.
 func cataloguePage() *console.Page {
-	return &console.Page{Path: cataloguePath, Title: "Catalogue", Group: "Catalogue", Menu: "Catalogue", Template: "catalogue.html", Needs: "GET /api/v1/features",
+	return &console.Page{Path: cataloguePath, Title: "Catalogue", Group: "Catalogue", Menu: "Catalogue", Template: "catalogue.html",
+		Needs:  "GET /api/v1/features",
 		Params: []string{"list", "cursor"}, CLI: []string{"meterplex features list", "meterplex plans list", "meterplex prices list"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			lists := []string{"features", "plans", "prices"}
@@ -46,7 +47,8 @@ func featurePage() *console.Page {
 
 func newFeaturePage() *console.Page {
 	const path = console.Prefix + "/new/feature"
-	return &console.Page{Path: path, Title: "New feature", Template: "feature_new.html", Needs: putFeature, CLI: []string{"meterplex features put --help"},
+	return &console.Page{Path: path, Title: "New feature", Template: "feature_new.html", Needs: putFeature,
+		CLI:     []string{"meterplex features put --help"},
 		Actions: []*console.Action{defining("define-feature", path, "Define the feature", putFeature, featureFields())}}
 }
 
@@ -87,7 +89,8 @@ const olderShown = 25
 
 func newPlanPage() *console.Page {
 	const path = console.Prefix + "/new/plan"
-	return &console.Page{Path: path, Title: "New plan", Template: "plan_new.html", Needs: putPlan, CLI: []string{"meterplex plans put --help"},
+	return &console.Page{Path: path, Title: "New plan", Template: "plan_new.html", Needs: putPlan,
+		CLI:     []string{"meterplex plans put --help"},
 		Actions: []*console.Action{defining("define-plan", path, "Define the plan", putPlan, planFields())}}
 }
 
@@ -95,7 +98,8 @@ func planFields() []console.Field {
 	return []console.Field{
 		{Name: "key", Hint: "As subscriptions name it."},
 		{Name: "name"},
-		{Name: "entitlements", Hint: `JSON, as PUT /plans/{key} takes it, e.g. [{"feature":"api_calls","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"}].`},
+		{Name: "entitlements",
+			Hint: `JSON, as PUT /plans/{key} takes it, e.g. [{"feature":"api_calls","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"}].`},
 	}
 }
 
@@ -122,7 +126,8 @@ const versionsShown = 100
 
 func newPricePage() *console.Page {
 	const path = console.Prefix + "/new/price"
-	return &console.Page{Path: path, Title: "New price", Template: "price_new.html", Needs: putPrice, CLI: []string{"meterplex prices put --help"},
+	return &console.Page{Path: path, Title: "New price", Template: "price_new.html", Needs: putPrice,
+		CLI:     []string{"meterplex prices put --help"},
 		Actions: []*console.Action{defining("define-price", path, "Define the price", putPrice, priceFields())}}
 }
 

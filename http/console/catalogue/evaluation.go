@@ -4,9 +4,11 @@ import "github.com/meterplex/meterplex/http/console"
 
 // evaluationPage shows what the usage of a period costs each tenant by another price. It reads by POST: the price is in the body.
 func evaluationPage() *console.Page {
-	return &console.Page{Path: console.Prefix + "/evaluation", Title: "Evaluate a price", Group: "Catalogue", Menu: "Evaluate a price", Template: "evaluation.html", Needs: "POST /api/v1/prices/evaluate",
+	return &console.Page{Path: console.Prefix + "/evaluation", Title: "Evaluate a price", Group: "Catalogue", Menu: "Evaluate a price",
+		Template: "evaluation.html", Needs: "POST /api/v1/prices/evaluate",
 		Params: []string{"periodKey", "priceKey", "version", "price", "feature", "tenantId", "position", "rebuildId", "cursor"},
-		CLI: []string{"meterplex prices evaluate {priceKey} --period {periodKey}[ --version {version}][ --feature {feature}][ --tenant {tenantId}][ --position {position}][ --rebuild {rebuildId}]",
+		CLI: []string{"meterplex prices evaluate {priceKey} --period {periodKey}[ --version {version}][ --feature {feature}][ --tenant " +
+			"{tenantId}][ --position {position}][ --rebuild {rebuildId}]",
 			"meterplex prices evaluate --help"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			if v.Query.Get("periodKey") == "" {

@@ -16,7 +16,8 @@ const (
 func readers() []string { return []string{"billing", "audit"} }
 
 func entitlementsPage() *console.Page {
-	return &console.Page{Path: entitlementsPath, Title: "Entitlements", Group: "Customers", Menu: "Entitlements", Template: "entitlements.html", Needs: "GET /api/v1/quota/accounts", Who: console.Either,
+	return &console.Page{Path: entitlementsPath, Title: "Entitlements", Group: "Customers", Menu: "Entitlements",
+		Template: "entitlements.html", Needs: "GET /api/v1/quota/accounts", Who: console.Either,
 		Scopes: append(readers(), "entitlements:read"), Params: []string{"tenantId", "feature", "periodKey", "cursor"},
 		CLI:       []string{"meterplex entitlements accounts --tenant {tenantId}[ --feature {feature}][ --period {periodKey}]"},
 		TenantCLI: []string{"meterplex entitlements list"},
@@ -62,7 +63,8 @@ func Accounts(v *console.Visit, tenant string, query url.Values) (console.Doc, e
 // comparisonPage compares the accounts of a tenant with its log. Nothing changes without the action.
 func comparisonPage() *console.Page {
 	const path = comparisonPath
-	return &console.Page{Path: path, Title: "Comparison of accounts", Template: "comparison.html", Needs: "POST /api/v1/quota/accounts/reconcile",
+	return &console.Page{Path: path, Title: "Comparison of accounts", Template: "comparison.html",
+		Needs:  "POST /api/v1/quota/accounts/reconcile",
 		Params: []string{"tenantId"}, CLI: []string{"meterplex entitlements reconcile --tenant {tenantId}"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			tenant := v.Query.Get("tenantId")
@@ -75,7 +77,8 @@ func comparisonPage() *console.Page {
 			}
 			return console.Doc{"found": found}, err
 		},
-		Actions: []*console.Action{{Name: "repair-accounts", Path: path + "/{tenantId}/repair", Label: "Set the accounts to the log", Does: "POST /api/v1/quota/accounts/reconcile",
+		Actions: []*console.Action{{Name: "repair-accounts", Path: path + "/{tenantId}/repair", Label: "Set the accounts to the log",
+			Does: "POST /api/v1/quota/accounts/reconcile",
 			Warn: "Each account that differs is set to the log by an event. Find out first which program changed the rows.",
 			Sets: map[string]any{"repair": true},
 			Adds: func(v *console.Visit, _ console.Form, body map[string]any) error {

@@ -9,7 +9,8 @@ const reservationsPath = console.Prefix + "/reservations"
 
 func reservationsPage() *console.Page {
 	const path = reservationsPath
-	return &console.Page{Path: path, Title: "Reservations", Template: "reservations.html", Needs: "GET /api/v1/entitlements/{feature}/reservations", Who: console.Either,
+	return &console.Page{Path: path, Title: "Reservations", Template: "reservations.html",
+		Needs: "GET /api/v1/entitlements/{feature}/reservations", Who: console.Either,
 		Scopes: append(readers(), "entitlements:read", "entitlements:reserve"), Params: []string{"tenantId", "feature", "state", "cursor"},
 		CLI:       []string{"meterplex entitlements reservations {feature} --tenant {tenantId}[ --state {state}]"},
 		TenantCLI: []string{"meterplex entitlements reservations {feature}[ --state {state}]", "meterplex entitlements list"},
@@ -32,6 +33,7 @@ func reservationsPage() *console.Page {
 			found, err := v.Main(console.API("entitlements", feature, "reservations"), console.Limited(40, query))
 			return console.Doc{"reservations": found}, err
 		},
-		Actions: []*console.Action{{Name: "release", Path: path + "/{feature}/{reservationId}/release", Label: "Release", Who: auth.Tenant, Does: "DELETE /api/v1/entitlements/{feature}/reservations/{reservationId}",
+		Actions: []*console.Action{{Name: "release", Path: path + "/{feature}/{reservationId}/release", Label: "Release", Who: auth.Tenant,
+			Does: "DELETE /api/v1/entitlements/{feature}/reservations/{reservationId}",
 			Warn: "The held amount is free again. The job that holds it can no longer commit it."}}}
 }

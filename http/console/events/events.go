@@ -18,14 +18,18 @@ const (
 
 func eventsPage() *console.Page {
 	filters := []string{"tenantId", "subject", "stream", "correlationId", "from", "to", "after"}
-	return &console.Page{Path: eventsPath, Title: "Events", Group: "Usage", Menu: "Events", Template: "events.html", Needs: "GET /api/v1/events", Who: console.Either,
+	return &console.Page{Path: eventsPath, Title: "Events", Group: "Usage", Menu: "Events", Template: "events.html",
+		Needs: "GET /api/v1/events", Who: console.Either,
 		Params: append([]string{"cursor"}, filters...),
 		CLI: []string{
-			"meterplex events query[ --tenant {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}][ --to {to}][ --after {after}]",
-			"meterplex events tail[ --tenant {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ --from {from}]",
+			"meterplex events query[ --tenant {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ " +
+				"--from {from}][ --to {to}][ --after {after}]",
+			"meterplex events tail[ --tenant {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ " +
+				"--from {from}]",
 		},
 		Load: func(v *console.Visit) (console.Doc, error) { return loadEvents(v, filters) },
-		Live: &console.Live{Params: []string{"tenantId", "subject", "stream", "correlationId", "from"}, Template: "events-newest", Load: newestEvents, Version: endOfLog},
+		Live: &console.Live{Params: []string{"tenantId", "subject", "stream", "correlationId", "from"}, Template: "events-newest",
+			Load: newestEvents, Version: endOfLog},
 		Files: []*console.File{{Path: eventsPath + "/export.ndjson", Name: "events.ndjson", Params: filters,
 			Request: func(v *console.Visit) (string, url.Values) {
 				return console.API("events", "export"), v.Pick(filters...)

@@ -23,7 +23,8 @@ const (
 )
 
 func lineagePage() *console.Page {
-	return &console.Page{Path: lineagePath, Title: "Lineage", Template: "lineage.html", Needs: "GET /api/v1/events/{event}/lineage", Who: console.Either,
+	return &console.Page{Path: lineagePath, Title: "Lineage", Template: "lineage.html", Needs: "GET /api/v1/events/{event}/lineage",
+		Who:    console.Either,
 		Params: []string{"tenantId", "skip"}, CLI: []string{"meterplex events lineage {event}[ --tenant {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			skip, err := strconv.Atoi("0" + v.Query.Get("skip"))

@@ -13,7 +13,8 @@ import (
 const overviewPath = console.Prefix + "/overview"
 
 func overviewPage() *console.Page {
-	return &console.Page{Path: overviewPath, Title: "Overview", Group: "Operations", Menu: "Overview", Template: "overview.html", Needs: "GET /api/v1/system/overview",
+	return &console.Page{Path: overviewPath, Title: "Overview", Group: "Operations", Menu: "Overview", Template: "overview.html",
+		Needs:  "GET /api/v1/system/overview",
 		Params: []string{"figure", "consumer"}, CLI: []string{"meterplex system overview", "meterplex system overview --watch"},
 		Load: loadOverview, Live: &console.Live{Template: "overview-now"}}
 }
@@ -23,7 +24,8 @@ func loadOverview(v *console.Visit) (console.Doc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return console.Doc{"now": now, "chart": chartOf(now, v.Query.Get("figure"), v.Query.Get("consumer")), "consumers": consumersIn(now)}, nil
+	return console.Doc{"now": now, "chart": chartOf(now, v.Query.Get("figure"), v.Query.Get("consumer")), "consumers": consumersIn(now)},
+		nil
 }
 
 // chart is a figure of the last 15 minutes, one row a second.
@@ -55,7 +57,8 @@ func chartOf(now console.Doc, figure, consumer string) chart {
 		of := ofConsumer(console.Member(installation, "lags"), consumer)
 		columns = []any{console.Member(of, "positions"), console.Member(of, "seconds")}
 	case "freshness":
-		c = chart{ID: "chart-freshness-" + consumer, Title: "Freshness of " + consumer, Of: "this instance", Heads: []string{"p50, s", "p99, s"}}
+		c = chart{ID: "chart-freshness-" + consumer, Title: "Freshness of " + consumer, Of: "this instance",
+			Heads: []string{"p50, s", "p99, s"}}
 		of := ofConsumer(console.Member(instance, "freshness"), consumer)
 		columns = []any{console.Member(of, "p50Seconds"), console.Member(of, "p99Seconds")}
 	default:

@@ -17,8 +17,10 @@ const (
 const instancesShown = 50
 
 func systemPage() *console.Page {
-	return &console.Page{Path: systemPath, Title: "System", Group: "Operations", Menu: "System", Template: "system.html", Needs: "GET /api/v1/system", Params: []string{"cursor"},
-		CLI: []string{"meterplex system ready", "meterplex system instances", "meterplex system show", "meterplex system identity", "meterplex outbox show"},
+	return &console.Page{Path: systemPath, Title: "System", Group: "Operations", Menu: "System", Template: "system.html",
+		Needs: "GET /api/v1/system", Params: []string{"cursor"},
+		CLI: []string{"meterplex system ready", "meterplex system instances", "meterplex system show", "meterplex system identity",
+			"meterplex outbox show"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			data, err := v.All(map[string]console.Section{
 				"system":    {Path: console.API("system")},
@@ -55,8 +57,9 @@ func leasesIn(outbox console.Doc) (list []console.Doc) {
 
 // settingsPage shows the instance that answers. The API masks passwords and keys.
 func settingsPage() *console.Page {
-	return &console.Page{Path: settingsPath, Title: "Instance and settings", Template: "settings.html", Needs: "GET /api/v1/system/instance",
-		CLI: []string{"meterplex system instance", "meterplex config print"}}
+	return &console.Page{Path: settingsPath, Title: "Instance and settings", Template: "settings.html",
+		Needs: "GET /api/v1/system/instance",
+		CLI:   []string{"meterplex system instance", "meterplex config print"}}
 }
 
 // ready reads the dependencies. Those that do not answer make the answer a refusal, which the page shows.

@@ -15,8 +15,9 @@ import (
 	"github.com/meterplex/meterplex/http/console/usage"
 )
 
-// All lists all pages, in the order of the navigation. Navigation, routes and the search derive from it. A page whose operation of the API (needs)
-// is not built is absent.
+// All lists all pages, in the order of the navigation. Navigation, routes and the search derive from it. A page whose operation of the API
+// (needs) is not built is absent.
 func All() []*console.Page {
-	return slices.Concat(operate.Pages(), tenants.Pages(), usage.Pages(), events.Pages(), entitlements.Pages(), catalogue.Pages(), billing.Pages(), repair.Pages())
+	return slices.Concat(operate.Pages(), tenants.Pages(), usage.Pages(), events.Pages(), entitlements.Pages(), catalogue.Pages(),
+		billing.Pages(), repair.Pages())
 }

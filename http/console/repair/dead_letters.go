@@ -19,12 +19,15 @@ func letterFilters() []string {
 	return []string{"status", "stage", "tenantId", "reason", "fingerprint", "feature", "consumer", "topic", "from", "to"}
 }
 
-const letterFlags = "[ --status {status}][ --stage {stage}][ --tenant {tenantId}][ --reason {reason}][ --fingerprint {fingerprint}][ --feature {feature}]" +
+const letterFlags = "[ --status {status}][ --stage {stage}][ --tenant {tenantId}][ --reason {reason}][ --fingerprint {fingerprint}][ " +
+	"--feature {feature}]" +
 	"[ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]"
 
 func lettersPage() *console.Page {
-	return &console.Page{Path: lettersPath, Title: "Dead letters", Group: "Operations", Menu: "Dead letters", Template: "dead_letters.html", Needs: "GET /api/v1/dead-letters/groups",
-		Params: append(letterFilters(), "groups", "cursor"), CLI: []string{"meterplex dead-letters groups" + letterFlags, "meterplex dead-letters list" + letterFlags},
+	return &console.Page{Path: lettersPath, Title: "Dead letters", Group: "Operations", Menu: "Dead letters", Template: "dead_letters.html",
+		Needs:  "GET /api/v1/dead-letters/groups",
+		Params: append(letterFilters(), "groups", "cursor"), CLI: []string{"meterplex dead-letters groups" + letterFlags,
+			"meterplex dead-letters list" + letterFlags},
 		Load: loadLetters}
 }
 
@@ -46,15 +49,16 @@ func loadLetters(v *console.Visit) (console.Doc, error) {
 	if cursor := v.Query.Get("cursor"); cursor != "" {
 		letters.Set("cursor", cursor)
 	}
-	data, err := v.All(map[string]console.Section{"groups": {Path: console.API("dead-letters", "groups"), Query: groups}, "letters": {Path: console.API("dead-letters"), Query: letters}})
+	data, err := v.All(map[string]console.Section{"groups": {Path: console.API("dead-letters", "groups"), Query: groups},
+		"letters": {Path: console.API("dead-letters"), Query: letters}})
 	if err != nil || of.Has("from") || of.Has("to") || len(console.Items(data["groups"].(console.Doc)["data"])) == 0 {
 		return data, err
 	}
 	return data, trends(v, data["groups"].(console.Doc), of)
 }
 
-// trends adds to each group how many of its dead letters failed first in the last hour and in the last day. A group that the first thousand of
-// these times do not have shows no number.
+// trends adds to each group how many of its dead letters failed first in the last hour and in the last day. A group that the first thousand
+// of these times do not have shows no number.
 func trends(v *console.Visit, groups console.Doc, of url.Values) error {
 	now := v.Now().UTC().Truncate(time.Second)
 	for _, span := range []struct {
@@ -86,17 +90,20 @@ func trends(v *console.Visit, groups console.Doc, of url.Values) error {
 
 func letterPage() *console.Page {
 	decision := func(name, label, warn string) *console.Action {
-		return &console.Action{Name: name, Path: letterPath + "/" + name, Label: label, Warn: warn, Does: "POST /api/v1/dead-letters/{deadLetterId}/" + name}
+		return &console.Action{Name: name, Path: letterPath + "/" + name, Label: label, Warn: warn,
+			Does: "POST /api/v1/dead-letters/{deadLetterId}/" + name}
 	}
-	return &console.Page{Path: letterPath, Title: "Dead letter", Template: "dead_letter.html", Needs: "GET /api/v1/dead-letters/{deadLetterId}",
-		CLI: []string{"meterplex dead-letters show {deadLetterId}"},
+	return &console.Page{Path: letterPath, Title: "Dead letter", Template: "dead_letter.html",
+		Needs: "GET /api/v1/dead-letters/{deadLetterId}",
+		CLI:   []string{"meterplex dead-letters show {deadLetterId}"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			letter, err := v.Get(console.API("dead-letters", v.Param("deadLetterId")), nil)
 			if err != nil {
 				return nil, err
 			}
 			fault := faultOf(letter)
-			return console.Doc{"letter": letter, "member": fault.name, "absent": fault.name != "" && fault.path == nil, "sample": fault.sample()}, nil
+			return console.Doc{"letter": letter, "member": fault.name, "absent": fault.name != "" && fault.path == nil,
+				"sample": fault.sample()}, nil
 		},
 		Actions: []*console.Action{
 			decision("retry", "Retry the dead letter", ""),
@@ -106,13 +113,17 @@ func letterPage() *console.Page {
 
 // bulkPage previews a bulk: the API's dry run of the filter. Its form sends the filter and the number of dead letters that it matched.
 func bulkPage() *console.Page {
-	return &console.Page{Path: bulkPath, Title: "Retry or discard many dead letters", Template: "dead_letters_bulk.html", Needs: "POST /api/v1/dead-letters/bulk",
+	return &console.Page{Path: bulkPath, Title: "Retry or discard many dead letters", Template: "dead_letters_bulk.html",
+		Needs:  "POST /api/v1/dead-letters/bulk",
 		Params: append(letterFilters(), "action"),
-		CLI:    []string{"meterplex dead-letters bulk {action} --dry-run --reason preview" + "[ --status {status}][ --stage {stage}][ --tenant {tenantId}][ --code {reason}][ --fingerprint {fingerprint}][ --feature {feature}][ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]", "meterplex dead-letters bulk --help"},
-		Load:   loadBulk,
+		CLI: []string{"meterplex dead-letters bulk {action} --dry-run --reason preview" +
+			"[ --status {status}][ --stage {stage}][ --tenant {tenantId}][ --code {reason}][ --fingerprint {fingerprint}][ --feature " +
+			"{feature}][ --consumer {consumer}][ --topic {topic}][ --from {from}][ --to {to}]", "meterplex dead-letters bulk --help"},
+		Load: loadBulk,
 		Actions: []*console.Action{
 			bulkAction("bulk-retry", "Retry these dead letters", "", "retry"),
-			bulkAction("bulk-discard", "Discard these dead letters", "Their events are never counted, in rebuilds too. This cannot be undone.", "discard"),
+			bulkAction("bulk-discard", "Discard these dead letters",
+				"Their events are never counted, in rebuilds too. This cannot be undone.", "discard"),
 		}}
 }
 
@@ -124,7 +135,8 @@ func loadBulk(v *console.Visit) (console.Doc, error) {
 	for name, values := range v.Pick(letterFilters()...) {
 		filter[name] = values[0]
 	}
-	preview, err := console.Tried(v.Preview(console.API("dead-letters", "bulk"), nil, map[string]any{"action": v.Query.Get("action"), "filter": filter, "dryRun": true}))
+	preview, err := console.Tried(v.Preview(console.API("dead-letters", "bulk"), nil, map[string]any{"action": v.Query.Get("action"),
+		"filter": filter, "dryRun": true}))
 	if err != nil || preview["problem"] != nil {
 		return preview, err
 	}
@@ -135,7 +147,8 @@ func loadBulk(v *console.Visit) (console.Doc, error) {
 }
 
 func bulkAction(name, label, warn, does string) *console.Action {
-	a := &console.Action{Name: name, Path: bulkPath + "/" + does, Label: label, Warn: warn, Does: "POST /api/v1/dead-letters/bulk", Sets: map[string]any{"action": does},
+	a := &console.Action{Name: name, Path: bulkPath + "/" + does, Label: label, Warn: warn, Does: "POST /api/v1/dead-letters/bulk",
+		Sets:   map[string]any{"action": does},
 		Fields: []console.Field{{Name: "expectedMatched", Label: "Matched", Kind: "displayed"}},
 		Adds: func(_ *console.Visit, f console.Form, body map[string]any) error {
 			filter := map[string]any{}

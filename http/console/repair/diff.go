@@ -6,7 +6,8 @@ import "github.com/meterplex/meterplex/http/console"
 const diffShown = 100
 
 func diffPageOf() *console.Page {
-	return &console.Page{Path: diffPath, Title: "Difference of a rebuild", Template: "diff.html", Needs: "GET /api/v1/rebuilds/{rebuildId}/diff",
+	return &console.Page{Path: diffPath, Title: "Difference of a rebuild", Template: "diff.html",
+		Needs:  "GET /api/v1/rebuilds/{rebuildId}/diff",
 		Params: []string{"tenantId", "feature", "periodKey", "all", "cursor"},
 		CLI:    []string{"meterplex projections diff {rebuildId}[ --tenant {tenantId}][ --feature {feature}][ --period {periodKey}]"},
 		Load:   loadDiff, Actions: []*console.Action{promotion()}}
@@ -14,7 +15,8 @@ func diffPageOf() *console.Page {
 
 // promotion promotes the difference that the page displays: its entity tag names positions, keys and the sums of their deltas.
 func promotion() *console.Action {
-	a := decisionOn("promote", diffPath, "Promote the rebuild", "Readers see the rebuilt figures from then on. It can be rolled back for a limited time.")
+	a := decisionOn("promote", diffPath, "Promote the rebuild",
+		"Readers see the rebuilt figures from then on. It can be rolled back for a limited time.")
 	a.Matches = true
 	a.Next = func(v *console.Visit, _ console.Form, _ console.Doc) string { return v.Expand(rebuildPath) }
 	return a
@@ -48,15 +50,18 @@ func loadDiff(v *console.Visit) (console.Doc, error) {
 func cautions(rebuild, diff, projections console.Doc) (lines []string) {
 	kept := diff["conservation"]
 	if console.Member(kept, "holds") == false {
-		lines = append(lines, console.Text(console.Member(kept, "verdicts"))+" verdicts are in the log, but "+console.Text(console.Member(kept, "counted"))+" are counted, "+
-			console.Text(console.Member(kept, "parked"))+" parked and "+console.Text(console.Member(kept, "withheld"))+" withheld: do not promote.")
+		lines = append(lines, console.Text(console.Member(kept, "verdicts"))+" verdicts are in the log, but "+
+			console.Text(console.Member(kept, "counted"))+" are counted, "+
+			console.Text(console.Member(kept, "parked"))+" parked and "+console.Text(console.Member(kept, "withheld"))+
+			" withheld: do not promote.")
 	}
 	for _, p := range console.Items(projections["data"]) {
 		if console.Text(console.Member(p, "name")) != console.Text(rebuild["projection"]) {
 			continue
 		}
 		for _, g := range console.Items(console.Member(p, "generations")) {
-			if console.Text(console.Member(g, "generation")) == console.Text(rebuild["generation"]) && console.Text(console.Member(g, "state")) == "broken" {
+			if console.Text(console.Member(g, "generation")) == console.Text(rebuild["generation"]) &&
+				console.Text(console.Member(g, "state")) == "broken" {
 				lines = append(lines, "The generation is broken: "+console.Text(console.Member(g, "why")))
 			}
 		}
@@ -67,7 +72,8 @@ func cautions(rebuild, diff, projections console.Doc) (lines []string) {
 	return lines
 }
 
-// closedKeys says how many keys of a difference are of closed periods, "" if none. Only the first page has the totals; a further one says it of its rows.
+// closedKeys says how many keys of a difference are of closed periods, "" if none. Only the first page has the totals; a further one says
+// it of its rows.
 func closedKeys(diff console.Doc) string {
 	switch n := console.Text(console.Member(diff["totals"], "differingClosed")); n {
 	case "0":
@@ -87,8 +93,10 @@ func closedKeys(diff console.Doc) string {
 }
 
 func diffEventsPage() *console.Page {
-	return &console.Page{Path: diffEventsPath, Title: "Events behind a difference", Template: "diff_events.html", Needs: "GET /api/v1/rebuilds/{rebuildId}/diff/events",
+	return &console.Page{Path: diffEventsPath, Title: "Events behind a difference", Template: "diff_events.html",
+		Needs:  "GET /api/v1/rebuilds/{rebuildId}/diff/events",
 		Params: []string{"tenantId", "feature", "periodKey", "subscriptionId", "cursor"},
-		CLI:    []string{"meterplex projections diff {rebuildId} --tenant {tenantId} --feature {feature} --period {periodKey}", "meterplex projections events --help"},
-		Limit:  diffShown}
+		CLI: []string{"meterplex projections diff {rebuildId} --tenant {tenantId} --feature {feature} --period {periodKey}",
+			"meterplex projections events --help"},
+		Limit: diffShown}
 }

@@ -12,12 +12,14 @@ const (
 )
 
 func rebuildsPage() *console.Page {
-	return &console.Page{Path: rebuildsPath, Title: "Rebuilds", Group: "Operations", Menu: "Rebuilds", Template: "rebuilds.html", Needs: "GET /api/v1/rebuilds",
+	return &console.Page{Path: rebuildsPath, Title: "Rebuilds", Group: "Operations", Menu: "Rebuilds", Template: "rebuilds.html",
+		Needs:  "GET /api/v1/rebuilds",
 		Params: []string{"cursor"}, CLI: []string{"meterplex projections list", "meterplex projections rebuilds"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			of := v.Pick("cursor")
 			of.Set("limit", "50")
-			return v.All(map[string]console.Section{"projections": {Path: console.API("projections")}, "rebuilds": {Path: console.API("rebuilds"), Query: of}})
+			return v.All(map[string]console.Section{"projections": {Path: console.API("projections")},
+				"rebuilds": {Path: console.API("rebuilds"), Query: of}})
 		}}
 }
 
@@ -32,16 +34,22 @@ func scopeFields() []console.Field {
 }
 
 func newRebuildPage() *console.Page {
-	return &console.Page{Path: newRebuildPath, Title: "New rebuild", Text: "A rebuild folds the log again, beside the live rows. Readers do not see it until it is promoted.", Needs: "POST /api/v1/projections/{name}/rebuilds",
+	return &console.Page{Path: newRebuildPath, Title: "New rebuild",
+		Text:   "A rebuild folds the log again, beside the live rows. Readers do not see it until it is promoted.",
+		Needs:  "POST /api/v1/projections/{name}/rebuilds",
 		Params: []string{"key", "projection"}, CLI: []string{"meterplex projections rebuild --help"},
-		Actions: []*console.Action{{Name: "start-rebuild", Path: newRebuildPath, Label: "Start the rebuild", Does: "POST /api/v1/projections/{name}/rebuilds", Fields: scopeFields(),
+		Actions: []*console.Action{{Name: "start-rebuild", Path: newRebuildPath, Label: "Start the rebuild",
+			Does: "POST /api/v1/projections/{name}/rebuilds", Fields: scopeFields(),
 			Next: console.Made(rebuildsPath, "id")}}}
 }
 
 func newVerifyPage() *console.Page {
-	return &console.Page{Path: newVerifyPath, Title: "Verify a projection", Text: "A verify folds the log by the live version and compares every row. Any key that differs is an incident.", Needs: "POST /api/v1/projections/{name}/verify",
+	return &console.Page{Path: newVerifyPath, Title: "Verify a projection",
+		Text:   "A verify folds the log by the live version and compares every row. Any key that differs is an incident.",
+		Needs:  "POST /api/v1/projections/{name}/verify",
 		Params: []string{"key", "projection"}, CLI: []string{"meterplex projections verify --help"},
-		Actions: []*console.Action{{Name: "verify", Path: newVerifyPath, Label: "Compare with the log", Does: "POST /api/v1/projections/{name}/verify",
+		Actions: []*console.Action{{Name: "verify", Path: newVerifyPath, Label: "Compare with the log",
+			Does:   "POST /api/v1/projections/{name}/verify",
 			Fields: append(scopeFields(), console.Field{Name: "repair", Label: "Repair: replace the live rows where they differ"}),
 			Next:   console.Made(rebuildsPath, "rebuildId")}}}
 }

@@ -14,7 +14,8 @@ const (
 )
 
 func replaysPage() *console.Page {
-	return &console.Page{Path: replaysPath, Title: "Replays", Group: "Operations", Menu: "Replays", Template: "replays.html", Needs: "GET /api/v1/replays",
+	return &console.Page{Path: replaysPath, Title: "Replays", Group: "Operations", Menu: "Replays", Template: "replays.html",
+		Needs:  "GET /api/v1/replays",
 		Params: []string{"cursor"}, CLI: []string{"meterplex replay list"}}
 }
 
@@ -24,7 +25,9 @@ func replayPageOf() *console.Page {
 }
 
 func newReplayPage() *console.Page {
-	return &console.Page{Path: newReplayPath, Title: "New replay", Text: "A range of the log is published again, for readers outside. Our own consumers skip it: no figure changes.", Needs: "POST /api/v1/replays", Params: []string{"key"},
+	return &console.Page{Path: newReplayPath, Title: "New replay",
+		Text:  "A range of the log is published again, for readers outside. Our own consumers skip it: no figure changes.",
+		Needs: "POST /api/v1/replays", Params: []string{"key"},
 		CLI: []string{"meterplex replay range --help"},
 		Actions: []*console.Action{{Name: "replay", Path: newReplayPath, Label: "Publish again", Does: "POST /api/v1/replays",
 			Fields: []console.Field{
@@ -39,14 +42,17 @@ func newReplayPage() *console.Page {
 }
 
 func newRewindPage() *console.Page {
-	return &console.Page{Path: newRewindPath, Title: "New rewind", Text: "The relay publishes again, or the consumer of usage.commands reads again, from an earlier place. No event is counted twice.", Needs: "POST /api/v1/replays/rewind", Params: []string{"key"},
+	return &console.Page{Path: newRewindPath, Title: "New rewind",
+		Text:  "The relay publishes again, or the consumer of usage.commands reads again, from an earlier place. No event is counted twice.",
+		Needs: "POST /api/v1/replays/rewind", Params: []string{"key"},
 		CLI: []string{"meterplex replay rewind --help"},
 		Actions: []*console.Action{{Name: "rewind", Path: newRewindPath, Label: "Rewind", Does: "POST /api/v1/replays/rewind",
 			Warn: "Records are published or read again. It never goes forward, and cannot be taken back; no event is counted twice.",
 			Fields: []console.Field{
 				{Name: "consumer", Hint: "E.g. meterplex-usage-commands; empty: the relay."},
 				{Name: "to", Hint: "start, or an RFC 3339 time."},
-				{Name: "positions", Kind: "area", Hint: "Instead of a target: the first position to publish or read again, one for a partition, separated by spaces."},
+				{Name: "positions", Kind: "area",
+					Hint: "Instead of a target: the first position to publish or read again, one for a partition, separated by spaces."},
 			},
 			Adds: func(_ *console.Visit, f console.Form, body map[string]any) error {
 				if body["positions"] != nil {

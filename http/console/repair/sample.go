@@ -28,14 +28,16 @@ const maxSample = 64 << 10
 // quotedName is a name in a reason.
 var quotedName = regexp.MustCompile(`"([A-Za-z][A-Za-z0-9_.-]{0,63})"`)
 
-// faultOf finds the member at fault. The code names it (feature_not_found is about feature); a code that is about several members leaves that to
-// the reason, which begins with the member or quotes it.
+// faultOf finds the member at fault. The code names it (feature_not_found is about feature); a code that is about several members leaves
+// that to the reason, which begins with the member or quotes it.
 func faultOf(letter console.Doc) fault {
 	f := fault{payload: letter["payload"]}
 	named, reason := console.Text(letter["code"]), console.Text(letter["reason"])
 	for _, known := range [][2]string{
-		{"feature_", "feature"}, {"not_entitled", "feature"}, {"amount_", "amount"}, {"quota_exceeded", "amount"}, {"timestamp_", "timestamp"},
-		{"event_id_", "eventId"}, {"correction_", "correctionRef"}, {"metadata_", "metadata"}, {"type_", "type"}, {"events_", "events"}, {"batch_", "events"},
+		{"feature_", "feature"}, {"not_entitled", "feature"}, {"amount_", "amount"}, {"quota_exceeded", "amount"},
+		{"timestamp_", "timestamp"},
+		{"event_id_", "eventId"}, {"correction_", "correctionRef"}, {"metadata_", "metadata"}, {"type_", "type"}, {"events_", "events"},
+		{"batch_", "events"},
 	} {
 		if strings.HasPrefix(named, known[0]) {
 			f.name = known[1]
@@ -99,7 +101,8 @@ func (f *fault) sample() []segment {
 			return
 		}
 		if length += len(text); length > maxSample {
-			text = strings.ToValidUTF8(text[:len(text)-(length-maxSample)], "") + "\n… the payload is longer: the commands below show it whole"
+			text = strings.ToValidUTF8(text[:len(text)-(length-maxSample)], "") +
+				"\n… the payload is longer: the commands below show it whole"
 		}
 		if n := len(all); n > 0 && all[n-1].Marked == marked {
 			all[n-1].Text += text

@@ -12,10 +12,13 @@ import (
 // The member that the code or the reason names is marked, also within the data of a CloudEvent, and no other one.
 func TestTheMemberAtFaultIsMarked(t *testing.T) {
 	for _, c := range []struct{ code, reason, payload, name, marked string }{
-		{"feature_not_found", `Feature "gone" not found`, `{"feature":"gone","amount":1,"metadata":{"feature":"x"}}`, "feature", `"feature": "gone"`},
+		{"feature_not_found", `Feature "gone" not found`, `{"feature":"gone","amount":1,"metadata":{"feature":"x"}}`, "feature",
+			`"feature": "gone"`},
 		{"amount_invalid", "amount must be an integer", `{"id":"1","data":{"amount":1.5,"feature":"f"}}`, "amount", `"amount": 1.5`},
-		{"metadata_too_large", "too large", `{"metadata":{"a":{"b":"<c>"}}}`, "metadata", "\"metadata\": {\n    \"a\": {\n      \"b\": \"<c>\"\n    }\n  }"},
-		{"cloudevent_invalid", `the attribute "source" must be a URI reference`, `{"source":" ","specversion":"1.0"}`, "source", `"source": " "`},
+		{"metadata_too_large", "too large", `{"metadata":{"a":{"b":"<c>"}}}`, "metadata",
+			"\"metadata\": {\n    \"a\": {\n      \"b\": \"<c>\"\n    }\n  }"},
+		{"cloudevent_invalid", `the attribute "source" must be a URI reference`, `{"source":" ","specversion":"1.0"}`, "source",
+			`"source": " "`},
 		{"timestamp_invalid", "timestamp is missing", `{"amount":1}`, "timestamp", ""},
 		{"payload_conflict", `"amount" differs`, `{"amount":1}`, "", ""},
 		{"fold_failed", "the fold failed", `"text"`, "", ""},

@@ -8,10 +8,12 @@ const (
 )
 
 func keysPage() *console.Page {
-	return &console.Page{Path: keysPath, Title: "Operator keys", Group: "Operations", Menu: "Operator keys", Template: "keys.html", Needs: "GET /api/v1/operator-keys",
+	return &console.Page{Path: keysPath, Title: "Operator keys", Group: "Operations", Menu: "Operator keys", Template: "keys.html",
+		Needs:  "GET /api/v1/operator-keys",
 		Params: []string{"cursor"}, Limit: 100, CLI: []string{"meterplex keys list --operator"},
 		Actions: []*console.Action{
-			{Name: "rotate-operator-key", Path: keysPath + "/{keyId}/rotate", Label: "Rotate", Does: "POST /api/v1/operator-keys/{keyId}/rotate", Secret: true, Fields: []console.Field{overlap}},
+			{Name: "rotate-operator-key", Path: keysPath + "/{keyId}/rotate", Label: "Rotate",
+				Does: "POST /api/v1/operator-keys/{keyId}/rotate", Secret: true, Fields: []console.Field{overlap}},
 			{Name: "revoke-operator-key", Path: keysPath + "/{keyId}/revoke", Label: "Revoke", Does: "DELETE /api/v1/operator-keys/{keyId}",
 				Warn: "The key is refused from now on, and its sessions end. It cannot be used again."},
 		}}
@@ -22,9 +24,12 @@ var overlap = console.Field{Name: "overlapSeconds", Label: "Overlap in seconds",
 
 // newKeyPage holds the Idempotency-Key of its form in its address. Its secret is shown by the answer of the form alone.
 func newKeyPage() *console.Page {
-	return &console.Page{Path: newKeyPath, Title: "New operator key", Text: "admin changes tenants, keys and the system; billing decides on figures; audit only reads.", Needs: "POST /api/v1/operator-keys", Params: []string{"key"},
+	return &console.Page{Path: newKeyPath, Title: "New operator key",
+		Text:  "admin changes tenants, keys and the system; billing decides on figures; audit only reads.",
+		Needs: "POST /api/v1/operator-keys", Params: []string{"key"},
 		CLI: []string{"meterplex keys create --help"},
-		Actions: []*console.Action{{Name: "create-operator-key", Path: newKeyPath, Label: "Create the key", Does: "POST /api/v1/operator-keys", Secret: true,
+		Actions: []*console.Action{{Name: "create-operator-key", Path: newKeyPath, Label: "Create the key",
+			Does: "POST /api/v1/operator-keys", Secret: true,
 			Fields: []console.Field{
 				{Name: "name", Hint: "The purpose of the key."},
 				{Name: "scopes"},

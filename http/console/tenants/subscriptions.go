@@ -14,14 +14,18 @@ func subscriptionActions() []*console.Action {
 	}
 	plan := console.Field{Name: "plan", Hint: "The key of the plan."}
 	return []*console.Action{
-		{Name: "subscribe", Path: TenantPath + "/subscribe", Label: "Subscribe to a plan", Does: "POST /api/v1/tenants/{tenantId}/subscriptions",
+		{Name: "subscribe", Path: TenantPath + "/subscribe", Label: "Subscribe to a plan",
+			Does:   "POST /api/v1/tenants/{tenantId}/subscriptions",
 			Fields: []console.Field{plan, {Name: "status", Options: []string{"ACTIVE", "TRIALING"}}}},
-		patch("apply-plan", "Apply a plan", "The subscription gets a new snapshot: its limits and prices are those of the plan from now on.", plan),
-		patch("set-status", "Set the status", "Usage is refused while no subscription of the tenant is ACTIVE or TRIALING.", console.Field{Name: "status"}),
+		patch("apply-plan", "Apply a plan",
+			"The subscription gets a new snapshot: its limits and prices are those of the plan from now on.", plan),
+		patch("set-status", "Set the status", "Usage is refused while no subscription of the tenant is ACTIVE or TRIALING.",
+			console.Field{Name: "status"}),
 	}
 }
 
-// subscriptions reads the subscriptions of a tenant with their entity tags, and marks those whose snapshot differs from the plan of the present.
+// subscriptions reads the subscriptions of a tenant with their entity tags, and marks those whose snapshot differs from the plan of the
+// present.
 func subscriptions(v *console.Visit, tenant string) (console.Doc, error) {
 	found, err := v.Try(console.API("tenants", tenant, "subscriptions"), console.Limited(fewRows, cursorOf(v, "subscriptions")))
 	if err != nil {
@@ -31,7 +35,8 @@ func subscriptions(v *console.Visit, tenant string) (console.Doc, error) {
 	marks := map[string]any{}
 	for _, entry := range console.Items(found["data"]) {
 		s := console.Object(entry)
-		one, err := v.Do(console.Request{Method: http.MethodGet, Path: console.API("tenants", tenant, "subscriptions", console.Text(s["id"]))})
+		one, err := v.Do(console.Request{Method: http.MethodGet, Path: console.API("tenants", tenant, "subscriptions",
+			console.Text(s["id"]))})
 		if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,8 @@ const (
 )
 
 func tenantsPage() *console.Page {
-	return &console.Page{Path: tenantsPath, Title: "Tenants", Group: "Customers", Menu: "Tenants", Template: "tenants.html", Needs: "GET /api/v1/tenants",
+	return &console.Page{Path: tenantsPath, Title: "Tenants", Group: "Customers", Menu: "Tenants", Template: "tenants.html",
+		Needs:  "GET /api/v1/tenants",
 		Params: []string{"externalId", "cursor"}, CLI: []string{"meterplex tenants list[ --external-id {externalId}]"}}
 }
 
@@ -36,9 +37,12 @@ func newTenantPage() *console.Page {
 }
 
 func tenantPage() *console.Page {
-	return &console.Page{Path: TenantPath, Title: "Tenant", Template: "tenant.html", Needs: "GET /api/v1/tenants/{tenantId}", Params: []string{"keys", "subscriptions"},
-		CLI:  []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}", "meterplex keys list --tenant {tenantId}"},
-		Load: loadTenant, Actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), billingActions(), offboardingActions())}
+	return &console.Page{Path: TenantPath, Title: "Tenant", Template: "tenant.html", Needs: "GET /api/v1/tenants/{tenantId}",
+		Params: []string{"keys", "subscriptions"},
+		CLI: []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}",
+			"meterplex keys list --tenant {tenantId}"},
+		Load: loadTenant, Actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), billingActions(),
+			offboardingActions())}
 }
 
 // fewRows bounds the lists of a tenant's page, which has several.
@@ -92,8 +96,8 @@ func cursorOf(v *console.Visit, name string) url.Values {
 	return query
 }
 
-// stateOf is the state of a list for an action that makes an entry. A new entry of a list with several pages is not on this one: then the last events of the
-// tenant show it.
+// stateOf is the state of a list for an action that makes an entry. A new entry of a list with several pages is not on this one: then the
+// last events of the tenant show it.
 func stateOf(list console.Doc, events []any) string {
 	state := []any{list["data"]}
 	if list["nextCursor"] != nil {
@@ -128,10 +132,12 @@ func notesOf(tenant console.Doc) []console.Doc {
 
 func statusActions() []*console.Action {
 	status := func(name, label, warn, to string) *console.Action {
-		return &console.Action{Name: name, Path: TenantPath + "/" + name, Label: label, Warn: warn, Does: "PATCH /api/v1/tenants/{tenantId}", Sets: map[string]any{"status": to}, Matches: true}
+		return &console.Action{Name: name, Path: TenantPath + "/" + name, Label: label, Warn: warn,
+			Does: "PATCH /api/v1/tenants/{tenantId}", Sets: map[string]any{"status": to}, Matches: true}
 	}
 	return []*console.Action{
-		status("suspend", "Suspend the tenant", "Its keys are refused from now on: its usage is not recorded until the tenant is activated again.", "SUSPENDED"),
+		status("suspend", "Suspend the tenant",
+			"Its keys are refused from now on: its usage is not recorded until the tenant is activated again.", "SUSPENDED"),
 		status("activate", "Activate the tenant", "", "ACTIVE"),
 	}
 }
@@ -139,9 +145,12 @@ func statusActions() []*console.Action {
 func keyActions() []*console.Action {
 	const one = "/api/v1/tenants/{tenantId}/api-keys/{keyId}"
 	return []*console.Action{
-		{Name: "create-key", Path: TenantPath + "/keys", Label: "Create a key", Does: "POST /api/v1/tenants/{tenantId}/api-keys", Secret: true,
+		{Name: "create-key", Path: TenantPath + "/keys", Label: "Create a key", Does: "POST /api/v1/tenants/{tenantId}/api-keys",
+			Secret: true,
 			Fields: []console.Field{{Name: "name"}, {Name: "scopes"}}},
-		{Name: "rotate-key", Path: TenantPath + "/keys/{keyId}/rotate", Label: "Rotate", Does: "POST " + one + "/rotate", Secret: true, Fields: []console.Field{overlap}},
-		{Name: "revoke-key", Path: TenantPath + "/keys/{keyId}/revoke", Label: "Revoke", Warn: "The key is refused from now on. It cannot be used again.", Does: "DELETE " + one},
+		{Name: "rotate-key", Path: TenantPath + "/keys/{keyId}/rotate", Label: "Rotate", Does: "POST " + one + "/rotate", Secret: true,
+			Fields: []console.Field{overlap}},
+		{Name: "revoke-key", Path: TenantPath + "/keys/{keyId}/revoke", Label: "Revoke",
+			Warn: "The key is refused from now on. It cannot be used again.", Does: "DELETE " + one},
 	}
 }

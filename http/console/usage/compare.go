@@ -15,8 +15,8 @@ type comparison struct {
 	Difference    string
 }
 
-// compared joins the figures of two answers. complete is unset if one of them has more pages: a figure that is missing on one page may be on another, so
-// only figures of both are compared.
+// compared joins the figures of two answers. complete is unset if one of them has more pages: a figure that is missing on one page may be
+// on another, so only figures of both are compared.
 func compared(first, second console.Doc) console.Doc {
 	if first["problem"] != nil || second["problem"] != nil {
 		return nil
@@ -27,7 +27,8 @@ func compared(first, second console.Doc) console.Doc {
 	for i, answer := range []console.Doc{first, second} {
 		for _, entry := range console.Items(answer["data"]) {
 			figure, _ := entry.(map[string]any)
-			key := strings.Join(console.Texts([]any{figure["tenantId"], figure["feature"], figure["periodKey"], figure["subscriptionId"]}), "\n")
+			key := strings.Join(console.Texts([]any{figure["tenantId"], figure["feature"], figure["periodKey"], figure["subscriptionId"]}),
+				"\n")
 			if at[key] == nil {
 				at[key] = &comparison{Of: figure}
 				joined = append(joined, at[key])

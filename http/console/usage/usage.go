@@ -29,21 +29,28 @@ const (
 )
 
 func usagePage() *console.Page {
-	return &console.Page{Path: usagePath, Title: "Usage", Group: "Usage", Menu: "Usage", Template: "usage.html", Needs: "GET /api/v1/usage", Who: console.Either,
-		Params: []string{"tenantId", "feature", "period", "from", "to", "granularity", "groupBy", "groupBy2", "asOf", "asOfPosition", "asOf2", "asOfPosition2", "cursor", "seriesCursor"},
+	return &console.Page{Path: usagePath, Title: "Usage", Group: "Usage", Menu: "Usage", Template: "usage.html", Needs: "GET /api/v1/usage",
+		Who: console.Either,
+		Params: []string{"tenantId", "feature", "period", "from", "to", "granularity", "groupBy", "groupBy2", "asOf", "asOfPosition",
+			"asOf2", "asOfPosition2", "cursor", "seriesCursor"},
 		CLI: []string{
-			"meterplex usage aggregates[ --tenant {tenantId}][ --feature {feature}][ --period {period}][ --as-of {asOf}][ --as-of-position {asOfPosition}]",
+			"meterplex usage aggregates[ --tenant {tenantId}][ --feature {feature}][ --period {period}][ --as-of {asOf}][ " +
+				"--as-of-position {asOfPosition}]",
 			"meterplex usage aggregates[ --tenant {tenantId}][ --feature {feature}][ --period {period}] --as-of-position {asOfPosition2}",
 			"meterplex usage aggregates[ --tenant {tenantId}][ --feature {feature}][ --period {period}] --as-of {asOf2}",
-			"meterplex usage series --feature {feature} --from {from} --to {to} --granularity {granularity}[ --group-by {groupBy}][ --group-by {groupBy2}][ --tenant {tenantId}]",
+			"meterplex usage series --feature {feature} --from {from} --to {to} --granularity {granularity}[ --group-by {groupBy}][ " +
+				"--group-by {groupBy2}][ --tenant {tenantId}]",
 		},
 		Load: loadUsage,
 		Files: []*console.File{
-			{Path: usagePath + "/figures.csv", Name: "figures.csv", Params: []string{"tenantId", "feature", "period", "asOf", "asOfPosition"},
+			{Path: usagePath + "/figures.csv", Name: "figures.csv", Params: []string{"tenantId", "feature", "period", "asOf",
+				"asOfPosition"},
 				Request: func(v *console.Visit) (string, url.Values) {
-					return console.API("usage", "aggregates"), console.With(v.Pick("tenantId", "feature", "period", "asOf", "asOfPosition"), "format", "csv")
+					return console.API("usage", "aggregates"), console.With(v.Pick("tenantId", "feature", "period", "asOf", "asOfPosition"),
+						"format", "csv")
 				}},
-			{Path: usagePath + "/series.csv", Name: "series.csv", Params: []string{"tenantId", "feature", "from", "to", "granularity", "groupBy", "groupBy2"},
+			{Path: usagePath + "/series.csv", Name: "series.csv", Params: []string{"tenantId", "feature", "from", "to", "granularity",
+				"groupBy", "groupBy2"},
 				Request: func(v *console.Visit) (string, url.Values) {
 					return console.API("usage"), console.With(seriesQuery(v), "format", "csv")
 				}},
@@ -165,9 +172,11 @@ func groupKeys(v *console.Visit) (keys []string) {
 
 func explainPage() *console.Page {
 	names := []string{"tenantId", "feature", "period", "subscriptionId", "asOf", "asOfPosition", "include", "cursor"}
-	return &console.Page{Path: explainPath, Title: "Events behind a figure", Template: "explain.html", Needs: "GET /api/v1/usage/aggregates/explain", Who: console.Either,
+	return &console.Page{Path: explainPath, Title: "Events behind a figure", Template: "explain.html",
+		Needs: "GET /api/v1/usage/aggregates/explain", Who: console.Either,
 		Params: names,
-		CLI:    []string{"meterplex usage explain --feature {feature} --period {period}[ --subscription-id {subscriptionId}][ --as-of {asOf}][ --as-of-position {asOfPosition}][ --tenant {tenantId}]"},
+		CLI: []string{"meterplex usage explain --feature {feature} --period {period}[ --subscription-id {subscriptionId}][ --as-of " +
+			"{asOf}][ --as-of-position {asOfPosition}][ --tenant {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			if v.TenantID() == "" || v.Query.Get("feature") == "" || v.Query.Get("period") == "" {
 				return console.Doc{}, nil
@@ -185,8 +194,10 @@ func explainPage() *console.Page {
 
 func recordsPage() *console.Page {
 	names := []string{"tenantId", "feature", "status", "from", "to", "cursor"}
-	return &console.Page{Path: recordsPath, Title: "Usage events", Template: "usage_events.html", Needs: "GET /api/v1/usage/events", Who: console.Either,
-		Params: names, CLI: []string{"meterplex usage list[ --feature {feature}][ --status {status}][ --from {from}][ --to {to}][ --tenant {tenantId}]"},
+	return &console.Page{Path: recordsPath, Title: "Usage events", Template: "usage_events.html", Needs: "GET /api/v1/usage/events",
+		Who:    console.Either,
+		Params: names, CLI: []string{"meterplex usage list[ --feature {feature}][ --status {status}][ --from {from}][ --to {to}][ " +
+			"--tenant {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			return ofTenant(v, console.API("usage", "events"), names)
 		}}
@@ -194,7 +205,8 @@ func recordsPage() *console.Page {
 
 func conflictsPage() *console.Page {
 	names := []string{"tenantId", "cursor"}
-	return &console.Page{Path: conflictsPath, Title: "Conflicts", Template: "conflicts.html", Needs: "GET /api/v1/usage/conflicts", Who: console.Either,
+	return &console.Page{Path: conflictsPath, Title: "Conflicts", Template: "conflicts.html", Needs: "GET /api/v1/usage/conflicts",
+		Who:    console.Either,
 		Params: names, CLI: []string{"meterplex usage conflicts[ --tenant {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			return ofTenant(v, console.API("usage", "conflicts"), names)
@@ -203,7 +215,8 @@ func conflictsPage() *console.Page {
 
 func refusalsPage() *console.Page {
 	names := []string{"tenantId", "code", "feature", "cursor"}
-	return &console.Page{Path: refusalsPath, Title: "Unbilled usage", Group: "Usage", Menu: "Unbilled usage", Template: "refusals.html", Needs: "GET /api/v1/usage/refusals", Who: console.Either,
+	return &console.Page{Path: refusalsPath, Title: "Unbilled usage", Group: "Usage", Menu: "Unbilled usage", Template: "refusals.html",
+		Needs: "GET /api/v1/usage/refusals", Who: console.Either,
 		Params: names, CLI: []string{"meterplex usage refusals[ --code {code}][ --feature {feature}][ --tenant {tenantId}]"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			q := v.Pick(names...)
@@ -223,7 +236,8 @@ func ofTenant(v *console.Visit, path string, names []string) (console.Doc, error
 }
 
 func receiptPage() *console.Page {
-	return &console.Page{Path: receiptPath, Title: "Receipt", Template: "receipt.html", Needs: "GET /api/v1/usage/events/{eventId}", Who: console.Either,
+	return &console.Page{Path: receiptPath, Title: "Receipt", Template: "receipt.html", Needs: "GET /api/v1/usage/events/{eventId}",
+		Who:    console.Either,
 		Params: []string{"tenantId"}, CLI: []string{"meterplex usage receipt[ --tenant {tenantId}] {eventId}"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			d, err := v.Get(console.API("usage", "events", v.Param("eventId")), v.Pick("tenantId"))

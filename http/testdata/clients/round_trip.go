@@ -21,7 +21,8 @@ func main() {
 	ctx, now := context.Background(), time.Now()
 	amount := func(n int64) *int64 { return &n }
 	verdict, err := c.IngestUsageWithResponse(ctx, nil, api.UsageBatch{Events: []api.UsageEvent{
-		{EventId: "go-1", Feature: "api_calls", Amount: amount(3), Timestamp: now}, {EventId: "go-2", Feature: "foobar", Amount: amount(1), Timestamp: now}}})
+		{EventId: "go-1", Feature: "api_calls", Amount: amount(3), Timestamp: now}, {EventId: "go-2", Feature: "foobar", Amount: amount(1),
+			Timestamp: now}}})
 	must(err)
 	if v := verdict.JSON202; v == nil || v.Accepted != 1 || v.Rejected != 1 || *v.Events[1].Code != "feature_not_found" {
 		panic(string(verdict.Body))

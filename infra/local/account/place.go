@@ -60,7 +60,8 @@ func (a Account) Home(dir string, server Server, log io.Writer) (string, error) 
 	if err := folder.WriteFile(pointer, fmt.Appendf(nil, pointerText, home, server.Name), 0o644); err != nil {
 		return "", err
 	}
-	fmt.Fprintf(log, "The %s server does not run as root and its user cannot reach %s: the %[1]s is in %[3]s (see %[4]s there).\n", server.Name, dir, home, server.Pointer())
+	fmt.Fprintf(log, "The %s server does not run as root and its user cannot reach %s: the %[1]s is in %[3]s (see %[4]s there).\n",
+		server.Name, dir, home, server.Pointer())
 	return home, nil
 }
 

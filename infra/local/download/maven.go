@@ -30,7 +30,8 @@ var ErrChanged = errors.New("downloaded files do not match the pinned checksums"
 func FindMaven() (string, error) {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return "", fmt.Errorf("%w: install Maven 3.6 or later (Debian: apt install maven; macOS: brew install maven) so that mvn is in the PATH", ErrNoMaven)
+		return "", fmt.Errorf("%w: install Maven 3.6 or later (Debian: apt install maven; macOS: brew install maven) so that mvn is "+
+			"in the PATH", ErrNoMaven)
 	}
 	return mvn, nil
 }

@@ -31,7 +31,8 @@ func requireUser(t *testing.T, k *Broker, user account.Account) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.PID()))
 	must.OK(t, err)
-	for _, line := range []string{fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", user.UID), fmt.Sprintf("Gid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", user.GID), "Groups:\t \n"} {
+	for _, line := range []string{fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", user.UID), fmt.Sprintf("Gid:\t%d\t%[1]d\t%[1]d\t%[1]d\n",
+		user.GID), "Groups:\t \n"} {
 		if !strings.Contains(string(status), line) {
 			t.Errorf("the process lacks %q:\n%s", line, status)
 		}
@@ -60,7 +61,8 @@ func requireOwner(t *testing.T, path string, user account.Account, mode os.FileM
 	info, err := os.Stat(path)
 	must.OK(t, err)
 	if uid, gid := folder.Owner(info); uid != user.UID || gid != user.GID || info.Mode().Perm() != mode {
-		t.Errorf("%s has the mode %o and belongs to user %d and group %d, want %o, %d and %d", path, info.Mode().Perm(), uid, gid, mode, user.UID, user.GID)
+		t.Errorf("%s has the mode %o and belongs to user %d and group %d, want %o, %d and %d", path, info.Mode().Perm(), uid, gid, mode,
+			user.UID, user.GID)
 	}
 }
 

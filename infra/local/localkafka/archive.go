@@ -46,7 +46,8 @@ func (k *Broker) exercise(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, exerciseTime)
 	defer cancel()
 	name := "meterplex-exercise-" + ClusterID()
-	client, err := kgo.NewClient(append(k.login(), kgo.SeedBrokers(child.Address(k.ports.broker)), kgo.ConsumeTopics(name), kgo.ConsumerGroup(name), kgo.DisableAutoCommit())...)
+	client, err := kgo.NewClient(append(k.login(), kgo.SeedBrokers(child.Address(k.ports.broker)), kgo.ConsumeTopics(name),
+		kgo.ConsumerGroup(name), kgo.DisableAutoCommit())...)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,8 @@ func crashOfJava(err error) bool {
 		return false
 	}
 	status, ok := ended.Sys().(syscall.WaitStatus)
-	return ok && status.Signaled() && !slices.Contains([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, status.Signal())
+	return ok && status.Signaled() && !slices.Contains([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP},
+		status.Signal())
 }
 
 // dropArchive removes the archive after Java has crashed, since Java crashes on a damaged archive. It

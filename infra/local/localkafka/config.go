@@ -70,8 +70,10 @@ const lockedProperties = `listener.security.protocol.map=BROKER:SASL_PLAINTEXT,C
 sasl.enabled.mechanisms=PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
 sasl.mechanism.controller.protocol=PLAIN
-listener.name.broker.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="` + User + `" password="%[1]s" user_` + User + `="%[1]s";
-listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="` + User + `" password="%[1]s" user_` + User + `="%[1]s";
+listener.name.broker.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="` + User +
+	`" password="%[1]s" user_` + User + `="%[1]s";
+listener.name.controller.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="` + User +
+	`" password="%[1]s" user_` + User + `="%[1]s";
 `
 
 // securedProperties follows serverProperties, whose values of the same names it replaces. It has verbs for the three
@@ -151,7 +153,8 @@ func (k *Broker) properties(ports brokerPorts, data string) []byte {
 		voters = append(voters, fmt.Sprintf("%d@%s", i+1, child.Address(port)))
 	}
 	copies := min(len(controllers), 3)
-	all := fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, quorum.Node, strings.Join(voters, ","), copies, (copies+1)/2)
+	all := fmt.Appendf(nil, serverProperties, ports.broker, ports.controller, data, quorum.Node, strings.Join(voters, ","), copies,
+		(copies+1)/2)
 	if k.cfg.Locked {
 		return fmt.Appendf(all, lockedProperties, k.password)
 	}
@@ -166,7 +169,8 @@ func (k *Broker) properties(ports brokerPorts, data string) []byte {
 	if k.cfg.TLS == nil {
 		return all
 	}
-	return fmt.Appendf(all, tlsProperties, ports.broker, ports.controller, ports.secured, ports.certified, cmp.Or(k.cfg.TLS.LogInAgain, 2*time.Second).Milliseconds())
+	return fmt.Appendf(all, tlsProperties, ports.broker, ports.controller, ports.secured, ports.certified,
+		cmp.Or(k.cfg.TLS.LogInAgain, 2*time.Second).Milliseconds())
 }
 
 // quorum returns the broker's place; that of a broker alone has no controllers and no id.

@@ -59,7 +59,8 @@ func (k *Broker) clusterOf() string { return cmp.Or(k.quorum().ID, ClusterID()) 
 const metaName, checkpointName = "meta.properties", "bootstrap.checkpoint"
 
 // checkpointFile keeps what the tool of Kafka writes into bootstrap.checkpoint, after the SHA-256 of it: the levels of the features, which
-// are the same for each broker of a version. The other file names the broker. A run of the tool costs half as much as the start of a broker.
+// are the same for each broker of a version. The other file names the broker. A run of the tool costs half as much as the start of a
+// broker.
 func (k *Broker) checkpointFile() string {
 	return filepath.Join(k.program, "format")
 }
@@ -78,7 +79,8 @@ func (k *Broker) copyFormat(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	err = errors.Join(folder.WriteFile(filepath.Join(dir, checkpointName), checkpoint, 0o644), folder.WriteFile(filepath.Join(dir, metaName), []byte(meta), 0o644), k.user.ChownAll(dir))
+	err = errors.Join(folder.WriteFile(filepath.Join(dir, checkpointName), checkpoint, 0o644),
+		folder.WriteFile(filepath.Join(dir, metaName), []byte(meta), 0o644), k.user.ChownAll(dir))
 	if err != nil {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}

@@ -137,7 +137,8 @@ func checkJars(lib, checksums string) ([]string, error) {
 			return nil, fmt.Errorf("%w: %w (remove %s to download them again)", download.ErrChanged, err, lib)
 		}
 		if got != sum {
-			return nil, fmt.Errorf("%w: %s has SHA-256 %s, not %s (remove %s to download them again)", download.ErrChanged, jar, got, sum, lib)
+			return nil, fmt.Errorf("%w: %s has SHA-256 %s, not %s (remove %s to download them again)", download.ErrChanged, jar, got, sum,
+				lib)
 		}
 		pinned[path.Base(name)] = true
 		jars = append(jars, jar)

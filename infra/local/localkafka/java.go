@@ -27,7 +27,8 @@ type java struct {
 }
 
 func noJava(found string) error {
-	return fmt.Errorf("%w%s: install one (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk) so that java is in the PATH or JAVA_HOME names it", ErrNoJava, found)
+	return fmt.Errorf("%w%s: install one (Debian: apt install openjdk-17-jre-headless; macOS: brew install openjdk) so that java is in "+
+		"the PATH or JAVA_HOME names it", ErrNoJava, found)
 }
 
 // findJava returns the runtime of JAVA_HOME, else the one in the PATH. The broker's user must be able to run it.

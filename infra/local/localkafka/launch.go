@@ -87,7 +87,8 @@ func (k *Broker) jvmOptions() []string {
 		"-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true",
 		"-Dlog4j2.configurationFile=" + log4jName, "-Dlog4j2.disableJmx=true",
-		// One context of loggers for all classes: Kafka looks up some loggers for each partition, and would walk the stack for their context.
+		// One context of loggers for all classes: Kafka looks up some loggers for each partition, and would walk the stack for their
+		// context.
 		"-Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector",
 		k.mark(), "-Xlog:cds=off", "-Xlog:class+path=off",
 	}
@@ -145,5 +146,7 @@ func (k *Broker) answers(ctx context.Context, client *kgo.Client) bool {
 	request.Topics = []kmsg.MetadataRequestTopic{}
 	// Ask this broker: the client may know the answer of another one.
 	answer, err := client.SeedBrokers()[0].Request(ctx, request)
-	return err == nil && slices.ContainsFunc(answer.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool { return b.NodeID == int32(k.quorum().Node) })
+	return err == nil && slices.ContainsFunc(answer.(*kmsg.MetadataResponse).Brokers, func(b kmsg.MetadataResponseBroker) bool {
+		return b.NodeID == int32(k.quorum().Node)
+	})
 }

@@ -120,7 +120,8 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 func requireLock(t *testing.T, k *Broker) {
 	t.Helper()
 	for _, port := range []int{k.ports.broker, k.ports.controller} {
-		for name, login := range map[string][]kgo.Opt{"no": nil, "a wrong": {kgo.SASL(plain.Auth{User: User, Pass: k.password[1:]}.AsMechanism())}} {
+		for name, login := range map[string][]kgo.Opt{"no": nil,
+			"a wrong": {kgo.SASL(plain.Auth{User: User, Pass: k.password[1:]}.AsMechanism())}} {
 			c, err := kgo.NewClient(append(login, kgo.SeedBrokers(child.Address(port)), kgo.RequestRetries(0))...)
 			must.OK(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -135,7 +136,8 @@ func requireLock(t *testing.T, k *Broker) {
 	if k.user.Drop {
 		closed = 0o710 // for the group of the broker's user
 	}
-	for path, want := range map[string]os.FileMode{k.dir: closed, k.Dir(): 0o700, k.passwordFile(): 0o600, filepath.Join(k.dir, propertiesName): 0o600} {
+	for path, want := range map[string]os.FileMode{k.dir: closed, k.Dir(): 0o700, k.passwordFile(): 0o600,
+		filepath.Join(k.dir, propertiesName): 0o600} {
 		info, err := os.Stat(path)
 		must.OK(t, err)
 		if got := info.Mode().Perm(); got != want {
@@ -210,7 +212,8 @@ func TestKafkaFormatsAsItsTool(t *testing.T) {
 	for _, name := range []string{"made", "copied"} {
 		meta, err := os.ReadFile(filepath.Join(k.dir, name, metaName))
 		must.OK(t, err)
-		if keys := regexp.MustCompile(`(?m)^(version=1|cluster\.id=.{22}|directory\.id=.{22}|node\.id=1)$`).FindAll(meta, -1); len(keys) != 4 {
+		if keys := regexp.MustCompile(`(?m)^(version=1|cluster\.id=.{22}|directory\.id=.{22}|node\.id=1)$`).FindAll(meta,
+			-1); len(keys) != 4 {
 			t.Errorf("%s in %s has\n%s", metaName, name, meta)
 		}
 	}
@@ -281,7 +284,8 @@ func TestKafkaSurvivesADamagedClassArchive(t *testing.T) {
 
 // Only a crash of Java is a reason to remove the class archive: Kafka ends by itself with a code.
 func TestExitCodesAreNoCrashesOfJava(t *testing.T) {
-	for script, crash := range map[string]bool{"exit 1": false, "kill -KILL $$": false, "kill -TERM $$": false, "kill -BUS $$": true, "kill -ABRT $$": true} {
+	for script, crash := range map[string]bool{"exit 1": false, "kill -KILL $$": false, "kill -TERM $$": false, "kill -BUS $$": true,
+		"kill -ABRT $$": true} {
 		if _, err := child.Run(t.Context(), nil, "/", nil, "/bin/sh", "-c", script); crashOfJava(err) != crash {
 			t.Errorf("%s: %v is a crash of Java: %v", script, err, !crash)
 		}

@@ -63,7 +63,8 @@ func (k *Broker) closeDir(dir string) error {
 	return nil
 }
 
-// readPassword reads the password of a locked broker, and makes it at the first start. The data are locked, so that no other process makes it, too.
+// readPassword reads the password of a locked broker, and makes it at the first start. The data are locked, so that no other process makes
+// it, too.
 func (k *Broker) readPassword() error {
 	if !k.cfg.Locked {
 		return nil

@@ -126,7 +126,8 @@ func (q *queueLoad) checkShare(has share, ahead, rows, bytes int64) error {
 	all, _ := q.wait(ahead)
 	own, _ := q.wait(rows)
 	own = min(own, q.longest/4)
-	if expected+own > q.longest-all-own || has.rows+rows > maxQueuedRows-ahead-rows || has.bytes+bytes > maxQueuedBytes-q.bytes.Load()-bytes {
+	if expected+own > q.longest-all-own || has.rows+rows > maxQueuedRows-ahead-rows ||
+		has.bytes+bytes > maxQueuedBytes-q.bytes.Load()-bytes {
 		return &commands.Overloaded{Wait: expected}
 	}
 	return nil

@@ -57,7 +57,8 @@ func TestABlockedWriterRefusesAtOnceAndStoresNothing(t *testing.T) {
 	}()
 	must.Until(t, "the door is shut", func() bool { return isOverloaded(l.Admit(tenant)) })
 	for n := range 10 {
-		if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(err) {
+		if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, fmt.Sprint("refused", n), 1)}); !isOverloaded(
+			err) {
 			t.Fatalf("a submission was taken: %v", err)
 		}
 	}
@@ -192,7 +193,9 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 			before := load.rows.Load()
 			send(small, "large", size)
 			send(small, "one", 1)
-			must.Until(t, "the neighbour is accepted", func() bool { return load.rows.Load() == before+int64(size)+1 || refused.Load() > 1 })
+			must.Until(t, "the neighbour is accepted", func() bool {
+				return load.rows.Load() == before+int64(size)+1 || refused.Load() > 1
+			})
 			let()
 			all.Wait()
 			if n := recorded(t, pool); int64(n) != taken.Load() || refused.Load() != 1 {

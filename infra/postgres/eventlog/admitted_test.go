@@ -20,8 +20,10 @@ import (
 func admissionOf(t *testing.T, pool *pgxpool.Pool, status, set string) *commands.Admission {
 	t.Helper()
 	a := &commands.Admission{TenantID: uuid.Must(uuid.NewV7()), KeyID: uuid.Must(uuid.NewV7())}
-	must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at, data_residency) VALUES ($1, 'T', 'small', $2, now(), 'unspecified')`, a.TenantID, status)
-	must.Exec(t, pool, `INSERT INTO api_keys (id, tenant_id, name, prefix, mode, scopes, secret_hash, created_at) VALUES ($1, $2, 'k', 'p', 'live', '{}', sha256(gen_random_uuid()::text::bytea), now())`,
+	must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at, data_residency) VALUES ($1, 'T', 'small', $2, now(),
+		'unspecified')`, a.TenantID, status)
+	must.Exec(t, pool, `INSERT INTO api_keys (id, tenant_id, name, prefix, mode, scopes, secret_hash, created_at) VALUES ($1, $2, 'k', 'p',
+		'live', '{}', sha256(gen_random_uuid()::text::bytea), now())`,
 		a.KeyID, a.TenantID)
 	must.Exec(t, pool, `UPDATE api_keys SET `+set+` WHERE id = $1`, a.KeyID)
 	return a
@@ -29,7 +31,8 @@ func admissionOf(t *testing.T, pool *pgxpool.Pool, status, set string) *commands
 
 // submissionBy makes a submission of two events.
 func submissionBy(a *commands.Admission) *submission {
-	s := &submission{tenant: a.TenantID, admission: a, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]metering.Placement, 2)}
+	s := &submission{tenant: a.TenantID, admission: a, done: make(chan error, 1), load: newQueueLoad(time.Hour),
+		places: make([]metering.Placement, 2)}
 	s.batch = []metering.Submitted{usageEvent(a.TenantID, "a", 1), usageEvent(a.TenantID, "b", 1)}
 	return s
 }
@@ -37,7 +40,8 @@ func submissionBy(a *commands.Admission) *submission {
 // headOf returns how far the catalogue of a tenant's partition has come.
 func headOf(t *testing.T, pool *pgxpool.Pool, tenant uuid.UUID) (at commands.CatalogueAt) {
 	t.Helper()
-	must.OK(t, pool.QueryRow(t.Context(), `SELECT epoch, greatest(topic_positions[$2], topic_positions[$3]) FROM log_heads WHERE partition = $1`,
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT epoch, greatest(topic_positions[$2], topic_positions[$3]) FROM log_heads
+		WHERE partition = $1`,
 		events.PartitionOf(tenant), events.TopicCatalogue, events.TopicBilling).Scan(&at.Epoch, &at.Position))
 	return at
 }
@@ -80,11 +84,13 @@ func TestAGroupRefusesTheSubmissionsWhoseKeyEnded(t *testing.T) {
 				if what == "unchanged" { // the head confirms what admission saw: the tables, which no event changed, are not read
 					c.code = ""
 				}
-				if c.code == "" && (err != nil || subs[i].places[1].Status != metering.Appended) || c.code != "" && (refusal == nil || refusal.Code != c.code || subs[i].places != nil) {
+				if c.code == "" && (err != nil || subs[i].places[1].Status != metering.Appended) ||
+					c.code != "" && (refusal == nil || refusal.Code != c.code || subs[i].places != nil) {
 					t.Errorf("%s, %s: %v, %v; want %q", c.status, c.set, err, subs[i].places, c.code)
 				}
 				var stored int
-				must.OK(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1`, subs[i].tenant).Scan(&stored))
+				must.OK(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1`, subs[i].tenant).
+					Scan(&stored))
 				if want := map[bool]int{true: 2, false: 0}[c.code == ""]; stored != want {
 					t.Errorf("%s, %s: %d rows are stored, want %d", c.status, c.set, stored, want)
 				}

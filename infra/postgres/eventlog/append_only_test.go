@@ -18,8 +18,10 @@ func TestP6_TheServiceCannotAlterTheLog(t *testing.T) {
 		`UPDATE event_log SET body = '{}'`, `UPDATE event_log_rows SET body = '{}'`,
 		`DELETE FROM event_log`, `DELETE FROM event_log_rows`, `TRUNCATE event_log`, `TRUNCATE event_log_rows`,
 		`DROP TABLE event_log`, `ALTER TABLE event_log NO FORCE ROW LEVEL SECURITY`,
-		`DELETE FROM log_heads`, `UPDATE log_epochs SET epoch = 9`, `DELETE FROM subscription_history`, `UPDATE subscription_history SET snapshot = NULL`,
-		`DELETE FROM idempotency_answers`, `UPDATE idempotency_answers SET body = NULL`, `DELETE FROM replays`, `DELETE FROM replay_units`, `DELETE FROM rebuild_units`,
+		`DELETE FROM log_heads`, `UPDATE log_epochs SET epoch = 9`, `DELETE FROM subscription_history`,
+		`UPDATE subscription_history SET snapshot = NULL`,
+		`DELETE FROM idempotency_answers`, `UPDATE idempotency_answers SET body = NULL`, `DELETE FROM replays`, `DELETE FROM replay_units`,
+		`DELETE FROM rebuild_units`,
 	} {
 		if _, err := pool.Exec(t.Context(), sql); postgres.SQLState(err) != "42501" {
 			t.Errorf("%s: %v", sql, err)

@@ -22,7 +22,8 @@ import (
 func payloadsOf(tenant uuid.UUID) []events.Pending {
 	var list []events.Pending
 	add := func(subject events.Subject, key string, at time.Time, payload string) {
-		p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key, Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(payload)}
+		p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key,
+			Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(payload)}
 		if subject == events.UsageRecorded {
 			p.Canonical = 1
 		}
@@ -36,20 +37,25 @@ func payloadsOf(tenant uuid.UUID) []events.Pending {
 		}
 		written := at.Format(time.RFC3339Nano)
 		id := []string{fmt.Sprintf("e-%d", i), fmt.Sprintf("é€😀 %d", i), fmt.Sprintf("'%%<%d>", i)}[i%3]
-		more := []string{"", `,"metadata":{"a":"}\",[","é":[null,{"x":1.5e-7}]}`, `,"source":"//a/\"b"`, `,"metadata":{"k":""},"source":"s"`, `,"note":1`}[i%5]
-		add(events.UsageRecorded, events.KeyUsage(id), at, fmt.Sprintf(`{"amount":%d,"eventId":"%s","feature":"f"%s,"timestamp":"%s","type":"usage"}`, i, id, more, written))
+		more := []string{"", `,"metadata":{"a":"}\",[","é":[null,{"x":1.5e-7}]}`, `,"source":"//a/\"b"`,
+			`,"metadata":{"k":""},"source":"s"`, `,"note":1`}[i%5]
+		add(events.UsageRecorded, events.KeyUsage(id), at,
+			fmt.Sprintf(`{"amount":%d,"eventId":"%s","feature":"f"%s,"timestamp":"%s","type":"usage"}`, i, id, more, written))
 		v := events.Validated{RawPosition: int64(i), EventID: id, Feature: "f", Amount: int64(-i), Count: int64(1 + i%7/6),
 			Timestamp: at, ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"}
 		if i%4 == 0 {
 			v.Count = int64(-i / 4 % 2)
-			v.CorrectedUsage = &events.CorrectedUsage{Kind: []string{events.TypeCorrection, events.TypeRetraction}[i/4%2], TargetPosition: 9, TargetEventID: id, Before: int64(i), After: 0}
+			v.CorrectedUsage = &events.CorrectedUsage{Kind: []string{events.TypeCorrection, events.TypeRetraction}[i/4%2],
+				TargetPosition: 9, TargetEventID: id, Before: int64(i), After: 0}
 		}
 		verdict, _ := json.Marshal(v)
 		add(events.UsageValidated, events.KeyValidated(int64(i)), at, string(verdict))
 	}
 	add(events.UsageRefused, "e/1", time.Now(), `{"a":[1, 2]}`)
-	add(events.UsageRecorded, "u/x", time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC), `{"amount":1,"eventId":"x","feature":"f","timestamp":"0001-01-01T00:00:00.000001Z","type":"usage"}`)
-	add(events.UsageRecorded, "u/y", time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), `{"amount":1,"eventId":"y","feature":"f","timestamp":"9999-12-31T23:59:59.999999Z","type":"usage"}`)
+	add(events.UsageRecorded, "u/x", time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC),
+		`{"amount":1,"eventId":"x","feature":"f","timestamp":"0001-01-01T00:00:00.000001Z","type":"usage"}`)
+	add(events.UsageRecorded, "u/y", time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC),
+		`{"amount":1,"eventId":"y","feature":"f","timestamp":"9999-12-31T23:59:59.999999Z","type":"usage"}`)
 	return list
 }
 
@@ -88,7 +94,8 @@ func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	must.Exec(t, tx, `SET LOCAL ROLE meterplex_tenant; SET LOCAL TimeZone = 'Asia/Kolkata'; SET LOCAL meterplex.tenant_id = '`+tenant.String()+`'`)
+	must.Exec(t, tx, `SET LOCAL ROLE meterplex_tenant; SET LOCAL TimeZone = 'Asia/Kolkata'; SET LOCAL meterplex.tenant_id = '`+
+		tenant.String()+`'`)
 	comparePayloads(t, tx, list, `SELECT l.payload::text, l.payload_hash FROM event_log l ORDER BY position`)
 }
 

@@ -83,7 +83,8 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 			})
 			for round, want := range []string{"later", "at once", "later"} {
 				at, epoch := events.Position{Partition: events.PartitionOf(tenant)}, int32(0)
-				must.OK(t, pool.QueryRow(t.Context(), `SELECT topic_positions[1], epoch FROM log_heads WHERE partition = $1`, at.Partition).Scan(&at.Number, &epoch))
+				must.OK(t, pool.QueryRow(t.Context(), `SELECT topic_positions[1], epoch FROM log_heads WHERE partition = $1`, at.Partition).
+					Scan(&at.Number, &epoch))
 				reader.Reached(at, epoch) // the consumer has read all
 				c.Answer.Store(int32(round % 2))
 				if places := submit(t, l, tenant, event(tenant, fmt.Sprint("e", round), 1)); places[0].Status != metering.Appended {
@@ -124,7 +125,8 @@ func TestP1_SubmitSurvivesTerminatedBackends(t *testing.T) {
 			if kills == 3 || killed.Load() >= 60 {
 				continue
 			}
-			if r, err := owner.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle' LIMIT 1`); err == nil {
+			if r, err := owner.Exec(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+				AND pid <> pg_backend_pid() AND state <> 'idle' LIMIT 1`); err == nil {
 				n, _ := r.RowsAffected()
 				killed.Add(n)
 				kills += n

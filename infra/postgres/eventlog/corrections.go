@@ -23,8 +23,8 @@ const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.position, l.subject,
 // targets are the events that corrections of a group name: those of the log, and those that the group stores before the correction.
 type targets map[dedupe.Key]*domain.Target
 
-// readingTargets returns the read of the targets of the group's corrections, behind the locks of the heads, and the targets that it fills; both are nil if the group has
-// none.
+// readingTargets returns the read of the targets of the group's corrections, behind the locks of the heads, and the targets that it fills;
+// both are nil if the group has none.
 func (g *group) readingTargets() ([]*LockedRead, targets) {
 	if !g.hasTargets {
 		return nil, nil
@@ -49,7 +49,8 @@ func (t targets) scan(rows pgx.Rows) error {
 	var key dedupe.Key
 	var read domain.Target
 	var e events.Pending
-	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Body), &read.Retracted}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Body),
+		&read.Retracted}, func() error {
 		e.DedupeKey = key.Key
 		target := read
 		describe(&target, &e)

@@ -165,7 +165,8 @@ func (l *Log) reportRaised(raised []Raised) {
 		level, message := slog.LevelInfo, "database server restarted: a new epoch of the log begins"
 		switch reason {
 		case ReasonPromoted, ReasonRestored, ReasonSetBack:
-			level, message = slog.LevelWarn, "promoted or restored database server found: a new epoch of the log begins; docs/runbooks/failover.md"
+			level, message = slog.LevelWarn,
+				"promoted or restored database server found: a new epoch of the log begins; docs/runbooks/failover.md"
 		case ReasonFirst:
 			level, message = slog.LevelDebug, "first epoch of the log under this release begins"
 		}

@@ -86,7 +86,8 @@ func TestP1_TwoRestoresOfOneBackupAreTwoHistories(t *testing.T) {
 		if _, err := owner.Exec(`DELETE FROM log_epochs WHERE partition = 7 AND epoch > $1`, backup); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := owner.Exec(`UPDATE log_heads SET epoch = $1, started_at = started_at - interval '1 hour' WHERE partition = 7`, backup); err != nil {
+		if _, err := owner.Exec(`UPDATE log_heads SET epoch = $1, started_at = started_at - interval '1 hour' WHERE partition = 7`,
+			backup); err != nil {
 			t.Fatal(err)
 		}
 		must.OK(t, l.checkLife(t.Context()))

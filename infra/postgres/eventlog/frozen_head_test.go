@@ -57,7 +57,8 @@ func freeze(url string, tenant uuid.UUID) error {
 	}
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		// All the defences of TCP against a dead peer; but this peer's kernel still answers.
-		_, err := tx.Exec(ctx, `SET LOCAL tcp_keepalives_idle = 1; SET LOCAL tcp_keepalives_interval = 1; SET LOCAL tcp_keepalives_count = 1; SET LOCAL tcp_user_timeout = 1000`)
+		_, err := tx.Exec(ctx,
+			`SET LOCAL tcp_keepalives_idle = 1; SET LOCAL tcp_keepalives_interval = 1; SET LOCAL tcp_keepalives_count = 1; SET LOCAL tcp_user_timeout = 1000`)
 		if err != nil {
 			return err
 		}
@@ -79,7 +80,8 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url, ApplicationName: "meterplex"})
 	must.OK(t, err)
 	t.Cleanup(pool.Close)
-	l, err := New(t.Context(), pool, Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "x"}, Written: localtest.CheckPayloads(t).Written})
+	l, err := New(t.Context(), pool, Config{Producer: events.Producer{Service: "meterplex", Instance: "other", Commit: "x"},
+		Written: localtest.CheckPayloads(t).Written})
 	must.OK(t, err)
 	t.Cleanup(l.Close)
 	child := exec.Command(os.Args[0])
@@ -97,7 +99,9 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 	}
 	const after = 6 * time.Second // longer than idle_in_transaction_session_timeout, and than the TCP timeouts
 	var ended atomic.Int64
-	watch := &postgres.FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { ended.Add(1) }, After: after, Every: 250 * time.Millisecond}
+	watch := &postgres.FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() {
+		ended.Add(1)
+	}, After: after, Every: 250 * time.Millisecond}
 	began := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -127,7 +131,9 @@ func TestActiveSessionsAreNotTerminated(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	var ended atomic.Int64
-	watch := &postgres.FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() { ended.Add(1) }, After: time.Second, Every: 100 * time.Millisecond}
+	watch := &postgres.FrozenSessions{Pool: pool, Logger: slog.New(slog.DiscardHandler), Ended: func() {
+		ended.Add(1)
+	}, After: time.Second, Every: 100 * time.Millisecond}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- watch.Run(ctx) }()

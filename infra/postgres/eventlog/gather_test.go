@@ -12,7 +12,8 @@ import (
 )
 
 func submissionOf(rows int) *submission {
-	return &submission{tenant: uuid.Must(uuid.NewV7()), batch: make([]metering.Submitted, rows), done: make(chan error, 1), load: newQueueLoad(0)}
+	return &submission{tenant: uuid.Must(uuid.NewV7()), batch: make([]metering.Submitted, rows), done: make(chan error, 1),
+		load: newQueueLoad(0)}
 }
 
 func TestAGroupIsBoundedAndLosesNoSubmission(t *testing.T) {

@@ -65,7 +65,8 @@ func (g *group) fill(subs []*submission) {
 				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
 			}
 			if m.first < len(g.members) {
-				g.mustProbe = g.mustProbe || !sameHash(codec.PayloadHash(&g.members[m.first].submitted.Pending), codec.PayloadHash(&sub.Pending))
+				g.mustProbe = g.mustProbe || !sameHash(codec.PayloadHash(&g.members[m.first].submitted.Pending),
+					codec.PayloadHash(&sub.Pending))
 			}
 			g.members = append(g.members, m)
 			g.pending = append(g.pending, &sub.Pending)
@@ -122,7 +123,8 @@ func (d *deciding) place(m *member, origin int32) {
 
 // decide classifies every member and builds the rows to write. The locks of the heads
 // keep the result of the probe true.
-func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origin []int32, quotas *quotaRequests, named targets, probing bool) error {
+func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origin []int32, quotas *quotaRequests, named targets,
+	probing bool) error {
 	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas, targets: named}
 	if probing {
 		var err error

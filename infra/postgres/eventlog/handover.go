@@ -47,9 +47,12 @@ func (l *Log) written(rows []server.Row) {
 // envelope returns the event of a row, as it is read from the log, in memory of its own.
 func (l *Log) envelope(r *server.Row) events.Envelope {
 	return events.Envelope{
-		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.Position, Previous: r.Previous, Epoch: r.Epoch,
-		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer, OccurredAt: time.UnixMicro(r.OccurredAt.UnixMicro()),
-		RecordedAt: r.Recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay), Vocabulary: events.CurrentVocabulary(), Residency: l.origins.ResidencyOf(r.Pending),
+		LogID: l.id, EventID: r.EventID, Subject: r.Subject, TenantID: r.TenantID, Position: r.Position, Previous: r.Previous,
+		Epoch:         r.Epoch,
+		CorrelationID: r.CorrelationID, CausationID: r.CausationID, Actor: r.Actor, Producer: l.cfg.Producer,
+		OccurredAt: time.UnixMicro(r.OccurredAt.UnixMicro()),
+		RecordedAt: r.Recorded, DedupeKey: strings.Clone(r.DedupeKey), Replay: strings.Clone(r.Replay),
+		Vocabulary: events.CurrentVocabulary(), Residency: l.origins.ResidencyOf(r.Pending),
 		Payload: r.OwnPayload(),
 	}
 }

@@ -38,7 +38,8 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 	added := payloadsOf(tenant)
 	for _, s := range events.Subjects() {
 		if s.Topic != 0 {
-			added = append(added, events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: s.Subject, TenantID: tenant, DedupeKey: fmt.Sprint("s/", s.Subject),
+			added = append(added, events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: s.Subject, TenantID: tenant,
+				DedupeKey: fmt.Sprint("s/", s.Subject),
 				Residency: "eu-made-1", OccurredAt: added[0].OccurredAt, Payload: []byte(`{"a": 1}`)})
 		}
 	}
@@ -86,7 +87,8 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 	for i := range 5 {
 		a := usageEvent(tenant, fmt.Sprint("a", i), 1)
 		a.CorrelationID, a.CausationID, a.Replay = uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7()), "offline"
-		batch := []metering.Submitted{a, usageEvent(tenant, fmt.Sprint("b", i), 2), usageEvent(tenant, "a0", 3)} // the last one is a conflict
+		// the last one is a conflict
+		batch := []metering.Submitted{a, usageEvent(tenant, fmt.Sprint("b", i), 2), usageEvent(tenant, "a0", 3)}
 		submit(t, l, tenant, batch...)
 		for j := range batch {
 			clear(batch[j].Body)
@@ -115,7 +117,8 @@ func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	p, head := follow(t, l, relay, tenant)
 	c.Answer.Store(1)
 	before := c.Reached.Load()
-	if places := submit(t, l, tenant, usageEvent(tenant, "a", 1)); places[0].Status != metering.Appended || places[0].Position.Number != head+1 {
+	if places := submit(t, l, tenant, usageEvent(tenant, "a", 1)); places[0].Status != metering.Appended ||
+		places[0].Position.Number != head+1 {
 		t.Fatalf("appended as %v", places)
 	}
 	if c.Reached.Load() == before {

@@ -28,7 +28,8 @@ type head struct {
 
 // inlineStretch returns a stretch of the head's partition, with how far the catalogue and billing have come.
 func (h *head) inlineStretch(s events.Stretch) events.InlineStretch {
-	return events.InlineStretch{Stretch: s, Epoch: h.epoch, Catalogue: h.topics[events.TopicCatalogue-1], Billing: h.topics[events.TopicBilling-1]}
+	return events.InlineStretch{Stretch: s, Epoch: h.epoch, Catalogue: h.topics[events.TopicCatalogue-1],
+		Billing: h.topics[events.TopicBilling-1]}
 }
 
 // heads are the locked head rows of one transaction, by partition.

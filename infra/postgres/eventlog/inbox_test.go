@@ -144,8 +144,10 @@ func requestByMessage(tenant uuid.UUID, message int, eventID string, amount int)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", message), sha256.Sum256(nil), 0)
 	actor, at, inbox := s.Actor, s.OccurredAt, s.Inbox
 	s.Refuse = func(refusal *domain.Error) events.Pending {
-		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: inbox, Actor: actor,
-			Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(strings.Replace(refusedUsage, "feature_not_found", refusal.Code, 1))}
+		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: inbox,
+			Actor:     actor,
+			Residency: events.ResidencyUnspecified, OccurredAt: at,
+			Payload: []byte(strings.Replace(refusedUsage, "feature_not_found", refusal.Code, 1))}
 	}
 	return s
 }
@@ -176,14 +178,16 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 					places = append(places, submit(t, l, tenant, batch[i])...)
 				}
 			}
-			for i, want := range []metering.PlacementStatus{metering.Appended, metering.Refused, metering.Refused, metering.Duplicate, metering.Appended,
+			for i, want := range []metering.PlacementStatus{metering.Appended, metering.Refused, metering.Refused, metering.Duplicate,
+				metering.Appended,
 				metering.Conflict, metering.Refused, metering.Appended} {
 				if places[i].Status != want || want == metering.Refused && places[i].Position != places[1].Position {
 					t.Errorf("message %d: %+v instead of %d", i, places[i], want)
 				}
 			}
 			g.limits[tenant] = 1000
-			if again := submit(t, l, tenant, requestByMessage(tenant, 2, "b", 5)); again[0].Status != metering.Refused || again[0].Position != places[1].Position {
+			if again := submit(t, l, tenant, requestByMessage(tenant, 2, "b", 5)); again[0].Status != metering.Refused ||
+				again[0].Position != places[1].Position {
 				t.Errorf("delivered again under a higher limit: %+v", again)
 			}
 			stored, err := l.Read(t.Context(), places[1].Position.Partition, places[1].Position.Number-1, places[1].Position.Number, 1)

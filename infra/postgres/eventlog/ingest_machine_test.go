@@ -85,7 +85,8 @@ func (m *ingestModel) take(batch []metering.Submitted) (want []metering.Placemen
 
 // compareAnswer compares an answer with the expected one. If an earlier answer was lost, or
 // another client sent the same, a new event may be recorded already.
-func (m *ingestModel) compareAnswer(rt *rapid.T, batch []metering.Submitted, want []metering.PlacementStatus, places []metering.Placement, sentBefore bool) {
+func (m *ingestModel) compareAnswer(rt *rapid.T, batch []metering.Submitted, want []metering.PlacementStatus, places []metering.Placement,
+	sentBefore bool) {
 	for i, p := range places {
 		key := dedupe.KeyOf(&batch[i].Pending)
 		was := m.stored[key]
@@ -191,11 +192,13 @@ func TestP2_IngestMatchesItsModel(t *testing.T) {
 	localtest.FewChecks(t, 12)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newIngestModel([2]*Log{one, two}, pool)
-		rt.Repeat(map[string]func(*rapid.T){"submit": m.submit, "send one by one": m.oneByOne, "lose the answer": m.unknown, "send together": m.together})
+		rt.Repeat(map[string]func(*rapid.T){"submit": m.submit, "send one by one": m.oneByOne, "lose the answer": m.unknown,
+			"send together": m.together})
 		m.compare(rt)
 		checkDense(t, pool)
 		if n := count(t, pool, `SELECT count(*) FROM log_heads h, LATERAL unnest(h.topic_positions) WITH ORDINALITY AS p (position, topic)
-			WHERE p.position <> (SELECT coalesce(max(l.position), 0) FROM event_log l WHERE l.partition = h.partition AND l.topic = p.topic)`); n != 0 {
+			WHERE p.position <> (SELECT coalesce(max(l.position), 0) FROM event_log l WHERE l.partition = h.partition
+			AND l.topic = p.topic)`); n != 0 {
 			rt.Fatalf("%d ends of topics are wrong", n)
 		}
 	})
@@ -203,7 +206,9 @@ func TestP2_IngestMatchesItsModel(t *testing.T) {
 
 // compare holds the log of the tenants against the model.
 func (m *ingestModel) compare(rt *rapid.T) {
-	rows, err := m.pool.Query(context.Background(), `SELECT tenant_id, dedupe_key, subject, partition, position, encode(l.payload_hash, 'hex') FROM event_log l WHERE tenant_id = ANY ($1)`, m.tenants)
+	rows, err := m.pool.Query(context.Background(),
+		`SELECT tenant_id, dedupe_key, subject, partition, position, encode(l.payload_hash, 'hex') FROM event_log l
+			WHERE tenant_id = ANY ($1)`, m.tenants)
 	must.OK(rt, err)
 	var key dedupe.Key
 	var subject int16

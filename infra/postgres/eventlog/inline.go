@@ -26,7 +26,8 @@ type Inline interface {
 	Lock(partitions []int16) (sql string, args []any)
 	// Fold returns the follow-ups of the events of stretches; not ok if one of the events has to be left. It may
 	// query inside the transaction.
-	Fold(ctx context.Context, query Query, stretches []events.InlineStretch, batch []events.Envelope) (followUps []events.Pending, ok bool, err error)
+	Fold(ctx context.Context, query Query, stretches []events.InlineStretch, batch []events.Envelope) (followUps []events.Pending, ok bool,
+		err error)
 	// Move returns the statement that moves the locked checkpoints to the ends of the stretches.
 	Move(stretches []events.InlineStretch) (sql string, args []any)
 	// Folded reports that the transaction has committed, and how long it took.
@@ -81,12 +82,14 @@ func (w *writer) lockInline(g *group, first bool) (*LockedRead, map[int16]int64)
 	}
 	sql, args := by.Lock(open)
 	positions := map[int16]int64{}
-	return &LockedRead{server.Statement{SQL: sql, Args: args}, func(rows pgx.Rows) error { return scanCheckpoints(rows, positions) }}, positions
+	return &LockedRead{server.Statement{SQL: sql, Args: args}, func(rows pgx.Rows) error { return scanCheckpoints(rows, positions) }},
+		positions
 }
 
 // moves returns the statements that finish the group: the move of the heads, and what else changes with its rows.
 func (g *group) moves(hs heads) []server.Move {
-	list := append(make([]server.Move, 0, 4), server.Move{Name: "move_heads", Statement: server.Statement{SQL: updateHeadsSQL, Args: hs.updateArgs()}})
+	list := append(make([]server.Move, 0, 4),
+		server.Move{Name: "move_heads", Statement: server.Statement{SQL: updateHeadsSQL, Args: hs.updateArgs()}})
 	if len(g.inlined.stretches) > 0 {
 		sql, args := g.log.cfg.Inline.Move(g.inlined.stretches)
 		list = append(list, server.Move{Name: "move_checkpoints", Statement: server.Statement{SQL: sql, Args: args}})

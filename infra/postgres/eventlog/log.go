@@ -289,7 +289,8 @@ const (
 )
 
 // tryAppend writes the events that are not known yet, and the crossings of their account changes, behind a savepoint, then the heads.
-func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[dedupe.Key]dedupe.Found, watching *crossings.Watched) ([]events.Position, []server.Row, error) {
+func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[dedupe.Key]dedupe.Found,
+	watching *crossings.Watched) ([]events.Position, []server.Row, error) {
 	positions := make([]events.Position, len(pending))
 	seen := make(map[dedupe.Key]events.Position, len(pending))
 	rows := make([]server.Row, 0, len(pending))

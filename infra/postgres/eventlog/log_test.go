@@ -54,8 +54,9 @@ func openLogAt(t testing.TB, url string, change ...func(*Config)) (*Log, *pgxpoo
 func usageEvent(tenant uuid.UUID, eventID string, amount int) metering.Submitted {
 	return metering.Submitted{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
-		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
-		Body: fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
+		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified,
+		OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
+		Body:       fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
 	}}
 }
 
@@ -96,7 +97,8 @@ func TestP4_EachConflictIsRecordedOnce(t *testing.T) {
 	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE subject = $1`, events.UsageConflicted); n != 2 {
 		t.Fatalf("%d conflicts are recorded for 2 other payloads", n)
 	}
-	if n := count(t, pool, `SELECT count(*) FROM event_log l WHERE subject = $1 AND l.payload ->> 'amount' = '1'`, events.UsageRecorded); n != 1 {
+	if n := count(t, pool, `SELECT count(*) FROM event_log l WHERE subject = $1 AND l.payload ->> 'amount' = '1'`,
+		events.UsageRecorded); n != 1 {
 		t.Fatal("the first payload did not stay")
 	}
 }
@@ -112,12 +114,16 @@ func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 func checkDense(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	for what, sql := range map[string]string{
-		"holes": `SELECT count(*) FROM (SELECT position - row_number() OVER (PARTITION BY partition ORDER BY position) d FROM event_log) x WHERE d <> 0`,
-		"wrong previous": `SELECT count(*) FROM (SELECT previous_position p, coalesce(lag(position) OVER (PARTITION BY partition, topic ORDER BY position), 0) q
+		"holes": `SELECT count(*) FROM (SELECT position - row_number() OVER (PARTITION BY partition ORDER BY position) d FROM event_log) x
+			WHERE d <> 0`,
+		"wrong previous": `SELECT count(*) FROM (SELECT previous_position p, coalesce(lag(position) OVER (PARTITION BY partition, topic
+			ORDER BY position), 0) q
  FROM event_log) x WHERE p <> q`,
-		"wrong heads": `SELECT count(*) FROM log_heads h WHERE position <> (SELECT coalesce(max(position), 0) FROM event_log l WHERE l.partition = h.partition)
+		"wrong heads": `SELECT count(*) FROM log_heads h WHERE position <> (SELECT coalesce(max(position), 0) FROM event_log l
+			WHERE l.partition = h.partition)
  OR accepted <> (SELECT count(*) FROM event_log l WHERE l.partition = h.partition AND subject IN (1, 8, 9, 19))`,
-		"time going back": `SELECT count(*) FROM (SELECT recorded_at r, lag(recorded_at) OVER (PARTITION BY partition ORDER BY position) q FROM event_log) x WHERE r < q`,
+		"time going back": `SELECT count(*) FROM (SELECT recorded_at r, lag(recorded_at) OVER (PARTITION BY partition ORDER BY position) q
+			FROM event_log) x WHERE r < q`,
 	} {
 		if n := count(t, pool, sql); n != 0 {
 			t.Errorf("%s: %d", what, n)
@@ -173,7 +179,8 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	verdict := func(raw int64) events.Pending {
 		id := uuid.Must(uuid.NewV7())
-		payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: 1, Count: 1, ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"})
+		payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: 1, Count: 1,
+			ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"})
 		return events.Pending{EventID: id, Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyValidated(raw),
 			Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: payload}
 	}
@@ -194,8 +201,8 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 	checkDense(t, pool)
 }
 
-// A transaction that knows its heads appends several times. The second append follows the first, also if it finds an event in the log, and each
-// event is counted once.
+// A transaction that knows its heads appends several times. The second append follows the first, also if it finds an event in the log, and
+// each event is counted once.
 func TestATransactionThatKnowsItsHeadsAppendsAgain(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
@@ -205,10 +212,11 @@ func TestATransactionThatKnowsItsHeadsAppendsAgain(t *testing.T) {
 	err := pgx.BeginFunc(t.Context(), pool, func(inner pgx.Tx) error {
 		tx := In(inner)
 		var seen int64
-		read := &LockedRead{server.Statement{SQL: "SELECT count(*) FROM event_log_rows WHERE partition = $1", Args: []any{p}}, func(rows pgx.Rows) (err error) {
-			seen, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-			return err
-		}}
+		read := &LockedRead{server.Statement{SQL: "SELECT count(*) FROM event_log_rows WHERE partition = $1", Args: []any{p}},
+			func(rows pgx.Rows) (err error) {
+				seen, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+				return err
+			}}
 		if err := l.LockHeads(t.Context(), tx, []int16{p}, read); err != nil || seen != 1 {
 			t.Errorf("%d events are read with the lock, want 1: %v", seen, err)
 		}
@@ -238,7 +246,8 @@ func TestATransactionThatKnowsItsHeadsAppendsAgain(t *testing.T) {
 		t.Errorf("the events are at %v, want %s", numbers, want)
 	}
 	var position, accepted int64
-	if err := pool.QueryRow(t.Context(), `SELECT position, accepted FROM log_heads WHERE partition = $1`, p).Scan(&position, &accepted); err != nil || position != 6 || accepted != 6 {
+	if err := pool.QueryRow(t.Context(), `SELECT position, accepted FROM log_heads WHERE partition = $1`, p).Scan(&position,
+		&accepted); err != nil || position != 6 || accepted != 6 {
 		t.Errorf("the head is at %d and counts %d events, want 6: %v", position, accepted, err)
 	}
 	checkDense(t, pool)
@@ -255,8 +264,10 @@ func TestReadGivesWholeEnvelopes(t *testing.T) {
 		t.Fatalf("%d events, %v", len(got), err)
 	}
 	e := got[0]
-	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" || string(e.Payload) != string(codec.PayloadOf(&sent.Pending)) ||
-		e.Actor != sent.Actor || e.Producer.Instance != "test" || e.LogID != l.ID() || e.Epoch != readEpoch(t, pool, e.Position.Partition) || e.Previous != 0 || got[1].Previous != 1 {
+	if e.EventID != sent.EventID || e.CorrelationID != sent.CorrelationID || e.Replay != "offline" ||
+		string(e.Payload) != string(codec.PayloadOf(&sent.Pending)) ||
+		e.Actor != sent.Actor || e.Producer.Instance != "test" || e.LogID != l.ID() ||
+		e.Epoch != readEpoch(t, pool, e.Position.Partition) || e.Previous != 0 || got[1].Previous != 1 {
 		t.Fatalf("%+v", e)
 	}
 	if _, err := codec.ToRecord(&e); err != nil {
@@ -268,7 +279,8 @@ func TestP4_ConflictWithinABatchComesBeforePolicy(t *testing.T) {
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	only := func(s metering.Submitted) metering.Submitted { s.ProbeOnly = true; return s }
-	got := submit(t, l, tenant, only(usageEvent(tenant, "a", 3)), usageEvent(tenant, "a", 1), only(usageEvent(tenant, "a", 2)), only(usageEvent(tenant, "a", 1)), only(usageEvent(tenant, "b", 1)))
+	got := submit(t, l, tenant, only(usageEvent(tenant, "a", 3)), usageEvent(tenant, "a", 1), only(usageEvent(tenant, "a", 2)),
+		only(usageEvent(tenant, "a", 1)), only(usageEvent(tenant, "b", 1)))
 	want := []metering.PlacementStatus{metering.Absent, metering.Appended, metering.Conflict, metering.Duplicate, metering.Absent}
 	if !slices.Equal(statuses(got), want) {
 		t.Errorf("%v, want %v", statuses(got), want)
@@ -287,7 +299,8 @@ func TestTheOutboxShowsLateStandInsAsPublished(t *testing.T) {
 		must.Exec(t, pool, sql, partition, tenant)
 	}
 	var seen string
-	if err := pool.QueryRow(t.Context(), `SELECT string_agg(status, ' ' ORDER BY position) FROM outbox_events WHERE partition = $1`, partition).Scan(&seen); err != nil || seen != "failed published" {
+	if err := pool.QueryRow(t.Context(), `SELECT string_agg(status, ' ' ORDER BY position) FROM outbox_events WHERE partition = $1`,
+		partition).Scan(&seen); err != nil || seen != "failed published" {
 		t.Errorf("%q, %v", seen, err)
 	}
 }

@@ -26,7 +26,8 @@ func openTracedLog(t *testing.T, url string) (*Log, *localtest.Statements) {
 	t.Helper()
 	_, pool := openLogAt(t, url)
 	traced, sent := localtest.Traced(t, pool)
-	l, err := New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"}, LongestWait: time.Hour, Written: localtest.CheckPayloads(t).Written})
+	l, err := New(t.Context(), traced, Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
+		LongestWait: time.Hour, Written: localtest.CheckPayloads(t).Written})
 	must.OK(t, err)
 	t.Cleanup(l.Close)
 	return l, sent
@@ -47,7 +48,8 @@ func holdOrigin(t *testing.T, pool *pgxpool.Pool, actor string) (let func()) {
 	must.OK(t, err)
 	for _, sql := range []string{
 		`SET LOCAL idle_in_transaction_session_timeout = 0`,
-		`INSERT INTO log_vocabularies VALUES ('` + events.CurrentVocabulary().Hash() + `', '` + events.CurrentVocabulary().Document() + `') ON CONFLICT DO NOTHING`,
+		`INSERT INTO log_vocabularies VALUES ('` + events.CurrentVocabulary().Hash() + `', '` + events.CurrentVocabulary().Document() +
+			`') ON CONFLICT DO NOTHING`,
 		`INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency)
  VALUES ('api_key', '` + actor + `', 'meterplex', 'test', 'x', '` + events.CurrentVocabulary().Hash() + `', 'unspecified')`,
 	} {
@@ -98,7 +100,8 @@ func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
 	for i := range large {
 		large[i] = by("known", b, fmt.Sprint("large", i))
 	}
-	for n, batch := range [][]metering.Submitted{{by("known", b, "1")}, {by("new", b, "2")}, large, {by("known", b, "3"), by("newer", b, "4")}} {
+	for n, batch := range [][]metering.Submitted{{by("known", b, "1")}, {by("new", b, "2")}, large,
+		{by("known", b, "3"), by("newer", b, "4")}} {
 		if places, err := l.Submit(t.Context(), b, batch); err != nil || places[0].Status != metering.Appended {
 			t.Errorf("batch %d of B: %v, %v", n, places, err)
 		}
@@ -164,7 +167,8 @@ func TestTheLastNumberOfOrigins(t *testing.T) {
 	submit(t, l, tenant, by("last", tenant, "2"))
 	const want = "all 2147483647 numbers of log_origins are used"
 	for range 2 {
-		if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{by("one more", tenant, "3")}); !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+		if _, err := l.Submit(t.Context(), tenant, []metering.Submitted{by("one more", tenant, "3")}); !errors.Is(err,
+			commands.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("beyond the last number: %v", err)
 		}
 	}
@@ -178,7 +182,8 @@ func TestTheLastNumberOfOrigins(t *testing.T) {
 	for _, actor := range []string{"first", "last"} {
 		submit(t, l, tenant, by(actor, tenant, "of "+actor))
 	}
-	if n := count(t, pool, `SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin AND o.actor_id IN ('first', 'last')`); n != 4 {
+	if n := count(t, pool,
+		`SELECT count(*) FROM event_log_rows l JOIN log_origins o ON o.id = l.origin AND o.actor_id IN ('first', 'last')`); n != 4 {
 		t.Errorf("%d events have their origins, want 4", n)
 	}
 	if n := count(t, pool, `SELECT count(*) FROM event_log_rows`); n != 4 {

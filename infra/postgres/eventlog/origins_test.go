@@ -23,7 +23,8 @@ import (
 // recorded usage.
 func laterVocabulary(t *testing.T) *events.Vocabulary {
 	t.Helper()
-	document := strings.Replace(events.CurrentVocabulary().Document(), "/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256=", "/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256=1ater", 1)
+	document := strings.Replace(events.CurrentVocabulary().Document(), "/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256=",
+		"/api/v1/schemas/meterplex.usage.event.recorded/v1#sha256=1ater", 1)
 	sum := sha256.Sum256([]byte(document))
 	v, err := events.ParseVocabulary(hex.EncodeToString(sum[:]), document)
 	if err != nil || v.Hash() == events.CurrentVocabulary().Hash() {
@@ -48,7 +49,8 @@ func execute(t *testing.T, url string, statements ...string) {
 // recordedBy makes all events so far those of a release with another vocabulary.
 func recordedBy(t *testing.T, url string, v *events.Vocabulary) {
 	t.Helper()
-	execute(t, url, `INSERT INTO log_vocabularies VALUES ('`+v.Hash()+`', '`+v.Document()+`')`, `UPDATE log_origins SET vocabulary = '`+v.Hash()+`'`)
+	execute(t, url, `INSERT INTO log_vocabularies VALUES ('`+v.Hash()+`', '`+v.Document()+`')`,
+		`UPDATE log_origins SET vocabulary = '`+v.Hash()+`'`)
 }
 
 // rendered reads all events of a tenant in a new process, and renders them.
@@ -84,11 +86,13 @@ func TestP2_AnEventKeepsTheVocabularyOfItsWriter(t *testing.T) {
 	if err != nil || len(after) != 1 || after[0] != want {
 		t.Errorf("rendered with the vocabulary of the reader, %v:\n%s\nwant %s", err, after, want)
 	}
-	execute(t, url, `ALTER TABLE log_origins DROP CONSTRAINT log_origins_vocabulary_fkey`, `DELETE FROM log_vocabularies WHERE hash = '`+next.Hash()+`'`)
+	execute(t, url, `ALTER TABLE log_origins DROP CONSTRAINT log_origins_vocabulary_fkey`, `DELETE FROM log_vocabularies WHERE hash = '`+
+		next.Hash()+`'`)
 	if list, err := rendered(t, url, tenant); err == nil || !strings.Contains(err.Error(), next.Hash()) {
 		t.Errorf("rendered without its vocabulary: %v, %v", list, err)
 	}
-	execute(t, url, `ALTER TABLE log_vocabularies DROP CONSTRAINT log_vocabularies_check`, `INSERT INTO log_vocabularies VALUES ('`+next.Hash()+`', '{"subjects":[]}')`)
+	execute(t, url, `ALTER TABLE log_vocabularies DROP CONSTRAINT log_vocabularies_check`,
+		`INSERT INTO log_vocabularies VALUES ('`+next.Hash()+`', '{"subjects":[]}')`)
 	if list, err := rendered(t, url, tenant); err == nil {
 		t.Errorf("rendered with a document of another hash: %v", list)
 	}
@@ -105,11 +109,13 @@ func TestForgedVocabulariesAreRefused(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	for what, sql := range map[string]string{
-		"another document's hash":    `INSERT INTO log_vocabularies VALUES (repeat('0', 64), '{}')`,
-		"a change of a document":     `UPDATE log_vocabularies SET document = document || ' '`,
-		"a deletion":                 `DELETE FROM log_vocabularies`,
-		"an origin without document": `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary) VALUES ('a', 'b', 'c', 'd', 'e', repeat('0', 64))`,
-		"no residency":               `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency) VALUES ('a', 'b', 'c', 'd', 'e', '` + events.CurrentVocabulary().Hash() + `', '')`,
+		"another document's hash": `INSERT INTO log_vocabularies VALUES (repeat('0', 64), '{}')`,
+		"a change of a document":  `UPDATE log_vocabularies SET document = document || ' '`,
+		"a deletion":              `DELETE FROM log_vocabularies`,
+		"an origin without document": `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary) VALUES ('a',
+			'b', 'c', 'd', 'e', repeat('0', 64))`,
+		"no residency": `INSERT INTO log_origins (actor_type, actor_id, service, instance, commit, vocabulary, residency)
+			VALUES ('a', 'b', 'c', 'd', 'e', '` + events.CurrentVocabulary().Hash() + `', '')`,
 	} {
 		if _, err := pool.Exec(t.Context(), sql); err == nil {
 			t.Errorf("%s was taken", what)
@@ -133,7 +139,8 @@ func TestEventsKeepTheirResidency(t *testing.T) {
 	list := []metering.Submitted{usageEvent(tenant, "a", 1), usageEvent(tenant, "b", 1), usageEvent(tenant, "c", 1)}
 	list[0].Residency, list[1].Residency, list[2].Residency = "eu", "us", "eu"
 	submit(t, l, tenant, list...)
-	platform := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.FeatureDefined, DedupeKey: "e/1", OccurredAt: list[0].OccurredAt, Payload: []byte(`{"lookupKey":"f","name":"F","type":"METERED","createdAt":"2026-05-01T00:00:00Z"}`)}
+	platform := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.FeatureDefined, DedupeKey: "e/1",
+		OccurredAt: list[0].OccurredAt, Payload: []byte(`{"lookupKey":"f","name":"F","type":"METERED","createdAt":"2026-05-01T00:00:00Z"}`)}
 	appendOne := func(p events.Pending) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			_, err := l.AppendTx(t.Context(), tx, []events.Pending{p})

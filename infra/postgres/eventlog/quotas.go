@@ -45,7 +45,8 @@ func newQuotaRequests(g *group) *quotaRequests {
 // tenants lists the tenants of quota requests, each once.
 func (a *quotaRequests) tenants() (list []uuid.UUID) {
 	for i := range a.group.members {
-		if s := a.group.members[i].submitted; s.Quota != nil && (len(list) == 0 || list[len(list)-1] != s.TenantID) && !slices.Contains(list, s.TenantID) {
+		if s := a.group.members[i].submitted; s.Quota != nil && (len(list) == 0 || list[len(list)-1] != s.TenantID) &&
+			!slices.Contains(list, s.TenantID) {
 			list = append(list, s.TenantID)
 		}
 	}

@@ -86,7 +86,8 @@ func TestP7_LostCommitAnswersEndReservationsOnce(t *testing.T) {
 			var ends string
 			must.OK(
 				t,
-				pool.QueryRow(t.Context(), `SELECT (SELECT sum(used) || ' ' || sum(held) || ': ' FROM quota_accounts WHERE tenant_id = $1) ||
+				pool.QueryRow(t.Context(), `SELECT (SELECT sum(used) || ' ' || sum(held) || ': ' FROM quota_accounts
+					WHERE tenant_id = $1) ||
  (SELECT string_agg(reservation_id || ' ' || state, ', ' ORDER BY reservation_id) FROM reservations WHERE tenant_id = $1)`, tenant).
 					Scan(&ends),
 			)

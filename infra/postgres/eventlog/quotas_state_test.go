@@ -30,7 +30,8 @@ type changingGrants struct {
 	change func(read int32, g *grants)
 }
 
-func (c *changingGrants) Of(ctx context.Context, query Query, tenants []uuid.UUID, at []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
+func (c *changingGrants) Of(ctx context.Context, query Query, tenants []uuid.UUID,
+	at []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	if n := c.reads.Add(1); c.change != nil {
 		c.change(n, &c.grants)
 	}
@@ -88,7 +89,8 @@ func TestP7_ARequestIsDecidedAtTheTimeOfItsLock(t *testing.T) {
 	})
 	q := quotasOn(l, now)
 	hold := func(id string) error {
-		_, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" })
+		_, _, err := q.Hold(t.Context(), callerOf(tenant),
+			[]intake.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" })
 		return err
 	}
 	must.OK(t, hold("first"))
@@ -114,7 +116,8 @@ func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
 	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories = g })
 	q := quotasOn(l, time.Now)
 	for _, id := range []string{"released", "committed"} {
-		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: 5, Lasts: time.Hour}}, func(int) string { return "" }); err != nil {
+		if _, _, err := q.Hold(t.Context(), callerOf(tenant),
+			[]intake.Holding{{ReservationID: id, Feature: "f", Amount: 5, Lasts: time.Hour}}, func(int) string { return "" }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -122,11 +125,13 @@ func TestP7_AReservationEndsWithoutAHistory(t *testing.T) {
 	if r, err := q.Release(t.Context(), callerOf(tenant), "f", "released"); err != nil || string(*r.Held) != "5" || *r.Limit != 10 {
 		t.Errorf("released: %+v %v", r, err)
 	}
-	c, _, err := q.Commit(t.Context(), callerOf(tenant), &intake.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 3})
+	c, _, err := q.Commit(t.Context(), callerOf(tenant), &intake.Commitment{ReservationID: "committed", EventID: "e", Feature: "f",
+		Amount: 3})
 	if err != nil || string(*c.Used) != "3" || string(*c.Held) != "0" {
 		t.Errorf("committed: %+v %v", c, err)
 	}
-	if _, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: "next", Feature: "f", Amount: 1, Lasts: time.Hour}}, func(int) string { return "" }); err == nil {
+	if _, _, err := q.Hold(t.Context(), callerOf(tenant),
+		[]intake.Holding{{ReservationID: "next", Feature: "f", Amount: 1, Lasts: time.Hour}}, func(int) string { return "" }); err == nil {
 		t.Error("held without a history")
 	}
 }
@@ -138,7 +143,8 @@ type tornHistories struct {
 	end   context.CancelFunc
 }
 
-func (h *tornHistories) Of(ctx context.Context, _ Query, _ []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
+func (h *tornHistories) Of(ctx context.Context, _ Query, _ []uuid.UUID, _ []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory,
+	error) {
 	if h.reads.Add(1) == 1 {
 		return nil, errors.New("the history is torn")
 	}
@@ -198,7 +204,10 @@ func TestP7_RequestsAreDecidedByWhatIsReadAfterTheEpochIsRaised(t *testing.T) {
 	here, there := quotasOn(l, time.Now), quotasOn(another, time.Now)
 	hold := func(q *metering.Quotas, id string) {
 		t.Helper()
-		if _, _, err := q.Hold(t.Context(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string { return "" }); err != nil {
+		if _, _, err := q.Hold(t.Context(), callerOf(tenant),
+			[]intake.Holding{{ReservationID: id, Feature: "f", Amount: 10, Lasts: time.Minute}}, func(int) string {
+				return ""
+			}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,7 +223,8 @@ func TestP7_RequestsAreDecidedByWhatIsReadAfterTheEpochIsRaised(t *testing.T) {
 		}
 		hold(there, "second")
 	}}
-	_, _, err := here.Commit(t.Context(), callerOf(tenant), &intake.Commitment{ReservationID: "first", Feature: "f", EventID: "used", Amount: 10})
+	_, _, err := here.Commit(t.Context(), callerOf(tenant), &intake.Commitment{ReservationID: "first", Feature: "f", EventID: "used",
+		Amount: 10})
 	var refusal *domain.Error
 	if !errors.As(err, &refusal) || refusal.Code != "reservation_ended" || !reached {
 		t.Errorf("the commit of a released reservation is answered with %v (reached: %v)", err, reached)

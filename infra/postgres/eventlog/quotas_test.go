@@ -35,8 +35,10 @@ func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.
 	all := map[uuid.UUID]domain.TenantHistory{}
 	for _, t := range tenants {
 		if limit, ok := g.limits[t]; ok {
-			all[t] = domain.TenantHistory{History: domain.History{{Subscription: &domain.Subscription{ID: t, TenantID: t, Status: domain.SubscriptionActive, Entitlements: []domain.Grant{{
-				Entitlement: domain.Entitlement{Feature: "f", Limit: &limit, LimitBehavior: domain.LimitHard, ResetPeriod: domain.ResetNever}, Type: domain.FeatureQuota}}}}}, Thresholds: g.thresholds[t]}
+			all[t] = domain.TenantHistory{History: domain.History{{Subscription: &domain.Subscription{ID: t, TenantID: t,
+				Status: domain.SubscriptionActive, Entitlements: []domain.Grant{{
+					Entitlement: domain.Entitlement{Feature: "f", Limit: &limit, LimitBehavior: domain.LimitHard,
+						ResetPeriod: domain.ResetNever}, Type: domain.FeatureQuota}}}}}, Thresholds: g.thresholds[t]}
 		}
 	}
 	return all, nil
@@ -47,12 +49,16 @@ func requestFor(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 	s := usageEvent(tenant, eventID, amount)
 	s.Subject, s.Body, s.Canonical = events.UsageAdmitted, nil, intake.CanonicalRequest
 	s.Sent = fmt.Appendf(nil, `{"amount":%d,"eventId":%q}`, amount, eventID)
-	s.Quota = &metering.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f", Amount: int64(amount)},
+	s.Quota = &metering.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f",
+		Amount: int64(amount)},
 		Grant: func(p *events.Pending, d *domain.Decision) (err error) {
 			used, held := json.Number(d.Used.String()), json.Number(d.Held.String())
-			p.OccurredAt, p.Account = d.At.Truncate(time.Microsecond), &events.AccountChange{Feature: "f", PeriodKey: d.PeriodKey, Used: int64(amount)}
-			p.Payload, err = codec.EncodePayload(events.UsageAdmitted, &events.Admitted{EventID: eventID, Feature: "f", Amount: int64(amount), Timestamp: p.OccurredAt, Type: "usage",
-				Admitted: events.Admission{By: events.ByConsume, SubscriptionID: d.SubscriptionID, FeatureType: d.FeatureType, PeriodKey: d.PeriodKey, Limit: d.Limit, Used: &used, Held: &held}})
+			p.OccurredAt, p.Account = d.At.Truncate(time.Microsecond), &events.AccountChange{Feature: "f", PeriodKey: d.PeriodKey,
+				Used: int64(amount)}
+			p.Payload, err = codec.EncodePayload(events.UsageAdmitted, &events.Admitted{EventID: eventID, Feature: "f",
+				Amount: int64(amount), Timestamp: p.OccurredAt, Type: "usage",
+				Admitted: events.Admission{By: events.ByConsume, SubscriptionID: d.SubscriptionID, FeatureType: d.FeatureType,
+					PeriodKey: d.PeriodKey, Limit: d.Limit, Used: &used, Held: &held}})
 			return err
 		}}
 	return s
@@ -87,7 +93,8 @@ func migrated(t *testing.T) string {
 
 func usedOf(t testing.TB, q *pgxpool.Pool, tenant uuid.UUID) (used string) {
 	t.Helper()
-	if err := q.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::text FROM quota_accounts WHERE tenant_id = $1`, tenant).Scan(&used); err != nil {
+	if err := q.QueryRow(context.Background(), `SELECT coalesce(sum(used), 0)::text FROM quota_accounts WHERE tenant_id = $1`, tenant).
+		Scan(&used); err != nil {
 		t.Fatal(err)
 	}
 	return used
@@ -98,9 +105,12 @@ func TestP7_AKnownEventChangesNoAccount(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	verdict := func(raw int64) events.Pending {
-		payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: domain.MaxAmount, Count: 1, ValidatedSubscriptionID: tenant, FeatureType: "QUOTA", PeriodKey: "2026-05"})
-		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyValidated(raw),
-			Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: payload,
+		payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: domain.MaxAmount, Count: 1,
+			ValidatedSubscriptionID: tenant, FeatureType: "QUOTA", PeriodKey: "2026-05"})
+		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageValidated, TenantID: tenant,
+			DedupeKey: events.KeyValidated(raw),
+			Actor:     events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(),
+			Payload: payload,
 			Account: &events.AccountChange{Feature: "f", PeriodKey: "2026-05", Used: domain.MaxAmount}}
 	}
 	appendAll := func(pending ...events.Pending) {

@@ -35,7 +35,8 @@ func (a *quotaRequests) readingReservations() []*LockedRead {
 		if s.Quota == nil || s.Quota.ReservationID == "" || s.Quota.Kind == domain.Hold {
 			continue
 		}
-		if key := (namedReservation{domain.ReservationKey{TenantID: s.TenantID, ID: s.Quota.ReservationID}, s.Quota.Feature}); !listed[key] {
+		if key := (namedReservation{domain.ReservationKey{TenantID: s.TenantID, ID: s.Quota.ReservationID},
+			s.Quota.Feature}); !listed[key] {
 			listed[key] = true
 			tenants, features, ids = append(tenants, key.TenantID), append(features, s.Quota.Feature), append(ids, key.ID)
 		}
@@ -70,8 +71,10 @@ const dueAtOnce = 200
 var errManyDue = errors.New("the transaction has ended enough reservations; the request has to be repeated")
 
 // decideWithRoom decides quota requests of a tenant. Before one is refused for the amount that reservations hold, those whose time is
-// over are ended, the first ones to end first, until there is room or the list is empty. A group ends maxGroupRows of them at most, since heads are locked meanwhile.
-func (d *deciding) decideWithRoom(ctx context.Context, conn server.Session, h domain.History, requests []domain.LedgerRequest, fresh []int) ([]domain.Decision, int, *domain.Error, error) {
+// over are ended, the first ones to end first, until there is room or the list is empty. A group ends maxGroupRows of them at most, since
+// heads are locked meanwhile.
+func (d *deciding) decideWithRoom(ctx context.Context, conn server.Session, h domain.History, requests []domain.LedgerRequest,
+	fresh []int) ([]domain.Decision, int, *domain.Error, error) {
 	for {
 		granted, refused, refusal := d.quotas.ledger.Decide(h, requests)
 		if refusal == nil || refusal.Quota == nil || refusal.Quota.Held.Sign() <= 0 {
@@ -84,7 +87,8 @@ func (d *deciding) decideWithRoom(ctx context.Context, conn server.Session, h do
 			}
 			return nil, refused, nil, errManyDue
 		}
-		due, err := d.quotas.nextDue(ctx, conn, domain.AccountKey{TenantID: r.TenantID, Feature: r.Feature, PeriodKey: refusal.Quota.PeriodKey})
+		due, err := d.quotas.nextDue(ctx, conn, domain.AccountKey{TenantID: r.TenantID, Feature: r.Feature,
+			PeriodKey: refusal.Quota.PeriodKey})
 		if err != nil || len(due) == 0 {
 			return nil, refused, refusal, err
 		}
@@ -95,7 +99,8 @@ func (d *deciding) decideWithRoom(ctx context.Context, conn server.Session, h do
 }
 
 // nextDue reads the next page of an account.
-func (a *quotaRequests) nextDue(ctx context.Context, conn server.Session, key domain.AccountKey) (due []*events.ReservationState, err error) {
+func (a *quotaRequests) nextDue(ctx context.Context, conn server.Session, key domain.AccountKey) (due []*events.ReservationState,
+	err error) {
 	page := a.due[key]
 	if page == nil {
 		if _, err := conn.Exec(ctx, alongIndexesSQL); err != nil {

@@ -27,7 +27,8 @@ type collecting struct {
 }
 
 func (c *collecting) Submit(_ context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
-	s := &submission{tenant: tenant, batch: batch, places: make([]metering.Placement, len(batch)), done: make(chan error, 1), load: newQueueLoad(time.Hour)}
+	s := &submission{tenant: tenant, batch: batch, places: make([]metering.Placement, len(batch)), done: make(chan error, 1),
+		load: newQueueLoad(time.Hour)}
 	c.subs <- s
 	err := <-s.done
 	return s.places, err
@@ -52,7 +53,8 @@ func inOneGroup(l *Log, now func() time.Time, requests ...func(*metering.Quotas)
 
 func holdOf(tenant uuid.UUID, id string, amount int64, lasts time.Duration) func(*metering.Quotas) error {
 	return func(q *metering.Quotas) error {
-		_, _, err := q.Hold(context.Background(), callerOf(tenant), []intake.Holding{{ReservationID: id, Feature: "f", Amount: amount, Lasts: lasts}}, func(int) string { return "" })
+		_, _, err := q.Hold(context.Background(), callerOf(tenant),
+			[]intake.Holding{{ReservationID: id, Feature: "f", Amount: amount, Lasts: lasts}}, func(int) string { return "" })
 		return err
 	}
 }
@@ -74,7 +76,8 @@ func stateOf(t *testing.T, l *Log, tenant uuid.UUID, id string) (state string) {
 func TestP9_AGroupDecidesTheReservationsOfEachTenant(t *testing.T) {
 	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
 	l, _ := openLogAt(t, migrated(t), func(c *Config) { c.Histories = &grants{limits: map[uuid.UUID]int64{a: 1000, b: 1000}} })
-	for _, hold := range []func(*metering.Quotas) error{holdOf(a, "r", 1, time.Hour), holdOf(b, "r", 20, time.Hour), holdOf(a, "s", 300, time.Hour), holdOf(b, "stays", 7, time.Hour)} {
+	for _, hold := range []func(*metering.Quotas) error{holdOf(a, "r", 1, time.Hour), holdOf(b, "r", 20, time.Hour),
+		holdOf(a, "s", 300, time.Hour), holdOf(b, "stays", 7, time.Hour)} {
 		must.OK(t, hold(quotasOn(l, time.Now)))
 	}
 	release := func(tenant uuid.UUID, id string, want int64) func(*metering.Quotas) error {
@@ -128,7 +131,8 @@ func TestP7_AllDueReservationsMakeRoom(t *testing.T) {
 	}
 }
 
-// The heads of a group are locked while it ends reservations: it ends a bounded number, and a request that needs more has to be repeated. One that cannot fit by what is used is refused.
+// The heads of a group are locked while it ends reservations: it ends a bounded number, and a request that needs more has to be repeated.
+// One that cannot fit by what is used is refused.
 func TestP7_AGroupEndsABoundedNumberOfReservations(t *testing.T) {
 	const n = maxGroupRows + 2*dueAtOnce
 	var ahead atomic.Int64
@@ -155,7 +159,8 @@ func TestP7_AGroupEndsABoundedNumberOfReservations(t *testing.T) {
 		return count(t, pool, `SELECT count(*) FROM event_log_rows WHERE subject = $1`, int16(events.ReservationExpired))
 	}
 	hold()
-	if err := holdOf(tenant, "all", n, time.Minute)(quotasOn(l, now)); !errors.Is(err, commands.ErrUnavailable) || expired() != maxGroupRows {
+	if err := holdOf(tenant, "all", n, time.Minute)(quotasOn(l, now)); !errors.Is(err, commands.ErrUnavailable) ||
+		expired() != maxGroupRows {
 		t.Errorf("%v, and %d reservations are ended", err, expired())
 	}
 	if err := holdOf(tenant, "all", n, time.Minute)(quotasOn(l, now)); err != nil || expired() != n {
@@ -188,7 +193,8 @@ func TestP7_AReservationChangedInTheGroupMakesNoRoom(t *testing.T) {
 		_, err := q.Extend(context.Background(), callerOf(tenant), "f", "extended", time.Hour)
 		return err
 	}, func(q *metering.Quotas) error {
-		_, _, err := q.Commit(context.Background(), callerOf(tenant), &intake.Commitment{ReservationID: "committed", EventID: "e", Feature: "f", Amount: 30})
+		_, _, err := q.Commit(context.Background(), callerOf(tenant), &intake.Commitment{ReservationID: "committed", EventID: "e",
+			Feature: "f", Amount: 30})
 		return err
 	}, holdOf(tenant, "next", 50, time.Hour))
 	for i, err := range errs {
@@ -196,7 +202,8 @@ func TestP7_AReservationChangedInTheGroupMakesNoRoom(t *testing.T) {
 			t.Errorf("request %d of the group: %v", i, err)
 		}
 	}
-	for id, want := range map[string]string{"extended": "HELD 20, held 70", "committed": "COMMITTED 30, held 70", "due": "EXPIRED 50, held 70", "next": "HELD 50, held 70"} {
+	for id, want := range map[string]string{"extended": "HELD 20, held 70", "committed": "COMMITTED 30, held 70",
+		"due": "EXPIRED 50, held 70", "next": "HELD 50, held 70"} {
 		if got := stateOf(t, l, tenant, id); got != want {
 			t.Errorf("reservation %s: %q, want %q", id, got, want)
 		}

@@ -191,7 +191,8 @@ func TestAGroupThatLeavesASubmissionKeepsTheOriginsOfTheOthers(t *testing.T) {
 	}
 	var subs []*submission
 	for _, tenant := range tenants {
-		s := &submission{tenant: tenant, batch: []metering.Submitted{eventOf(tenant, "x")}, places: make([]metering.Placement, 1), done: make(chan error, 1), load: newQueueLoad(time.Hour)}
+		s := &submission{tenant: tenant, batch: []metering.Submitted{eventOf(tenant, "x")}, places: make([]metering.Placement, 1),
+			done: make(chan error, 1), load: newQueueLoad(time.Hour)}
 		must.OK(t, l.numberOrigins(t.Context(), s))
 		subs = append(subs, s)
 	}

@@ -57,7 +57,8 @@ func unknown(ctx context.Context, q postgres.Queryer, list []crossings.Crossing)
 }
 
 // raise places the crossings of rows behind them.
-func raise(ctx context.Context, q postgres.Queryer, w *crossings.Watched, places *placer, rows []server.Row, newID func() uuid.UUID) ([]server.Row, error) {
+func raise(ctx context.Context, q postgres.Queryer, w *crossings.Watched, places *placer, rows []server.Row,
+	newID func() uuid.UUID) ([]server.Row, error) {
 	list, err := w.Crossings(rows, newID)
 	if err == nil {
 		list, err = unknown(ctx, q, list)
@@ -71,8 +72,8 @@ func raise(ctx context.Context, q postgres.Queryer, w *crossings.Watched, places
 	return rows, nil
 }
 
-// raise places the crossings of the group's rows, also of follow-ups that were folded inline. A group whose tenants have no thresholds has no
-// statement more: the histories that its requests are decided by hold the thresholds.
+// raise places the crossings of the group's rows, also of follow-ups that were folded inline. A group whose tenants have no thresholds has
+// no statement more: the histories that its requests are decided by hold the thresholds.
 func (g *group) raise(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, decided int) error {
 	w, err := g.watched(ctx, conn, hs, quotas, decided)
 	if err != nil || w == nil {
@@ -82,9 +83,10 @@ func (g *group) raise(ctx context.Context, conn server.Session, hs heads, quotas
 	return err
 }
 
-// watched returns the accounts that the group's rows raise, of tenants with thresholds; nil without any. The ledger has the amounts after the first
-// rows, those that were decided.
-func (g *group) watched(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, decided int) (*crossings.Watched, error) {
+// watched returns the accounts that the group's rows raise, of tenants with thresholds; nil without any. The ledger has the amounts after
+// the first rows, those that were decided.
+func (g *group) watched(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, decided int) (*crossings.Watched,
+	error) {
 	pending := make([]*events.Pending, 0, len(g.rows))
 	for i := range g.rows {
 		if g.rows[i].Account != nil {
@@ -125,7 +127,8 @@ func (g *group) watched(ctx context.Context, conn server.Session, hs heads, quot
 }
 
 // historiesOf returns the histories of the tenants of accounts as of the locked heads. They are cached, unless the catalogue has changed.
-func (g *group) historiesOf(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, keys []domain.AccountKey) (map[uuid.UUID]domain.TenantHistory, error) {
+func (g *group) historiesOf(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests,
+	keys []domain.AccountKey) (map[uuid.UUID]domain.TenantHistory, error) {
 	var missing []uuid.UUID
 	for _, k := range keys {
 		if quotas != nil {

@@ -136,14 +136,17 @@ func (f *thresholdFixture) counted(amounts ...int64) {
 	f.append(list...)
 }
 
-// crossed lists the crossings of the tenant: feature, value, percentage, limit, before and after, and the distance to the event that caused each.
+// crossed lists the crossings of the tenant: feature, value, percentage, limit, before and after, and the distance to the event that caused
+// each.
 func (f *thresholdFixture) crossed() (list []string) {
 	f.Helper()
 	rows, err := f.pool.Query(
 		context.Background(),
-		`SELECT payload(l)->>'thresholdId', payload(l)->>'feature', payload(l)->>'amount', coalesce(payload(l)->>'percent', ''), coalesce(payload(l)->>'limit', ''),
+		`SELECT payload(l)->>'thresholdId', payload(l)->>'feature', payload(l)->>'amount', coalesce(payload(l)->>'percent', ''),
+			coalesce(payload(l)->>'limit', ''),
  payload(l)->>'before', payload(l)->>'after', c.subject, c.position < l.position AND c.origin = l.origin AND c.tenant_id = l.tenant_id
- FROM event_log_rows l LEFT JOIN event_log_rows c ON c.event_id = l.causation_id WHERE l.tenant_id = $1 AND l.subject = $2 ORDER BY l.position`,
+ FROM event_log_rows l LEFT JOIN event_log_rows c ON c.event_id = l.causation_id WHERE l.tenant_id = $1 AND l.subject = $2
+ ORDER BY l.position`,
 		f.tenant,
 		events.ThresholdCrossed,
 	)
@@ -191,7 +194,8 @@ func TestThresholdIsCrossedOnceBy32Clients(t *testing.T) {
 	checkDense(t, f.pool)
 }
 
-// The used amount rises to a threshold, falls by a correction, and rises to it again: one event. Another limit has another value, and one more.
+// The used amount rises to a threshold, falls by a correction, and rises to it again: one event. Another limit has another value, and one
+// more.
 func TestThresholdIsCrossedOnceForEachPeriodAndValue(t *testing.T) {
 	f := newThresholdFixture(t, migrated(t))
 	f.threshold("f", 80, 0)
@@ -220,7 +224,8 @@ func TestThresholdIsCrossedOnceForEachPeriodAndValue(t *testing.T) {
 	f.expect("0: f 1 ( of 100) from 0 to 1 by 2 true", "0: g 1 ( of ) from 0 to 2 by 2 true")
 }
 
-// A verdict that is known changes no account, and crosses nothing. A threshold that is defined when the amount is there already is not crossed.
+// A verdict that is known changes no account, and crosses nothing. A threshold that is defined when the amount is there already is not
+// crossed.
 func TestThresholdIsNotCrossedByKnownEvents(t *testing.T) {
 	f := newThresholdFixture(t, migrated(t))
 	f.append(f.verdict(1, "f", 50))

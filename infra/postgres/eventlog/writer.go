@@ -64,7 +64,8 @@ type writer struct {
 }
 
 func newWriter(l *Log, shared bool) *writer {
-	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued), load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{},
+	return &writer{log: l, shared: shared, group: newGroup(l, nil), queue: make(chan *submission, maxQueued),
+		load: newQueueLoad(l.cfg.LongestWait), hot: map[int16]time.Time{},
 		bound: func() (context.Context, context.CancelFunc) {
 			return context.WithTimeout(context.Background(), resolveFor)
 		}}
@@ -75,7 +76,8 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Sub
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), admission: batch[0].Admission, strict: batch[0].Strict, places: make([]metering.Placement, len(batch)), done: make(chan error, 1)}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), admission: batch[0].Admission,
+		strict: batch[0].Strict, places: make([]metering.Placement, len(batch)), done: make(chan error, 1)}
 	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
@@ -312,9 +314,10 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 }
 
 // begin starts a transaction and locks the heads. If the server is in another life than the
-// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again. Then what was read behind the locks may have
-// changed: reads returns the reads of each attempt, with their results empty.
-func (w *writer) begin(ctx context.Context, conn server.Session, partitions []int16, planning, lock string, reads func() []*LockedRead) (heads, error) {
+// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again. Then what was read behind the locks may
+// have changed: reads returns the reads of each attempt, with their results empty.
+func (w *writer) begin(ctx context.Context, conn server.Session, partitions []int16, planning, lock string,
+	reads func() []*LockedRead) (heads, error) {
 	for {
 		hs, err := beginLocked(ctx, conn, partitions, planning, lock, reads()...)
 		if err != nil {

@@ -33,7 +33,8 @@ func TestP9_AReservationIsThatOfItsTenant(t *testing.T) {
 	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate))
 	s, tenants := New(pool, l, Config{}), []uuid.UUID{newID(), newID()}
 	for i, tenant := range tenants {
-		const sql = `INSERT INTO reservations (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type, amount, state, expires_at, held_position)
+		const sql = `INSERT INTO reservations (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type, amount, state,
+			expires_at, held_position)
  VALUES ($1, 'r', 'calls', 'lifetime', $2, 'QUOTA', $3, 'HELD', now(), 1)`
 		must.Exec(t, pool, sql, tenant, newID(), i+1)
 	}

@@ -98,7 +98,8 @@ func (c *cache[K, V]) cached(key K) (kept[V], bool) {
 	return k, ok
 }
 
-// unchanged reports whether no catalogue event of the owner was recorded since an answer was read. Then the answer is true at the present catalogue, too.
+// unchanged reports whether no catalogue event of the owner was recorded since an answer was read. Then the answer is true at the present
+// catalogue, too.
 func (c *cache[K, V]) unchanged(k *kept[V]) bool {
 	if k.catalogue < 0 {
 		return false

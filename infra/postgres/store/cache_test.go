@@ -117,9 +117,13 @@ func TestCachedAnswersAreConfirmedByTheLog(t *testing.T) {
 		{"confirmed", func() { now = now.Add(time.Hour) }, "key", 1},
 		{"another partition changed", func() { seen = marksOf(map[int16]int64{3: 7, 4: 1}) }, "key", 1},
 		{"its partition changed", func() { seen = marksOf(map[int16]int64{3: 8}) }, "key", 2},
-		{"another tenant of its partition changed", func() { now, seen = now.Add(time.Hour), changedMarks(seen, 3, 9, uuid.Max) }, "key", 2},
+		{"another tenant of its partition changed", func() {
+			now, seen = now.Add(time.Hour), changedMarks(seen, 3, 9, uuid.Max)
+		}, "key", 2},
 		{"its tenant changed", func() { now, seen = now.Add(time.Hour), changedMarks(seen, 3, 10, uuid.Max, tenant) }, "key", 3},
-		{"its tenant is the one that changed before it was read", func() { now, seen = now.Add(time.Hour), changedMarks(seen, 3, 11, uuid.Max) }, "key", 3},
+		{"its tenant is the one that changed before it was read", func() {
+			now, seen = now.Add(time.Hour), changedMarks(seen, 3, 11, uuid.Max)
+		}, "key", 3},
 		{"not confirmed", func() { now, seen = now.Add(time.Hour), nil }, "key", 4},
 		{"confirmed, but not when it was read", func() { now, seen = now.Add(time.Hour), marksOf(map[int16]int64{3: 8}) }, "key", 5},
 		{"confirmed again", func() { now = now.Add(time.Hour) }, "key", 5},

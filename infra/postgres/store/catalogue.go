@@ -129,13 +129,16 @@ func AfterID(p commands.Page) uuid.UUID {
 
 // Tenants lists by id.
 func (c *Catalogue) Tenants(ctx context.Context, p commands.Page) ([]domain.Tenant, error) {
-	return List(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`, AfterID(p), p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id > $1 ORDER BY id LIMIT $2`,
+		AfterID(p), p.Limit)
 }
 
 // findTenantsSQL walks the tenants in the order of the list and stops after a page. A text within a name is in no index without
-// pg_trgm, so that a page of a rare text compares all tenants that follow: 10,000 take 7 ms. strpos has no wildcards, and the searched text no line feed.
+// pg_trgm, so that a page of a rare text compares all tenants that follow: 10,000 take 7 ms. strpos has no wildcards, and the searched text
+// no line feed.
 const findTenantsSQL = `SELECT ` + tenantColumns + ` FROM tenants
- WHERE id > $1 AND (strpos(lower((name || E'\n' || array_to_string(external_ids, E'\n')) COLLATE "default"), lower($3)) > 0 OR starts_with(id::text, lower($3)))
+ WHERE id > $1 AND (strpos(lower((name || E'\n' || array_to_string(external_ids, E'\n')) COLLATE "default"), lower($3)) > 0
+ OR starts_with(id::text, lower($3)))
  ORDER BY id LIMIT $2`
 
 // FindTenants lists by id.
@@ -150,17 +153,20 @@ func (c *Catalogue) Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, e
 
 // TenantOfExternalID returns the tenant with an external id, or nil.
 func (c *Catalogue) TenantOfExternalID(ctx context.Context, externalID string) (*domain.Tenant, error) {
-	return Get(ctx, c, pgx.RowToStructByName[domain.Tenant], `SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Tenant],
+		`SELECT `+tenantColumns+` FROM tenants WHERE id = (SELECT tenant_id FROM tenant_external_ids WHERE external_id = $1)`, externalID)
 }
 
 // Keys lists a tenant's keys by id; the platform's keys are those of operators.
 func (c *Catalogue) Keys(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.APIKey, error) {
-	return List(ctx, c, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p), p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.APIKey],
+		`SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p), p.Limit)
 }
 
 // Features lists by lookup key.
 func (c *Catalogue) Features(ctx context.Context, p commands.Page) ([]domain.Feature, error) {
-	return List(ctx, c, pgx.RowToStructByName[domain.Feature], `SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Feature],
+		`SELECT `+featureColumns+` FROM features WHERE lookup_key > $1 ORDER BY lookup_key LIMIT $2`, p.After, p.Limit)
 }
 
 // Feature returns a feature, or nil.
@@ -170,7 +176,8 @@ func (c *Catalogue) Feature(ctx context.Context, lookupKey string) (*domain.Feat
 
 // Plans lists by key.
 func (c *Catalogue) Plans(ctx context.Context, p commands.Page) ([]domain.Plan, error) {
-	return List(ctx, c, pgx.RowToStructByName[domain.Plan], `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`, p.After, p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Plan], `SELECT `+planColumns+` FROM plans WHERE key > $1 ORDER BY key LIMIT $2`,
+		p.After, p.Limit)
 }
 
 // Plan returns a plan, or nil.
@@ -190,19 +197,23 @@ func (c *Catalogue) Price(ctx context.Context, key string) (*domain.Price, error
 
 // PriceVersions lists the versions of a price.
 func (c *Catalogue) PriceVersions(ctx context.Context, key string, after int64, limit int) ([]domain.Price, error) {
-	return List(ctx, c, pgx.RowToStructByName[domain.Price], `SELECT `+priceColumns+` FROM prices WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Price],
+		`SELECT `+priceColumns+` FROM prices WHERE key = $1 AND version > $2 ORDER BY version LIMIT $3`, key, after, limit)
 }
 
 // Subscriptions lists a tenant's subscriptions by id.
 func (c *Catalogue) Subscriptions(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Subscription, error) {
-	return List(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p), p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Subscription],
+		`SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p),
+		p.Limit)
 }
 
-// subscriptionsOfPlanSQL compares the members that a snapshot copies from its plan; members that were added later may be absent. No index has the
-// plan: 10,000 subscriptions take some tens of milliseconds.
+// subscriptionsOfPlanSQL compares the members that a snapshot copies from its plan; members that were added later may be absent. No index
+// has the plan: 10,000 subscriptions take some tens of milliseconds.
 const subscriptionsOfPlanSQL = `SELECT ` + subscriptionColumns + ` FROM subscriptions s
  WHERE plan = $1 AND id > $2 AND (NOT $3 OR status NOT IN ('CANCELLED', 'EXPIRED') AND
-  (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(e - 'type' - 'unit' - 'priceVersion') ORDER BY n), '[]') FROM jsonb_array_elements(s.entitlements::jsonb) WITH ORDINALITY AS x (e, n))
+  (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(e - 'type' - 'unit' - 'priceVersion') ORDER BY n), '[]')
+  FROM jsonb_array_elements(s.entitlements::jsonb) WITH ORDINALITY AS x (e, n))
    IS DISTINCT FROM (SELECT jsonb_strip_nulls(CASE jsonb_typeof(p.entitlements::jsonb) WHEN 'array' THEN p.entitlements::jsonb ELSE '[]' END) FROM plans p WHERE p.key = $1))
  ORDER BY id LIMIT $4`
 
@@ -213,5 +224,6 @@ func (c *Catalogue) SubscriptionsOfPlan(ctx context.Context, plan string, older 
 
 // Subscription returns a tenant's subscription, or nil.
 func (c *Catalogue) Subscription(ctx context.Context, tenant, id uuid.UUID) (*domain.Subscription, error) {
-	return Get(ctx, c, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Subscription],
+		`SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND id = $2`, tenant, id)
 }

@@ -26,7 +26,8 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 	changes := &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID}
 	for round := range 3 {
 		c.Answer.Store(1)
-		if _, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, catalogue.CreateTenant{Name: "A", Class: "small"}); err != nil {
+		if _, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}},
+			catalogue.CreateTenant{Name: "A", Class: "small"}); err != nil {
 			t.Fatal(err)
 		}
 		if c.Reached.Load() != int32(round+1) {
@@ -41,14 +42,16 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 // A reader sees the old state while a change commits, and never after the change is answered.
 func TestCachedStateIsDroppedAfterTheCommit(t *testing.T) {
 	s, _, _, database := openStore(t)
-	tenant := events.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: "eu", CreatedAt: time.Now(), LateUsage: events.LateUsageReject}
+	tenant := events.Tenant{ID: uuid.Must(uuid.NewV7()), Name: "A", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive,
+		DataResidency: "eu", CreatedAt: time.Now(), LateUsage: events.LateUsageReject}
 	secret := [32]byte{1}
 	save := func(key bool) error {
 		return s.ChangeCatalogue(context.Background(), tenant.ID, func(tx catalogue.Tx) error {
 			if err := appendNoun(tx, events.TenantChanged, tenant.ID, tenant); err != nil || !key {
 				return err
 			}
-			if err := appendNoun(tx, events.APIKeyCreated, tenant.ID, events.APIKey{ID: tenant.ID, TenantID: tenant.ID, Name: "k", Prefix: "mp_live_", Mode: "live",
+			if err := appendNoun(tx, events.APIKeyCreated, tenant.ID, events.APIKey{ID: tenant.ID, TenantID: tenant.ID, Name: "k",
+				Prefix: "mp_live_", Mode: "live",
 				Scopes: commands.TenantScopes(), CreatedAt: tenant.CreatedAt}); err != nil {
 				return err
 			}
@@ -84,7 +87,8 @@ func TestTheCommandRouterStartsTheWorkersOfRequests(t *testing.T) {
 	c := &Commands{Workers: map[events.Subject]func(){
 		events.RebuildRequested: start("rebuild"), events.ReplayRequested: start("replay"),
 	}}
-	batch := []events.Envelope{{Subject: events.ReplayRequested}, {Subject: events.BulkRequested}, {Subject: events.RebuildRequested}, {Subject: events.RebuildRequested}}
+	batch := []events.Envelope{{Subject: events.ReplayRequested}, {Subject: events.BulkRequested}, {Subject: events.RebuildRequested},
+		{Subject: events.RebuildRequested}}
 	result, err := c.Apply(t.Context(), nil, projections.Generation{}, batch)
 	if err != nil || len(result.Failed)+len(result.FollowUps) != 0 {
 		t.Fatalf("%+v, %v", result, err)
@@ -101,7 +105,8 @@ func appendNoun(tx commands.Tx, subject events.Subject, tenant uuid.UUID, payloa
 		return err
 	}
 	id := newID()
-	_, err = tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: subject, TenantID: tenant, Residency: events.ResidencyUnspecified,
+	_, err = tx.Append(events.Pending{EventID: id, DedupeKey: events.KeyEvent(id), Subject: subject, TenantID: tenant,
+		Residency:     events.ResidencyUnspecified,
 		CorrelationID: id, Actor: events.Actor{Type: "service", ID: "test"}, OccurredAt: time.Now().UTC(), Payload: body})
 	return err
 }

@@ -28,11 +28,12 @@ func NewConsoleSessions(pool postgres.Pool) *ConsoleSessions {
 
 const (
 	openSessionSQL = `INSERT INTO console_sessions (token_hash, key_id, created_at, used_at) VALUES ($1, $2, $3, $3)`
-	sessionSQL     = `SELECT s.key_id, k.secret_hash, s.created_at, s.used_at FROM console_sessions s LEFT JOIN api_keys k ON k.id = s.key_id WHERE s.token_hash = $1`
-	useSessionSQL  = `UPDATE console_sessions SET used_at = greatest(used_at, $2) WHERE token_hash = $1`
-	endSessionSQL  = `DELETE FROM console_sessions WHERE token_hash = $1`
-	openLinkSQL    = `INSERT INTO console_links (token_hash, key_id, expires_at) VALUES ($1, $2, $3)`
-	useLinkSQL     = `DELETE FROM console_links WHERE token_hash = $1 RETURNING key_id, expires_at`
+	sessionSQL     = `SELECT s.key_id, k.secret_hash, s.created_at, s.used_at FROM console_sessions s
+		LEFT JOIN api_keys k ON k.id = s.key_id WHERE s.token_hash = $1`
+	useSessionSQL = `UPDATE console_sessions SET used_at = greatest(used_at, $2) WHERE token_hash = $1`
+	endSessionSQL = `DELETE FROM console_sessions WHERE token_hash = $1`
+	openLinkSQL   = `INSERT INTO console_links (token_hash, key_id, expires_at) VALUES ($1, $2, $3)`
+	useLinkSQL    = `DELETE FROM console_links WHERE token_hash = $1 RETURNING key_id, expires_at`
 )
 
 // OpenSession implements commands.ConsoleSessions.

@@ -17,13 +17,16 @@ import (
 func TestEndedSessionsOfTheConsoleAreDeleted(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	run(t, pool, `INSERT INTO console_sessions (token_hash, key_id, created_at, used_at) SELECT sha256(n::text::bytea), $1,
- now() - interval '1 minute' - make_interval(hours => n), now() - make_interval(mins => CASE WHEN n = 3 THEN 31 ELSE 1 END) FROM generate_series(0, 20) n`, uuid.Nil)
-	run(t, pool, `INSERT INTO console_links (token_hash, key_id, expires_at) SELECT sha256(n::text::bytea), $1, now() + make_interval(mins => n) FROM generate_series(-5, 5) n`, uuid.Nil)
+ now() - interval '1 minute' - make_interval(hours => n), now() - make_interval(mins => CASE WHEN n = 3 THEN 31 ELSE 1 END)
+ FROM generate_series(0, 20) n`, uuid.Nil)
+	run(t, pool, `INSERT INTO console_links (token_hash, key_id, expires_at) SELECT sha256(n::text::bytea), $1,
+		now() + make_interval(mins => n) FROM generate_series(-5, 5) n`, uuid.Nil)
 	expireAll(t, retention(pool, 2))
 	if n := count(t, pool, `SELECT count(*) FROM console_sessions`); n != 11 { // created 0 to 11 h ago, without the idle one
 		t.Errorf("%d sessions remain", n)
 	}
-	if n := count(t, pool, `SELECT count(*) FROM console_sessions WHERE token_hash = sha256('3') OR created_at < now() - interval '12 hours'`); n != 0 {
+	if n := count(t, pool, `SELECT count(*) FROM console_sessions WHERE token_hash = sha256('3')
+		OR created_at < now() - interval '12 hours'`); n != 0 {
 		t.Errorf("%d ended sessions remain", n)
 	}
 	if n := count(t, pool, `SELECT count(*) FROM console_links`); n != 5 {

@@ -15,10 +15,12 @@ import (
 // A dead letter is read from the projection, which may lag behind on its later events.
 // Those are looked up in the log itself, by the keys of each fate, under the head's
 // lock: a retry that would count twice cannot be granted.
-// The verdict that a retry folds again is in its payload. Corrections that the validator has not reached name their target, too: it will count them as known at their own positions.
+// The verdict that a retry folds again is in its payload. Corrections that the validator has not reached name their target, too: it will
+// count them as known at their own positions.
 var deadLettersSQL = events.SQL(`WITH waiting AS MATERIALIZED (
   SELECT r.tenant_id, coalesce(r.payload ->> 'correctionRef', r.payload -> 'usage' ->> 'correctionRef') AS target FROM event_log_rows r
-  WHERE r.partition = $2 AND r.position > (SELECT min(position) FROM consumer_checkpoints WHERE consumer = '` + events.GroupValidator + `' AND partition = $2 AND joined)
+  WHERE r.partition = $2 AND r.position > (SELECT min(position) FROM consumer_checkpoints WHERE consumer = '` + events.GroupValidator +
+	`' AND partition = $2 AND joined)
    AND r.subject IN ({usage.event.corrected}, {usage.event.retracted}, {usage.event.retried}))
  SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((v.verdict ->> 'rawPosition')::bigint, l.position),
  CASE WHEN l.topic = {usage.validated} THEN l.payload END,
@@ -28,7 +30,8 @@ var deadLettersSQL = events.SQL(`WITH waiting AS MATERIALIZED (
  EXISTS (SELECT FROM offboardings o WHERE o.tenant_id = d.tenant_id AND o.state = '` + domain.OffboardingArchived + `')
  FROM unnest($1::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
-  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
+  WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters +
+	`' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
    AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
  CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l
  CROSS JOIN LATERAL (SELECT CASE WHEN l.subject = {usage.event.reaggregated} THEN l.payload -> 'validated' ELSE l.payload END AS verdict) v`)
@@ -44,7 +47,8 @@ var fatesSQL = events.SQL(`SELECT a.id, f.dedupe_key, f.position, coalesce(f.cau
   (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
     AND l.dedupe_key > 'r/' || a.id || '/' AND l.dedupe_key < 'r/' || a.id || '0' LIMIT 10000)
   UNION ALL
-  (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id AND l.dedupe_key = 'v/' || a.raw LIMIT 1)
+  (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id AND l.dedupe_key = 'v/' || a.raw
+  LIMIT 1)
   UNION ALL
   (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $4 AND l.tenant_id = a.tenant_id
     AND l.dedupe_key > 'x/' || a.raw || '/' AND l.dedupe_key < 'x/' || a.raw || '0' LIMIT 10000)) f
@@ -70,7 +74,8 @@ func (t *Tx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, err
 	}
 	var d domain.DeadLetter
 	var verdict []byte
-	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict, &d.Corrected, &d.Archived}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict, &d.Corrected,
+		&d.Archived}, func() error {
 		found := d
 		if verdict != nil {
 			// A verdict that cannot be read is discarded like any other; verify shows that its account differs.
@@ -124,7 +129,8 @@ func (t *Tx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int64) err
 
 // Approved implements repair.DeadLetterTx.
 func (t *Tx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT DISTINCT tenant_id, period_key, snapshot FROM adjustments WHERE tenant_id = $1 AND recorded = $2 AND state = 'APPROVED' ORDER BY 2, 3`, tenant, recorded)
+	rows, err := t.tx.Query(t.ctx, `SELECT DISTINCT tenant_id, period_key, snapshot FROM adjustments WHERE tenant_id = $1 AND recorded = $2
+		AND state = 'APPROVED' ORDER BY 2, 3`, tenant, recorded)
 	if err != nil {
 		return nil, fmt.Errorf("reading approved adjustments: %w", err)
 	}

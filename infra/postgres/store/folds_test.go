@@ -16,7 +16,8 @@ import (
 )
 
 // foldedTables are the tables whose rows follow from the log, with the number of rows that changeEachNoun makes.
-var foldedTables = map[string]int{"tenants": 1, "tenant_policies": 3, "api_keys": 5, "features": 2, "feature_groupings": 2, "plans": 1, "prices": 3, "subscriptions": 2,
+var foldedTables = map[string]int{"tenants": 1, "tenant_policies": 3, "api_keys": 5, "features": 2, "feature_groupings": 2, "plans": 1,
+	"prices": 3, "subscriptions": 2,
 	"subscription_history": 7, "thresholds": 2}
 
 // P5: the rows of the catalogue are those that its events give in empty tables.
@@ -27,7 +28,8 @@ func TestP5_TheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
 	must.OK(t, err)
 	defer tx.Rollback(t.Context())
 	for table := range foldedTables {
-		must.Exec(t, tx, `CREATE TEMP TABLE `+table+` (LIKE public.`+table+` INCLUDING ALL) ON COMMIT DROP`) // statements find it before the other
+		// statements find it before the other
+		must.Exec(t, tx, `CREATE TEMP TABLE `+table+` (LIKE public.`+table+` INCLUDING ALL) ON COMMIT DROP`)
 	}
 	again := &Tx{ctx: t.Context(), tx: eventlog.In(tx)}
 	for p := range int16(events.Partitions) {
@@ -42,20 +44,23 @@ func TestP5_TheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
 	for table, want := range foldedTables {
 		const members = `to_jsonb(r) - 'secret_hash'`
 		var rows, differ int
-		must.OK(t, tx.QueryRow(t.Context(), strings.NewReplacer("{row}", members, "{table}", table).Replace(`SELECT (SELECT count(*) FROM public.{table}),
+		must.OK(t, tx.QueryRow(t.Context(), strings.NewReplacer("{row}", members, "{table}", table).
+			Replace(`SELECT (SELECT count(*) FROM public.{table}),
  (SELECT count(*) FROM (SELECT {row} FROM public.{table} r EXCEPT ALL SELECT {row} FROM pg_temp.{table} r) x) +
  (SELECT count(*) FROM (SELECT {row} FROM pg_temp.{table} r EXCEPT ALL SELECT {row} FROM public.{table} r) x)`)).Scan(&rows, &differ))
 		if rows != want || differ > 0 {
 			t.Errorf("%s has %d rows instead of %d, %d differ from those of the log", table, rows, want, differ)
 		}
 	}
-	for what, want := range map[string]int{`api_keys WHERE ended`: 2, `thresholds WHERE removed IS NOT NULL`: 1, `subscription_history WHERE snapshot IS NULL`: 2,
+	for what, want := range map[string]int{`api_keys WHERE ended`: 2, `thresholds WHERE removed IS NOT NULL`: 1,
+		`subscription_history WHERE snapshot IS NULL`:       2,
 		`subscription_history WHERE effective_from > now()`: 2, `feature_groupings WHERE since < '1970-01-01'`: 1} {
 		if n := count(t, pool, `SELECT count(*) FROM `+what); n != want {
 			t.Errorf("%d rows of %s instead of %d", n, what, want)
 		}
 	}
-	if n := count(t, pool, `SELECT count(*) FROM (SELECT id, unnest(external_ids) FROM tenants EXCEPT SELECT tenant_id, external_id FROM tenant_external_ids) x`); n > 0 {
+	if n := count(t, pool, `SELECT count(*) FROM (SELECT id, unnest(external_ids) FROM tenants EXCEPT SELECT tenant_id, external_id
+		FROM tenant_external_ids) x`); n > 0 {
 		t.Errorf("%d external ids of tenants are not in their table", n)
 	}
 	if n := count(t, pool, `SELECT count(*) FROM subscription_history WHERE snapshot::text LIKE '%reason%'`); n > 0 {
@@ -69,20 +74,23 @@ func changeEachNoun(t *testing.T, s *Store) {
 	c, ctx, req := catalogueOf(s), t.Context(), commands.Request{Reason: "a ticket"}
 	five, ten := int64(5), int64(10)
 	feature := func(name string, groupBy ...string) {
-		must.OK(t, third(c.PutFeature(ctx, req, domain.Feature{LookupKey: "calls", Name: name, Type: domain.FeatureQuota, Unit: "call", GroupBy: groupBy, BillingEvent: "api"})))
+		must.OK(t, third(c.PutFeature(ctx, req, domain.Feature{LookupKey: "calls", Name: name, Type: domain.FeatureQuota, Unit: "call",
+			GroupBy: groupBy, BillingEvent: "api"})))
 	}
 	price := func(rate int64) {
 		must.OK(t, third(c.PutPrice(ctx, req, domain.Price{Key: "tiered", Name: "T", Currency: "EUR", Model: domain.PriceGraduated,
 			Tiers: []events.PriceTier{{UpTo: &five, MicroUnits: domain.MaxMicroUnits, FlatMicroUnits: 7}, {MicroUnits: rate}}})))
 	}
 	plan := func(limit *int64) {
-		must.OK(t, third(c.PutPlan(ctx, req, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{{Feature: "calls", Limit: limit, Price: "tiered"}}})))
+		must.OK(t, third(c.PutPlan(ctx, req,
+			domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{{Feature: "calls", Limit: limit, Price: "tiered"}}})))
 	}
 	feature("C", "region")
 	feature("C", "model")
 	feature("Calls", "model")
 	must.OK(t, third(c.PutFeature(ctx, req, domain.Feature{LookupKey: "sso", Name: "S", Type: domain.FeatureBoolean})))
-	must.OK(t, third(c.PutPrice(ctx, req, domain.Price{Key: "packs", Name: "P", Currency: "USD", Model: domain.PricePackage, MicroUnits: &five, PackageSize: 100})))
+	must.OK(t, third(c.PutPrice(ctx, req, domain.Price{Key: "packs", Name: "P", Currency: "USD", Model: domain.PricePackage,
+		MicroUnits: &five, PackageSize: 100})))
 	price(3)
 	plan(&ten)
 	plan(nil)
@@ -101,11 +109,13 @@ func changeEachNoun(t *testing.T, s *Store) {
 
 func ChangeTenant(t *testing.T, c *catalogue.Catalogue, req commands.Request) uuid.UUID {
 	t.Helper()
-	tenant, err := c.CreateTenant(t.Context(), req, catalogue.CreateTenant{Name: "T", Class: "small", ExternalIDs: []string{"crm-2", "crm-1"}, Metadata: map[string]string{"reason": "x"}})
+	tenant, err := c.CreateTenant(t.Context(), req, catalogue.CreateTenant{Name: "T", Class: "small",
+		ExternalIDs: []string{"crm-2", "crm-1"}, Metadata: map[string]string{"reason": "x"}})
 	must.OK(t, err)
 	none, adjust, suspended, hours, later := (*int)(nil), events.LateUsageAdjust, domain.TenantSuspended, 24, domain.TenantActive
 	three, residency := &hours, "eu"
-	for _, change := range []catalogue.ChangeTenant{{LateUsage: &adjust, DataResidency: &residency}, {CloseAfterHours: &three}, {Status: &suspended}, {CloseAfterHours: &none},
+	for _, change := range []catalogue.ChangeTenant{{LateUsage: &adjust, DataResidency: &residency}, {CloseAfterHours: &three},
+		{Status: &suspended}, {CloseAfterHours: &none},
 		{Status: &later, ExternalIDs: &[]string{"crm-3"}, Metadata: &map[string]string{}}} {
 		_, err := c.ChangeTenant(t.Context(), req, tenant.ID, change)
 		must.OK(t, err)
@@ -117,7 +127,8 @@ func changeKeys(t *testing.T, c *catalogue.Catalogue, req commands.Request, tena
 	t.Helper()
 	end := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	for _, overlap := range []time.Duration{0, time.Hour} {
-		k, err := c.CreateKey(t.Context(), req, tenant, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}, ExpiresAt: &end})
+		k, err := c.CreateKey(t.Context(), req, tenant, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite},
+			ExpiresAt: &end})
 		must.OK(t, err)
 		_, err = c.RotateKey(t.Context(), req, tenant, k.ID, overlap)
 		must.OK(t, err)
@@ -129,16 +140,19 @@ func changeKeys(t *testing.T, c *catalogue.Catalogue, req commands.Request, tena
 	must.OK(t, err)
 }
 
-// changeSubscriptions lets one begin in the past and end, and another begin in the future. No event tells of the end of one that was not in force.
+// changeSubscriptions lets one begin in the past and end, and another begin in the future. No event tells of the end of one that was not in
+// force.
 func changeSubscriptions(t *testing.T, c *catalogue.Catalogue, req commands.Request, tenant uuid.UUID, priceChanges func()) {
 	t.Helper()
-	current, cancelled, expired, trialing := catalogue.PricesCurrent, domain.SubscriptionCancelled, domain.SubscriptionExpired, domain.SubscriptionTrialing
+	current, cancelled, expired, trialing := catalogue.PricesCurrent, domain.SubscriptionCancelled, domain.SubscriptionExpired,
+		domain.SubscriptionTrialing
 	for _, starts := range []time.Duration{-time.Hour, time.Hour} {
 		at := time.Now().Add(starts).UTC().Truncate(time.Microsecond)
 		made, err := c.CreateSubscription(t.Context(), req, tenant, catalogue.CreateSubscription{Plan: "p", StartsAt: &at})
 		must.OK(t, err)
 		priceChanges()
-		for _, change := range []catalogue.ChangeSubscription{{Prices: &current}, {Status: &trialing}, {Status: &cancelled}, {Status: &expired}} {
+		for _, change := range []catalogue.ChangeSubscription{{Prices: &current}, {Status: &trialing}, {Status: &cancelled},
+			{Status: &expired}} {
 			_, err := c.ChangeSubscription(t.Context(), req, tenant, made.ID, change)
 			must.OK(t, err)
 		}

@@ -34,7 +34,8 @@ const (
 
 // All times are of the clock of the database.
 const (
-	reportSQL = `INSERT INTO instances AS i (id, version, roles, started_at, seen_at) VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp())
+	reportSQL = `INSERT INTO instances AS i (id, version, roles, started_at, seen_at) VALUES ($1, $2, $3, clock_timestamp(),
+		clock_timestamp())
  ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, ended_at = NULL`
 	endSQL          = `UPDATE instances SET seen_at = clock_timestamp(), ended_at = clock_timestamp() WHERE id = $1`
 	oldInstancesSQL = `DELETE FROM instances WHERE seen_at < clock_timestamp() - interval '1 day'`
@@ -47,14 +48,15 @@ const (
 // Run reports until ctx ends, then writes the end. While the database does not answer it goes on.
 func (i *Instances) Run(ctx context.Context) error {
 	reports := 0
-	_ = commands.RunEvery(ctx, cmp.Or(i.Every, defaultReportEvery), i.Logger, "cannot report this instance; will retry", func(ctx context.Context) error {
-		err := i.exec(ctx, reportSQL, i.ID, i.Version, i.Roles)
-		if err == nil && reports%oldInstancesEach == 0 {
-			err = i.exec(ctx, oldInstancesSQL)
-		}
-		reports++
-		return err
-	}) // never fails
+	_ = commands.RunEvery(ctx, cmp.Or(i.Every, defaultReportEvery), i.Logger, "cannot report this instance; will retry",
+		func(ctx context.Context) error {
+			err := i.exec(ctx, reportSQL, i.ID, i.Version, i.Roles)
+			if err == nil && reports%oldInstancesEach == 0 {
+				err = i.exec(ctx, oldInstancesSQL)
+			}
+			reports++
+			return err
+		}) // never fails
 	if err := i.exec(context.WithoutCancel(ctx), endSQL, i.ID); err != nil {
 		i.Logger.WarnContext(ctx, "cannot write the end of this instance: it is listed as lost", "error", err)
 	}

@@ -15,7 +15,8 @@ import (
 func TestInstancesAreListedWithTheirStates(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	run(t, pool, `INSERT INTO instances (id, version, roles, started_at, seen_at) VALUES
- ('killed', 'v1', '{api}', now() - interval '1 hour', now() - interval '1 minute'), ('old', 'v0', '{}', now() - interval '3 days', now() - interval '2 days')`)
+ ('killed', 'v1', '{api}', now() - interval '1 hour', now() - interval '1 minute'), ('old', 'v0', '{}', now() - interval '3 days',
+ now() - interval '2 days')`)
 	reader := &Catalogue{Pool: pool}
 	states := func() (all []string) {
 		t.Helper()
@@ -29,7 +30,8 @@ func TestInstancesAreListedWithTheirStates(t *testing.T) {
 	if got := states(); !slices.Equal(got, []string{"killed LOST v1"}) {
 		t.Fatalf("before the start: %q", got)
 	}
-	i := &Instances{Pool: pool, ID: "running", Version: "v2", Roles: []string{"api", "relay"}, Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
+	i := &Instances{Pool: pool, ID: "running", Version: "v2", Roles: []string{"api", "relay"}, Logger: slog.New(slog.DiscardHandler),
+		Every: 10 * time.Millisecond}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
@@ -49,7 +51,8 @@ func TestInstancesAreListedWithTheirStates(t *testing.T) {
 		t.Errorf("after the end: %q", got)
 	}
 	list, err := reader.Instances(t.Context(), commands.Page{Limit: 1, After: "killed"})
-	if err != nil || len(list) != 1 || list[0].ID != "running" || list[0].EndedAt == nil || !slices.Equal(list[0].Roles, []string{"api", "relay"}) {
+	if err != nil || len(list) != 1 || list[0].ID != "running" || list[0].EndedAt == nil ||
+		!slices.Equal(list[0].Roles, []string{"api", "relay"}) {
 		t.Errorf("the second page is %+v, %v", list, err)
 	}
 }

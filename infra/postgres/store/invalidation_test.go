@@ -66,16 +66,19 @@ func newCachingWorld(t *testing.T, url string) *cachingWorld {
 func (w *cachingWorld) fill() {
 	w.Helper()
 	var err error
-	w.operator, err = w.catalogue.CreateKey(w.Context(), commands.Request{}, events.Platform, catalogue.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
+	w.operator, err = w.catalogue.CreateKey(w.Context(), commands.Request{}, events.Platform,
+		catalogue.CreateKey{Name: "o", Scopes: []string{commands.ScopeAdmin}})
 	must.OK(w, err)
-	_, _, err = w.catalogue.PutFeature(w.Context(), commands.Request{}, domain.Feature{LookupKey: "calls", Name: "Calls", Type: domain.FeatureMetered})
+	_, _, err = w.catalogue.PutFeature(w.Context(), commands.Request{}, domain.Feature{LookupKey: "calls", Name: "Calls",
+		Type: domain.FeatureMetered})
 	must.OK(w, err)
 	must.OK(w, w.putPlan("P", 1))
 	w.a, w.b = w.newAccount(), w.newAccount()
 }
 
 func (w *cachingWorld) putPlan(name string, limit int64) error {
-	_, _, err := w.catalogue.PutPlan(w.Context(), commands.Request{}, domain.Plan{Key: "p", Name: name, Entitlements: []domain.Entitlement{{Feature: "calls", Limit: &limit}}})
+	_, _, err := w.catalogue.PutPlan(w.Context(), commands.Request{},
+		domain.Plan{Key: "p", Name: name, Entitlements: []domain.Entitlement{{Feature: "calls", Limit: &limit}}})
 	return err
 }
 
@@ -83,7 +86,8 @@ func (w *cachingWorld) newAccount() account {
 	w.Helper()
 	tenant, err := w.catalogue.CreateTenant(w.Context(), commands.Request{}, catalogue.CreateTenant{Name: "T", Class: "small"})
 	must.OK(w, err)
-	key, err := w.catalogue.CreateKey(w.Context(), commands.Request{}, tenant.ID, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}})
+	key, err := w.catalogue.CreateKey(w.Context(), commands.Request{}, tenant.ID,
+		catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageWrite}})
 	must.OK(w, err)
 	s, err := w.catalogue.CreateSubscription(w.Context(), commands.Request{}, tenant.ID, catalogue.CreateSubscription{Plan: "p"})
 	must.OK(w, err)
@@ -129,7 +133,8 @@ func sorted(s string) string {
 func (w *cachingWorld) recordDuplicates(tenant uuid.UUID) {
 	w.Helper()
 	d := &metering.UsageSeen{Store: w.store, Now: time.Now, NewID: newID, Logger: slog.Default()}
-	d.Seen(&commands.Caller{TenantID: tenant}, make([]intake.BatchItem, 2), []metering.EventVerdict{{Status: metering.StatusDuplicate}, {Status: metering.StatusRejected, Code: "event_invalid"}}, true)
+	d.Seen(&commands.Caller{TenantID: tenant}, make([]intake.BatchItem, 2), []metering.EventVerdict{{Status: metering.StatusDuplicate},
+		{Status: metering.StatusRejected, Code: "event_invalid"}}, true)
 	ended, end := context.WithCancel(w.Context())
 	end()
 	must.OK(w, d.Run(ended))
@@ -172,7 +177,8 @@ func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
 	}{
 		{"nothing", func() error { return nil }, ""},
 		{"a feature", func() error {
-			_, _, err := w.catalogue.PutFeature(t.Context(), by, domain.Feature{LookupKey: "calls", Name: "API calls", Type: domain.FeatureMetered})
+			_, _, err := w.catalogue.PutFeature(t.Context(), by, domain.Feature{LookupKey: "calls", Name: "API calls",
+				Type: domain.FeatureMetered})
 			return err
 		}, "o"},
 		{"a plan", func() error { return w.putPlan("Q", 2) }, "o"},
@@ -185,7 +191,8 @@ func TestP9_AChangeOfTheCatalogueReloadsItsTenantOnly(t *testing.T) {
 			return err
 		}, "Bb"},
 		{"a new key of A", func() error {
-			_, err := w.catalogue.CreateKey(t.Context(), by, w.a.id, catalogue.CreateKey{Name: "k2", Scopes: []string{commands.ScopeUsageRead}})
+			_, err := w.catalogue.CreateKey(t.Context(), by, w.a.id,
+				catalogue.CreateKey{Name: "k2", Scopes: []string{commands.ScopeUsageRead}})
 			return err
 		}, "Aa"},
 		{"another tenant", func() error {
@@ -222,8 +229,10 @@ func TestARepeatedChangeHoldsOnceItIsAnswered(t *testing.T) {
 	w.fill()
 	w.loads()
 	other := newCachingWorld(t, url)
-	for what, by := range map[string]commands.Request{"with an Idempotency-Key": {Idempotency: commands.Idempotency{Key: "once"}}, "without": {}} {
-		made, err := w.catalogue.CreateKey(t.Context(), commands.Request{}, w.a.id, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+	for what, by := range map[string]commands.Request{"with an Idempotency-Key": {Idempotency: commands.Idempotency{Key: "once"}},
+		"without": {}} {
+		made, err := w.catalogue.CreateKey(t.Context(), commands.Request{}, w.a.id,
+			catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 		must.OK(w, err)
 		find := func() *domain.APIKey {
 			k, _, _, err := w.store.Keys.Find(t.Context(), catalogue.HashSecret(made.Secret))
@@ -263,7 +272,8 @@ func TestAChangeFoundInTheLogHoldsOnceItIsAnswered(t *testing.T) {
 	if read := w.loads(); read != "Aa" {
 		t.Errorf("%q was read again, want Aa", read)
 	}
-	if _, a, _, err := w.store.Keys.Find(t.Context(), catalogue.HashSecret(w.a.key.Secret)); err != nil || a.Status != domain.TenantSuspended {
+	if _, a, _, err := w.store.Keys.Find(t.Context(), catalogue.HashSecret(w.a.key.Secret)); err != nil ||
+		a.Status != domain.TenantSuspended {
 		t.Errorf("tenant A is %+v: %v", a, err)
 	}
 }
@@ -293,7 +303,8 @@ func (p periodChanges) ChangePeriods(ctx context.Context, tenant uuid.UUID, deci
 type periodChange struct{ *Tx }
 
 func (t periodChange) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
-	return t.Exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
+	return t.Exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at)
+		VALUES ($1, $2, $3, $4, $5, $6)`,
 		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
 }
 
@@ -317,11 +328,15 @@ func TestP9_AChangeOnAnotherInstanceReloadsItsTenantOnly(t *testing.T) {
 	w.catalogue = catalogueOf(w.store)
 	w.fill()
 	other := New(pool, l, Config{})
-	elsewhere := &catalogue.Catalogue{Store: other, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
+	elsewhere := &catalogue.Catalogue{Store: other, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) {
+		_, _ = rand.Read(b[:])
+		return b
+	}}
 	periods := &billing.Periods{Store: periodChanges{store: other}, Now: time.Now, NewID: newID}
 	beside := w.sharesPartition(w.a.id)
 	closeOf := func(tenant uuid.UUID, period string) error {
-		_, err := periods.Close(t.Context(), commands.Request{}, billing.ClosePeriod{TenantID: tenant, PeriodKey: period, Reason: "test", Early: true})
+		_, err := periods.Close(t.Context(), commands.Request{}, billing.ClosePeriod{TenantID: tenant, PeriodKey: period, Reason: "test",
+			Early: true})
 		return err
 	}
 	rename := func(tenant uuid.UUID, name string) error {

@@ -23,9 +23,11 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	s, _, pool, _ := openStore(t)
 	changes := &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID,
 		NewSecret: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }}
-	tenant, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}}, catalogue.CreateTenant{Name: "T", Class: "small"})
+	tenant, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}},
+		catalogue.CreateTenant{Name: "T", Class: "small"})
 	must.OK(t, err)
-	made, err := changes.CreateKey(t.Context(), commands.Request{By: commands.Caller{}}, tenant.ID, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+	made, err := changes.CreateKey(t.Context(), commands.Request{By: commands.Caller{}}, tenant.ID,
+		catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 	must.OK(t, err)
 	traced, sent := localtest.Traced(t, pool)
 	keys := newKeys(traced, time.Now, func(time.Duration) *projections.CatalogueMarks { return nil }, make(limited, maxLoads))
@@ -59,8 +61,8 @@ func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	}
 }
 
-// A key that is revoked, or rotated without an overlap, is refused at once by an instance whose clock is an hour behind that of the instance
-// that ended it. It cannot be rotated there either, and a repeated revocation records no event.
+// A key that is revoked, or rotated without an overlap, is refused at once by an instance whose clock is an hour behind that of the
+// instance that ended it. It cannot be rotated there either, and a repeated revocation records no event.
 func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 	s, _, pool, _ := openStore(t)
 	behind, ahead := catalogueOf(s), catalogueOf(s)
@@ -88,7 +90,8 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			made, err := behind.CreateKey(t.Context(), commands.Request{}, tenant.ID, catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
+			made, err := behind.CreateKey(t.Context(), commands.Request{}, tenant.ID,
+				catalogue.CreateKey{Name: "k", Scopes: []string{commands.ScopeUsageRead}})
 			if err == nil {
 				err = x.end(made.ID)
 			}
@@ -104,7 +107,8 @@ func TestP9_AKeyThatEndsAtOnceIsRefusedWhateverTheClocks(t *testing.T) {
 				t.Errorf("the ended key was rotated: %+v", rotated.APIKey)
 			}
 			before := count(t, pool, `SELECT count(*) FROM event_log_rows`)
-			if err := behind.RevokeKey(t.Context(), commands.Request{}, tenant.ID, made.ID); err != nil || count(t, pool, `SELECT count(*) FROM event_log_rows`) != before {
+			if err := behind.RevokeKey(t.Context(), commands.Request{}, tenant.ID, made.ID); err != nil ||
+				count(t, pool, `SELECT count(*) FROM event_log_rows`) != before {
 				t.Errorf("a repeated revocation is recorded again: %v", err)
 			}
 		})

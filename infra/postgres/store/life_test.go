@@ -23,8 +23,9 @@ var otherLives = map[string]struct{ head, reason string }{
 	"restarted, or volume set back": {`started_at = started_at - interval '1 hour'`, eventlog.ReasonRestarted},
 	"standby promoted":              {`timeline = timeline - 1, started_at = started_at - interval '1 hour'`, eventlog.ReasonPromoted},
 	"promoted without a restart":    {`timeline = timeline - 1`, eventlog.ReasonPromoted},
-	"dump restored elsewhere":       {`system_identifier = system_identifier - 1, started_at = started_at - interval '1 hour'`, eventlog.ReasonRestored},
-	"migrated by this release":      {`system_identifier = NULL, timeline = NULL, started_at = NULL`, eventlog.ReasonFirst},
+	"dump restored elsewhere": {`system_identifier = system_identifier - 1, started_at = started_at - interval '1 hour'`,
+		eventlog.ReasonRestored},
+	"migrated by this release": {`system_identifier = NULL, timeline = NULL, started_at = NULL`, eventlog.ReasonFirst},
 }
 
 func TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst(t *testing.T) {
@@ -57,21 +58,26 @@ func TestP2_EveryAppendInAnotherLifeOfTheServerRaisesTheEpochFirst(t *testing.T)
 	for life, other := range otherLives {
 		for by, appendOne := range appends {
 			t.Run(life+"/"+by, func(t *testing.T) {
-				testRaisedFirst(t, l, pool, owner, other.head, other.reason, func(tenant uuid.UUID) error { return appendOne(l, pool, tenant) })
+				testRaisedFirst(t, l, pool, owner, other.head, other.reason, func(tenant uuid.UUID) error {
+					return appendOne(l, pool, tenant)
+				})
 			})
 		}
 	}
 }
 
-func testRaisedFirst(t *testing.T, l *eventlog.Log, pool *pgxpool.Pool, owner *sql.DB, head, reason string, appendOne func(uuid.UUID) error) {
+func testRaisedFirst(t *testing.T, l *eventlog.Log, pool *pgxpool.Pool, owner *sql.DB, head, reason string,
+	appendOne func(uuid.UUID) error) {
 	tenant := uuid.Must(uuid.NewV7())
 	p := events.PartitionOf(tenant)
 	old := submit(t, l, tenant, usageEvent(tenant, "old", 1))[0].Position
-	if _, err := owner.Exec(`UPDATE relay_cursors SET owner = 'relay', position = $2, lease_until = now() + interval '1 hour' WHERE partition = $1`, p, old.Number); err != nil {
+	if _, err := owner.Exec(`UPDATE relay_cursors SET owner = 'relay', position = $2, lease_until = now() + interval '1 hour'
+		WHERE partition = $1`, p, old.Number); err != nil {
 		t.Fatal(err)
 	}
 	var lease int64
-	if err := owner.QueryRow(`UPDATE log_heads h SET `+head+` FROM relay_cursors c WHERE c.partition = h.partition AND h.partition = $1 RETURNING c.fence`, p).Scan(&lease); err != nil {
+	if err := owner.QueryRow(`UPDATE log_heads h SET `+head+
+		` FROM relay_cursors c WHERE c.partition = h.partition AND h.partition = $1 RETURNING c.fence`, p).Scan(&lease); err != nil {
 		t.Fatal(err)
 	}
 	must.OK(t, appendOne(tenant))
@@ -85,7 +91,8 @@ func testRaisedFirst(t *testing.T, l *eventlog.Log, pool *pgxpool.Pool, owner *s
 	var from, fence int64
 	var why string
 	var free bool
-	err = pool.QueryRow(t.Context(), `SELECT e.from_position, e.reason, c.fence, c.owner IS NULL FROM log_epochs e JOIN relay_cursors c USING (partition)
+	err = pool.QueryRow(t.Context(), `SELECT e.from_position, e.reason, c.fence, c.owner IS NULL FROM log_epochs e JOIN relay_cursors c
+		USING (partition)
  WHERE e.partition = $1 ORDER BY e.epoch DESC LIMIT 1`, p).Scan(&from, &why, &fence, &free)
 	if err != nil || from != old.Number+1 || why != reason || fence <= lease || !free {
 		t.Errorf("the epoch begins at %d for %q, and the lease has fence %d after %d, free %t: %v", from, why, fence, lease, free, err)

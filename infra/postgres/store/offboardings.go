@@ -26,7 +26,8 @@ func ScanOffboarding(row pgx.Row) (*domain.Offboarding, error) {
 	var o domain.Offboarding
 	var closed []string
 	var manifest *string
-	err := row.Scan(&o.ID, &o.TenantID, &o.SagaID, &o.State, &o.Step, &o.Reason, &o.Actor, &o.CancelReason, &o.CancelActor, &o.RequestedAt, &o.SuspendedAt, &o.DrainedTo,
+	err := row.Scan(&o.ID, &o.TenantID, &o.SagaID, &o.State, &o.Step, &o.Reason, &o.Actor, &o.CancelReason, &o.CancelActor, &o.RequestedAt,
+		&o.SuspendedAt, &o.DrainedTo,
 		&closed, &o.Exports, &manifest, &o.EndedAt)
 	if manifest != nil {
 		o.Manifest = []byte(*manifest)

@@ -13,7 +13,8 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
-const periodChangesSQL = `SELECT tenant_id, position, period_key, snapshot, change FROM period_changes WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, position`
+const periodChangesSQL = `SELECT tenant_id, position, period_key, snapshot, change FROM period_changes WHERE tenant_id = ANY ($1::uuid[])
+	ORDER BY tenant_id, position`
 
 // Periods implements repair.DeadLetterTx and billing.PeriodTx.
 func (t *Tx) Periods(tenants []uuid.UUID) (map[uuid.UUID]domain.PeriodHistory, error) {
@@ -31,10 +32,11 @@ func PeriodsOf(ctx context.Context, q postgres.Queryer, tenants []uuid.UUID) (ma
 
 // ReadPeriods returns the read of the changes of a tenant's periods behind the locks of the heads.
 func ReadPeriods(tenant uuid.UUID, into *map[uuid.UUID]domain.PeriodHistory) *eventlog.LockedRead {
-	return &eventlog.LockedRead{Statement: server.Statement{SQL: periodChangesSQL, Args: []any{[]uuid.UUID{tenant}}}, Scan: func(rows pgx.Rows) (err error) {
-		*into, err = scanPeriods(rows)
-		return err
-	}}
+	return &eventlog.LockedRead{Statement: server.Statement{SQL: periodChangesSQL, Args: []any{[]uuid.UUID{tenant}}},
+		Scan: func(rows pgx.Rows) (err error) {
+			*into, err = scanPeriods(rows)
+			return err
+		}}
 }
 
 func scanPeriods(rows pgx.Rows) (map[uuid.UUID]domain.PeriodHistory, error) {

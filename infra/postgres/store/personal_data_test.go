@@ -21,13 +21,17 @@ import (
 var personalData = map[string]string{
 	"event_log.body": "erase_events", "event_log.hash": "erase_events", "event_log.dedupe_key": "erase_events: the hash of a content in it",
 	"event_log_rows.body": "erase_events", "event_log_rows.hash": "erase_events", "event_log_rows.dedupe_key": "erase_events",
-	"tenants.name": "the step tenant", "tenants.external_ids": "the step tenant", "tenants.metadata": "the step tenant", "tenant_external_ids.external_id": "the step tenant: its rows are deleted",
-	"usage_series.group_values": "groups without values", "usage_series_values.value": "its rows are deleted",
-	"dead_letter_events.payload": "as the event", "dead_letter_events.details": "the hashes of a conflict", "dead_letter_events.reason": "as the event",
+	"tenants.name": "the step tenant", "tenants.external_ids": "the step tenant", "tenants.metadata": "the step tenant",
+	"tenant_external_ids.external_id": "the step tenant: its rows are deleted",
+	"usage_series.group_values":       "groups without values", "usage_series_values.value": "its rows are deleted",
+	"dead_letter_events.payload": "as the event", "dead_letter_events.details": "the hashes of a conflict",
+	"dead_letter_events.reason":      "as the event",
 	"dead_letter_events.fingerprint": "follows from the reason", "dead_letter_counts.fingerprint": "follows from the reason",
-	"withheld_records.reason": "erase_events", "usage_refusals.samples": "without payloads", "projection_rebuilds.report": "without the tenant's rows",
-	"idempotency_answers.body": "erase_answers", "idempotency_answers.request_hash": "erase_answers",
-	"reporting_usage.tenant": "a view", "reporting_closed_usage.tenant": "a view", "reporting_adjustments.tenant": "a view", "reporting_dead_letters.tenant": "a view",
+	"withheld_records.reason": "erase_events", "usage_refusals.samples": "without payloads",
+	"projection_rebuilds.report": "without the tenant's rows",
+	"idempotency_answers.body":   "erase_answers", "idempotency_answers.request_hash": "erase_answers",
+	"reporting_usage.tenant": "a view", "reporting_closed_usage.tenant": "a view", "reporting_adjustments.tenant": "a view",
+	"reporting_dead_letters.tenant": "a view",
 	"reporting_dead_letters.reason": "a view", "inbox.event_id": "a view of dedupe_key",
 }
 
@@ -55,7 +59,8 @@ dead_letter_events.producer_event_id reporting_dead_letters.event_id reservation
 tenants.billing_customer pushes.* push_comparisons.* webhooks.* webhook_deliveries.* webhook_attempts.*`,
 }
 
-// Each column of a text, a document or bytes is known to be erased, or to hold no personal data of tenants: a new table or column is decided on here.
+// Each column of a text, a document or bytes is known to be erased, or to hold no personal data of tenants: a new table or column is
+// decided on here.
 func TestP6_EachColumnIsErasedOrHasNoPersonalData(t *testing.T) {
 	_, _, _, url := openStore(t)
 	known := map[string]bool{}
@@ -64,9 +69,11 @@ func TestP6_EachColumnIsErasedOrHasNoPersonalData(t *testing.T) {
 			known[name] = false
 		}
 	}
-	rows, err := asOwner(t, url).Query(`SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+	rows, err := asOwner(t, url).Query(`SELECT c.relname, a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+		JOIN pg_type t ON t.oid = a.atttypid
  WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm') AND a.attnum > 0 AND NOT a.attisdropped
-  AND (t.typcategory IN ('S', 'A', 'X', 'E') OR t.typname IN ('json', 'jsonb', 'bytea', 'xml')) AND t.typname NOT IN ('_int8', '_uuid') ORDER BY 1, 2`)
+  AND (t.typcategory IN ('S', 'A', 'X', 'E') OR t.typname IN ('json', 'jsonb', 'bytea', 'xml')) AND t.typname NOT IN ('_int8', '_uuid')
+  ORDER BY 1, 2`)
 	must.OK(t, err)
 	defer rows.Close()
 	found := map[string]bool{}
@@ -82,7 +89,8 @@ func TestP6_EachColumnIsErasedOrHasNoPersonalData(t *testing.T) {
 		case erased && kept:
 			t.Errorf("%s is in both lists", name)
 		case !erased && !kept && !all:
-			t.Errorf("%s: does it hold personal data of tenants? An erasure erases it (personalData), or it holds none (noPersonalData, with the reason); docs/reference/personal-data.md", name)
+			t.Errorf("%s: does it hold personal data of tenants? An erasure erases it (personalData), or it holds none (noPersonalData, "+
+				"with the reason); docs/reference/personal-data.md", name)
 		}
 	}
 	must.OK(t, rows.Err())
@@ -116,26 +124,33 @@ func TestP6_BodiesAreErased(t *testing.T) {
 		{events.UsageRecorded, `[1,"f",{"user":"ann"},"/x"]`, `[1,"f",null,"/x"]`},
 		{events.UsageRecorded, `{"feature":"f","metadata":{"a":1},"x":"<&>\"\\","n":5.0}`, `{"feature":"f","x":"<&>\"\\","n":5.0}`},
 		{events.UsageRetried, `{"rawPosition":1,"usage":{"amount":1,"metadata":{"a":1}}}`, `{"rawPosition":1,"usage":{"amount":1}}`},
-		{events.UsageConflicted, `{"firstHash":"aa","conflictHash":"bb","payload":{"amount":1e200000,"amount":5,"metadata":{"a":"\\u0000"}}}`,
+		{events.UsageConflicted,
+			`{"firstHash":"aa","conflictHash":"bb","payload":{"amount":1e200000,"amount":5,"metadata":{"a":"\\u0000"}}}`,
 			`{"firstHash":"` + zeros + `","conflictHash":"` + zeros + `","payload":{"amount":1e200000,"amount":5}}`},
 		{events.UsageConflicted, `{"payload":"ann"}`, `{"payload":null}`},
 		{events.UsageConflicted, `{"payload":["ann"]}`, `{"payload":null}`},
 		{events.UsageRetried, `{"usage":["ann",1,2,3]}`, `{"usage":null}`},
-		{events.UsageRefused, `{"code":"c","reason":"\"ann\"","pointer":"/metadata/ann","eventId":"\\u0000\ud83d","payload":{"a\u0000":"\ud83d"},"bytes":3}`,
+		{events.UsageRefused,
+			`{"code":"c","reason":"\"ann\"","pointer":"/metadata/ann","eventId":"\\u0000\ud83d","payload":{"a\u0000":"\ud83d"},"bytes":3}`,
 			`{"code":"c","reason":"erased","eventId":"\\u0000\ud83d","bytes":3}`},
-		{events.RefusalsSeen, `{"count":2,"samples":[{"eventId":"a","payload":"ann\u0000"},{"code":"c"}]}`, `{"count":2,"samples":[{"eventId":"a"},{"code":"c"}]}`},
+		{events.RefusalsSeen, `{"count":2,"samples":[{"eventId":"a","payload":"ann\u0000"},{"code":"c"}]}`,
+			`{"count":2,"samples":[{"eventId":"a"},{"code":"c"}]}`},
 		{events.RefusalsSeen, `{"samples":["ann"]}`, `{"samples":[null]}`},
-		{events.PublishFailed, `{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"r","payload":{"amount":1e200000,"metadata":{"a":"\ud83d"}}}`,
+		{events.PublishFailed,
+			`{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"r","payload":{"amount":1e200000,"metadata":{"a":"\ud83d"}}}`,
 			`{"sourceSubject":"meterplex.usage.event.recorded.v1","reason":"erased","payload":{"amount":1e200000}}`},
 		{events.PublishFailed, `{"sourceSubject":"meterplex.catalogue.tenant.created.v1","payload":{"name":"Ann","class":"small"}}`,
 			`{"sourceSubject":"meterplex.catalogue.tenant.created.v1","payload":{}}`},
-		{events.AggregationFailed, `{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f","who":"ann"}}`, `{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f"}}`},
+		{events.AggregationFailed, `{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f","who":"ann"}}`,
+			`{"sourceSubject":"subject 999","payload":{"eventId":"e","feature":"f"}}`},
 		{events.AggregationFailed, `{"sourceSubject":"meterplex.usage.event.validated.v1","payload":{"amount":1,"name":"n"}}`,
 			`{"sourceSubject":"meterplex.usage.event.validated.v1","payload":{"amount":1,"name":"n"}}`},
 		{events.AggregationFailed, `{"sourceSubject":"x","payload":["ann"]}`, `{"sourceSubject":"x","payload":null}`},
-		{events.PublishFailed, `{"sourceSubject":"meterplex.usage.event.retried.v1","payload":"ann"}`, `{"sourceSubject":"meterplex.usage.event.retried.v1","payload":null}`},
+		{events.PublishFailed, `{"sourceSubject":"meterplex.usage.event.retried.v1","payload":"ann"}`,
+			`{"sourceSubject":"meterplex.usage.event.retried.v1","payload":null}`},
 		{events.AggregationFailed, `{"sourceSubject":"x","payload":null}`, `{"sourceSubject":"x","payload":null}`},
-		{events.TenantChanged, `{"id":"i","name":"Ann","class":"small","externalIds":["crm"],"metadata":{"a":"b"},"reason":"r"}`, `{"id":"i","name":"erased","class":"small","reason":"r"}`},
+		{events.TenantChanged, `{"id":"i","name":"Ann","class":"small","externalIds":["crm"],"metadata":{"a":"b"},"reason":"r"}`,
+			`{"id":"i","name":"erased","class":"small","reason":"r"}`},
 		{events.FeatureDefined, `{"name":"Calls"}`, `{"name":"Calls"}`},
 	} {
 		got := erased(c.subject, c.body)
@@ -146,11 +161,14 @@ func TestP6_BodiesAreErased(t *testing.T) {
 	for _, info := range events.Subjects() {
 		whole, err := os.ReadFile("../../../events/testdata/" + info.Name() + ".json")
 		must.OK(t, err)
-		localtest.CheckPayloads(t).Written(1, func(int) (events.Subject, []byte) { return info.Subject, []byte(erased(info.Subject, string(whole))) })
+		localtest.CheckPayloads(t).Written(1, func(int) (events.Subject, []byte) {
+			return info.Subject, []byte(erased(info.Subject, string(whole)))
+		})
 	}
 }
 
-// The function that changes the log erases events of an archived tenant whose erasure was requested, as the log says, and runs. No other statement changes the log.
+// The function that changes the log erases events of an archived tenant whose erasure was requested, as the log says, and runs. No other
+// statement changes the log.
 func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	s, l, pool, _ := openStore(t)
 	tenant := uuid.Must(uuid.NewV7())
@@ -173,7 +191,8 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	}
 	tables := func(status, state string) {
 		t.Helper()
-		must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'A', 'small', $2, now()) ON CONFLICT (id) DO UPDATE SET status = excluded.status`, tenant, status)
+		must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'A', 'small', $2, now()) ON CONFLICT (id)
+			DO UPDATE SET status = excluded.status`, tenant, status)
 		must.Exec(t, pool, `INSERT INTO erasures (id, tenant_id, saga_id, state, reason, actor, requested_at, up_to, ended_at)
  VALUES ($1, $1, $1, $2, 'r', 'a', now(), 1, CASE $2 WHEN 'ERASED' THEN now() END)
  ON CONFLICT (id) DO UPDATE SET state = excluded.state, ended_at = excluded.ended_at`, tenant, state)
@@ -183,7 +202,8 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 		body, err := codec.EncodePayload(subject, payload)
 		must.OK(t, err)
 		must.OK(t, s.Change(t.Context(), tenant, func(tx commands.Tx) error {
-			_, err := tx.Append(events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key, OccurredAt: time.Now(), Payload: body,
+			_, err := tx.Append(events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key,
+				OccurredAt: time.Now(), Payload: body,
 				Residency: "unspecified", Actor: events.Actor{Type: "service", ID: "test"}})
 			return err
 		}))
@@ -191,7 +211,8 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	refused("without an erasure", erase())
 	tables(domain.TenantArchived, domain.ErasureRunning)
 	refused("without events", erase())
-	record(events.ErasureStepped, events.KeyErasure(tenant, events.ErasureRequested), events.ErasureStep{ErasureID: tenant, Step: events.ErasureRequested, Reason: "r"})
+	record(events.ErasureStepped, events.KeyErasure(tenant, events.ErasureRequested),
+		events.ErasureStep{ErasureID: tenant, Step: events.ErasureRequested, Reason: "r"})
 	refused("without the event of the archive", erase())
 	record(events.OffboardingStepped, events.KeyOffboarding(tenant, events.OffboardingArchived),
 		events.OffboardingStep{OffboardingID: tenant, Step: events.OffboardingArchived, Outcome: events.OffboardingDone})
@@ -200,14 +221,16 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	tables(domain.TenantArchived, domain.ErasureErased)
 	refused("an ended erasure", erase())
 	tables(domain.TenantArchived, domain.ErasureRunning)
-	must.Exec(t, pool, `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late) VALUES ($1, $2, 1, $3, $3, 'ann', false)`, at.Partition, at.Number, tenant)
+	must.Exec(t, pool, `INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason, late) VALUES ($1, $2,
+		1, $3, $3, 'ann', false)`, at.Partition, at.Number, tenant)
 	must.OK(t, erase())
 	var body, reason string
 	must.OK(t, pool.QueryRow(t.Context(), `SELECT reason FROM withheld_records WHERE tenant_id = $1`, tenant).Scan(&reason))
 	if reason != "erased" {
 		t.Errorf("the record is withheld because of %q", reason)
 	}
-	must.OK(t, pool.QueryRow(t.Context(), `SELECT body::text FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition, at.Number).Scan(&body))
+	must.OK(t, pool.QueryRow(t.Context(), `SELECT body::text FROM event_log_rows WHERE partition = $1 AND position = $2`, at.Partition,
+		at.Number).Scan(&body))
 	if body != `[1,"f"]` {
 		t.Errorf("the body is %s", body)
 	}
@@ -217,23 +240,28 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	}
 }
 
-// Copies of what a client sent have no personal data from the archive of their tenant on: an erasure looks at the events before its request only.
+// Copies of what a client sent have no personal data from the archive of their tenant on: an erasure looks at the events before its request
+// only.
 func TestP6_CopiesForAnArchivedTenantAreErased(t *testing.T) {
 	s, _, pool, _ := openStore(t)
 	for status, want := range map[string]string{domain.TenantSuspended: "ann", domain.TenantArchived: events.ErasedName} {
 		tenant := uuid.Must(uuid.NewV7())
 		must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'A', 'small', $2, now())`, tenant, status)
-		body, err := codec.EncodePayload(events.AggregationFailed, events.Failed{SourcePosition: 1, SourceEventID: tenant, SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw",
-			Stage: events.StageAggregation, Code: "fold_failed", Reason: "ann", DeadLetterID: tenant, Payload: []byte(`{"amount":1,"metadata":{"user":"ann"}}`)})
+		body, err := codec.EncodePayload(events.AggregationFailed, events.Failed{SourcePosition: 1, SourceEventID: tenant,
+			SourceSubject: "meterplex.usage.event.recorded.v1", Topic: "usage.raw",
+			Stage: events.StageAggregation, Code: "fold_failed", Reason: "ann", DeadLetterID: tenant,
+			Payload: []byte(`{"amount":1,"metadata":{"user":"ann"}}`)})
 		must.OK(t, err)
 		must.OK(t, s.Change(t.Context(), tenant, func(tx commands.Tx) error {
-			_, err := tx.Append(events.Pending{EventID: tenant, Subject: events.AggregationFailed, TenantID: tenant, DedupeKey: events.KeyEvent(tenant), OccurredAt: time.Now(), Payload: body,
+			_, err := tx.Append(events.Pending{EventID: tenant, Subject: events.AggregationFailed, TenantID: tenant,
+				DedupeKey: events.KeyEvent(tenant), OccurredAt: time.Now(), Payload: body,
 				Residency: "unspecified", Actor: events.Actor{Type: "service", ID: "test"}})
 			return err
 		}))
 		var reason string
 		var ann bool
-		must.OK(t, pool.QueryRow(t.Context(), `SELECT body ->> 'reason', body::text ~ 'ann"' FROM event_log_rows WHERE tenant_id = $1`, tenant).Scan(&reason, &ann))
+		must.OK(t, pool.QueryRow(t.Context(), `SELECT body ->> 'reason', body::text ~ 'ann"' FROM event_log_rows WHERE tenant_id = $1`,
+			tenant).Scan(&reason, &ann))
 		if reason != want || ann != (want == "ann") {
 			t.Errorf("%s: the reason is %q; it has the metadata: %v", status, reason, ann)
 		}

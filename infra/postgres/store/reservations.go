@@ -20,7 +20,8 @@ const reservationSQL = `SELECT reservation_id, feature, period_key, subscription
 // Reservation implements metering.ReservationTable.
 func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, feature, id string) (*events.ReservationState, error) {
 	var r events.ReservationState
-	err := s.pool.QueryRow(ctx, reservationSQL, tenant, feature, id).Scan(&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID, &r.FeatureType, &r.Amount,
+	err := s.pool.QueryRow(ctx, reservationSQL, tenant, feature, id).Scan(&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID,
+		&r.FeatureType, &r.Amount,
 		&r.Limit, &r.State, &r.ExpiresAt, &r.HeldAt, &r.EndedAt, &r.EventID, &r.Committed)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -32,8 +33,10 @@ func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, feature, id s
 	return &r, nil
 }
 
-const dueSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id, r.feature
- FROM reservations r WHERE r.state = 'HELD' AND r.expires_at <= $1 AND r.tenant_id <> ALL (coalesce($2::uuid[], '{}')) ORDER BY r.expires_at LIMIT $3`
+const dueSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id,
+	r.feature
+ FROM reservations r WHERE r.state = 'HELD' AND r.expires_at <= $1 AND r.tenant_id <> ALL (coalesce($2::uuid[], '{}')) ORDER BY r.expires_at
+ LIMIT $3`
 
 // Due implements metering.ReservationTable.
 func (s *Store) Due(ctx context.Context, now time.Time, without []uuid.UUID, limit int) ([]metering.DueReservation, error) {

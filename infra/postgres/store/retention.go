@@ -14,9 +14,9 @@ import (
 )
 
 // Retention deletes rows that are no longer needed: the answers kept for Idempotency-Keys, ended replays,
-// and the units of rebuilds whose generation is dropped, ended deliveries of webhooks, and ended sessions and links of the console. Functions of
-// the database delete the others than the last three: the service's role may not, and they keep each row for a day at least. Any number of
-// instances may run it.
+// and the units of rebuilds whose generation is dropped, ended deliveries of webhooks, and ended sessions and links of the console.
+// Functions of the database delete the others than the last three: the service's role may not, and they keep each row for a day at least.
+// Any number of instances may run it.
 type Retention struct {
 	Pool    postgres.Pool
 	Answers time.Duration // age at which an answer is dropped; its key remains
@@ -61,7 +61,8 @@ func (r *Retention) round(ctx context.Context) error {
 
 // expireDeliveriesSQL deletes deliveries that ended, with their attempts. Those that are replayed meanwhile stay.
 const expireDeliveriesSQL = `WITH old AS (DELETE FROM webhook_deliveries WHERE state <> 'PENDING' AND id IN (
-  SELECT id FROM webhook_deliveries WHERE state <> 'PENDING' AND ended_at < now() - make_interval(secs => $1) ORDER BY ended_at LIMIT $2) RETURNING id)
+  SELECT id FROM webhook_deliveries WHERE state <> 'PENDING' AND ended_at < now() - make_interval(secs => $1) ORDER BY ended_at LIMIT $2)
+  RETURNING id)
  SELECT count(*) FROM old`
 
 // Ended sessions and links of the console. Their rows are few: a key opens few sessions a minute.
@@ -70,10 +71,12 @@ const (
   SELECT token_hash FROM console_sessions WHERE used_at < now() - make_interval(secs => $1) ORDER BY used_at LIMIT $2) RETURNING token_hash)
  SELECT count(*) FROM old`
 	expireSessionsSQL = `WITH old AS (DELETE FROM console_sessions WHERE token_hash IN (
-  SELECT token_hash FROM console_sessions WHERE created_at < now() - make_interval(secs => $1) ORDER BY created_at LIMIT $2) RETURNING token_hash)
+  SELECT token_hash FROM console_sessions WHERE created_at < now() - make_interval(secs => $1) ORDER BY created_at LIMIT $2)
+  RETURNING token_hash)
  SELECT count(*) FROM old`
 	expireLinksSQL = `WITH old AS (DELETE FROM console_links WHERE token_hash IN (
-  SELECT token_hash FROM console_links WHERE expires_at <= now() - make_interval(secs => $1) ORDER BY expires_at LIMIT $2) RETURNING token_hash)
+  SELECT token_hash FROM console_links WHERE expires_at <= now() - make_interval(secs => $1) ORDER BY expires_at LIMIT $2)
+  RETURNING token_hash)
  SELECT count(*) FROM old`
 )
 

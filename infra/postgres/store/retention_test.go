@@ -33,23 +33,29 @@ func run(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
 func TestOldAnswersAreDroppedAndTheirKeysRemain(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	run(t, pool, `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at)
- SELECT $1, 'k/' || n, sha256(n::text::bytea), 0, '{"a":1}', now() - make_interval(hours => n * 24) FROM generate_series(1, 60) n`, uuid.Nil)
+ SELECT $1, 'k/' || n, sha256(n::text::bytea), 0, '{"a":1}', now() - make_interval(hours => n * 24) FROM generate_series(1, 60) n`,
+		uuid.Nil)
 	hashes := func() int {
-		return count(t, pool, `SELECT count(*) FROM idempotency_answers a JOIN generate_series(1, 60) n ON a.key = 'k/' || n AND a.request_hash = sha256(n::text::bytea)`)
+		return count(t, pool, `SELECT count(*) FROM idempotency_answers a JOIN generate_series(1, 60) n ON a.key = 'k/' || n
+			AND a.request_hash = sha256(n::text::bytea)`)
 	}
 	expireAll(t, retention(pool, 7))
-	if n := count(t, pool, `SELECT count(*) FROM idempotency_answers WHERE body IS NOT NULL AND key IN (SELECT 'k/' || n FROM generate_series(1, 29) n)`); n != 29 {
+	if n := count(t, pool, `SELECT count(*) FROM idempotency_answers WHERE body IS NOT NULL AND key IN (SELECT 'k/' || n
+		FROM generate_series(1, 29) n)`); n != 29 {
 		t.Errorf("%d of 29 young answers are kept", n)
 	}
-	if n := count(t, pool, `SELECT count(*) FROM idempotency_answers WHERE body IS NOT NULL AND created_at < now() - interval '30 days'`); n != 0 {
+	if n := count(t, pool,
+		`SELECT count(*) FROM idempotency_answers WHERE body IS NOT NULL AND created_at < now() - interval '30 days'`); n != 0 {
 		t.Errorf("%d old answers are kept", n)
 	}
 	if hashes() != 60 {
 		t.Errorf("%d of 60 keys remain with the hashes of their requests", hashes())
 	}
 	var none int64
-	for _, sql := range []string{`SELECT expire_answers('0', 100)`, `SELECT expire_answers('-1 day', 100)`, `SELECT expire_answers(NULL, 100)`} {
-		run(t, pool, `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, '', 0, '{}', now() - interval '23 hours')`, uuid.Nil, sql)
+	for _, sql := range []string{`SELECT expire_answers('0', 100)`, `SELECT expire_answers('-1 day', 100)`,
+		`SELECT expire_answers(NULL, 100)`} {
+		run(t, pool, `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, '', 0, '{}',
+			now() - interval '23 hours')`, uuid.Nil, sql)
 		must.OK(t, pool.QueryRow(t.Context(), sql).Scan(&none))
 		if n := count(t, pool, `SELECT count(*) FROM idempotency_answers WHERE key = $1 AND body IS NOT NULL`, sql); n != 1 {
 			t.Errorf("%s dropped an answer of this day", sql)
@@ -61,9 +67,11 @@ func TestOldAnswersAreDroppedAndTheirKeysRemain(t *testing.T) {
 func TestOldRowsAreDeletedInBoundedBatches(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	for _, function := range []string{"expire_answers", "expire_replays", "expire_rebuild_units", "expire_reservations"} {
-		for most, want := range map[string]string{"1": "", "10000": "", "0": "0 rows", "-1": "-1 rows", "10001": "10001 rows", "NULL": "NULL rows"} {
+		for most, want := range map[string]string{"1": "", "10000": "", "0": "0 rows", "-1": "-1 rows", "10001": "10001 rows",
+			"NULL": "NULL rows"} {
 			_, err := pool.Exec(t.Context(), `SELECT `+function+`('90 days', `+most+`)`)
-			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want+" cannot be deleted at once: delete from 1 to 10000, and call again for the others")) {
+			if want == "" && err != nil || want != "" && (err == nil ||
+				!strings.Contains(err.Error(), want+" cannot be deleted at once: delete from 1 to 10000, and call again for the others")) {
 				t.Errorf("%s of %s rows: %v", function, most, err)
 			}
 		}
@@ -96,13 +104,16 @@ func TestOnlyReplaysThatEndedLongAgoAreDeleted(t *testing.T) {
 			at := time.Now().Add(-c.ended)
 			ended = &at
 		}
-		run(t, pool, `INSERT INTO replays (id, kind, reason, state, created_at, ended_at) VALUES ($1, $2, $3, $4, now() - interval '200 days', $5)`, id, c.kind, c.name, c.state, ended)
-		run(t, pool, `INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, 3, 0, 30, $2), ($1, 4, 0, 0, 0)`, id, c.upTo)
+		run(t, pool, `INSERT INTO replays (id, kind, reason, state, created_at, ended_at) VALUES ($1, $2, $3, $4,
+			now() - interval '200 days', $5)`, id, c.kind, c.name, c.state, ended)
+		run(t, pool, `INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, 3, 0, 30, $2), ($1, 4, 0, 0, 0)`, id,
+			c.upTo)
 		kept[c.name] = c.kept
 	}
 	expireAll(t, retention(pool, 2))
 	for name, want := range kept {
-		if n := count(t, pool, `SELECT count(*) FROM replays r JOIN replay_units u ON u.replay_id = r.id WHERE r.reason = $1`, name); n != map[bool]int{true: 2}[want] {
+		if n := count(t, pool, `SELECT count(*) FROM replays r JOIN replay_units u ON u.replay_id = r.id WHERE r.reason = $1`,
+			name); n != map[bool]int{true: 2}[want] {
 			t.Errorf("%s: %d units are kept", name, n)
 		}
 	}

@@ -32,7 +32,8 @@ const sagaColumns = `id, kind, tenant_id, key, step, state, attempts, next_at, d
 
 func scanSaga(row pgx.Row, more ...any) (*domain.Saga, error) {
 	var s domain.Saga
-	err := row.Scan(append([]any{&s.ID, &s.Kind, &s.TenantID, &s.Key, &s.Step, &s.State, &s.Attempts, &s.NextAt, &s.DeadlineAt, &s.Missing, &s.Despite,
+	err := row.Scan(append([]any{&s.ID, &s.Kind, &s.TenantID, &s.Key, &s.Step, &s.State, &s.Attempts, &s.NextAt, &s.DeadlineAt, &s.Missing,
+		&s.Despite,
 		&s.LastError, &s.Retries, &s.LastReason, &s.LastActor, &s.Outcome, &s.CreatedAt, &s.EndedAt}, more...)...)
 	return One(&s, "saga", err)
 }
@@ -58,7 +59,8 @@ func (t *Tx) StartSaga(v domain.SagaStart) (*domain.Saga, bool, error) {
 	if err != nil || s != nil {
 		return s, err == nil, err
 	}
-	s, err = scanSaga(t.tx.QueryRow(t.ctx, `SELECT `+sagaColumns+` FROM sagas WHERE kind = $1 AND tenant_id = $2 AND key = $3`, v.Kind, v.TenantID, v.Key))
+	s, err = scanSaga(t.tx.QueryRow(t.ctx, `SELECT `+sagaColumns+` FROM sagas WHERE kind = $1 AND tenant_id = $2 AND key = $3`, v.Kind,
+		v.TenantID, v.Key))
 	if err == nil && s == nil {
 		err = fmt.Errorf("the saga %s %s was started, and is not there", v.Kind, v.Key)
 	}
@@ -76,14 +78,16 @@ const saveRetrySQL = `UPDATE sagas SET attempts = $2, retries = $3, despite = $4
 
 // SaveRetry implements commands.SagaTx.
 func (t *Tx) SaveRetry(s *domain.Saga) error {
-	if err := t.tx.QueryRow(t.ctx, saveRetrySQL, s.ID, s.Attempts, s.Retries, s.Despite, s.LastReason, s.LastActor).Scan(&s.NextAt); err != nil {
+	if err := t.tx.QueryRow(t.ctx, saveRetrySQL, s.ID, s.Attempts, s.Retries, s.Despite, s.LastReason, s.LastActor).
+		Scan(&s.NextAt); err != nil {
 		return fmt.Errorf("keeping a retry of a saga: %w", err)
 	}
 	return nil
 }
 
 // The index sagas_open is read in its order: the first saga that is due is the only one that is read, unless this binary does not know it.
-const nextSagaSQL = `SELECT next_at - clock_timestamp() FROM sagas WHERE ended_at IS NULL AND kind || '/' || step = ANY ($1) ORDER BY next_at LIMIT 1`
+const nextSagaSQL = `SELECT next_at - clock_timestamp() FROM sagas WHERE ended_at IS NULL AND kind || '/' || step = ANY ($1)
+	ORDER BY next_at LIMIT 1`
 
 // NextSaga implements commands.SagaQueue.
 func (s *Sagas) NextSaga(ctx context.Context, steps []string) (wait time.Duration, found bool, err error) {
@@ -97,9 +101,11 @@ func (s *Sagas) NextSaga(ctx context.Context, steps []string) (wait time.Duratio
 	return wait, true, nil
 }
 
-// The row lock decides between two runners; the lease lasts without a transaction. next_at moves to its end, so that a leased saga is not due.
+// The row lock decides between two runners; the lease lasts without a transaction. next_at moves to its end, so that a leased saga is not
+// due.
 const leaseSagaSQL = `UPDATE sagas SET lease = $2, next_at = now() + $3::interval WHERE id = (
-  SELECT id FROM sagas WHERE ended_at IS NULL AND next_at <= now() AND kind || '/' || step = ANY ($1) ORDER BY next_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+  SELECT id FROM sagas WHERE ended_at IS NULL AND next_at <= now() AND kind || '/' || step = ANY ($1) ORDER BY next_at LIMIT 1
+  FOR UPDATE SKIP LOCKED)
  RETURNING ` + sagaColumns
 
 // LeaseSaga implements commands.SagaQueue.
@@ -116,19 +122,23 @@ func (s *Sagas) RenewSaga(ctx context.Context, id, lease uuid.UUID, until time.D
 	return tag.RowsAffected() == 1, nil
 }
 
-const settleSagaSQL = `UPDATE sagas SET lease = NULL, step = $2, state = $3, attempts = $4, next_at = $5, deadline_at = $6, missing = coalesce($7::text[], '{}'), last_error = $8,
+const settleSagaSQL = `UPDATE sagas SET lease = NULL, step = $2, state = $3, attempts = $4, next_at = $5, deadline_at = $6,
+	missing = coalesce($7::text[], '{}'), last_error = $8,
  outcome = NULLIF($9, ''), ended_at = $10 WHERE id = $1`
 
 // SettleSaga implements commands.SagaQueue.
-func (s *Sagas) SettleSaga(ctx context.Context, id, lease uuid.UUID, change func(*domain.Saga, time.Time)) (settled *domain.Saga, err error) {
+func (s *Sagas) SettleSaga(ctx context.Context, id, lease uuid.UUID, change func(*domain.Saga, time.Time)) (settled *domain.Saga,
+	err error) {
 	err = postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
 		var now time.Time
-		v, err := scanSaga(tx.QueryRow(ctx, `SELECT `+sagaColumns+`, clock_timestamp() FROM sagas WHERE id = $1 AND lease = $2 FOR UPDATE`, id, lease), &now)
+		v, err := scanSaga(tx.QueryRow(ctx, `SELECT `+sagaColumns+`, clock_timestamp() FROM sagas WHERE id = $1 AND lease = $2 FOR UPDATE`,
+			id, lease), &now)
 		if settled = v; err != nil || v == nil {
 			return err
 		}
 		change(v, now)
-		if _, err := tx.Exec(ctx, settleSagaSQL, id, v.Step, v.State, v.Attempts, v.NextAt, v.DeadlineAt, v.Missing, v.LastError, v.Outcome, v.EndedAt); err != nil {
+		if _, err := tx.Exec(ctx, settleSagaSQL, id, v.Step, v.State, v.Attempts, v.NextAt, v.DeadlineAt, v.Missing, v.LastError, v.Outcome,
+			v.EndedAt); err != nil {
 			return fmt.Errorf("saving a saga: %w", err)
 		}
 		return nil
@@ -140,7 +150,8 @@ func (s *Sagas) SettleSaga(ctx context.Context, id, lease uuid.UUID, change func
 }
 
 // A running step sees the retry when its result is saved, as that of an operator's retry of the saga.
-const retrySagasSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4, next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
+const retrySagasSQL = `UPDATE sagas SET attempts = 0, retries = retries + 1, last_reason = $3, last_actor = $4,
+	next_at = CASE WHEN lease IS NULL THEN now() ELSE next_at END
  WHERE kind = $1 AND tenant_id = $2 AND ended_at IS NULL`
 
 // RetrySagas lets the open sagas of a kind of a tenant run now.
@@ -154,7 +165,8 @@ func (c *Catalogue) Saga(ctx context.Context, id uuid.UUID) (*domain.Saga, error
 }
 
 // Ids follow time.
-const sagasSQL = `SELECT ` + sagaColumns + ` FROM sagas WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR state = $2) AND ($3::uuid IS NULL OR tenant_id = $3)
+const sagasSQL = `SELECT ` + sagaColumns +
+	` FROM sagas WHERE ($1 = '' OR kind = $1) AND ($2 = '' OR state = $2) AND ($3::uuid IS NULL OR tenant_id = $3)
  AND ($4::uuid IS NULL OR id < $4) ORDER BY id DESC LIMIT $5`
 
 // Sagas lists sagas, the newest first.

@@ -41,25 +41,28 @@ func newSagaFixture(t *testing.T) *sagaFixture {
 
 func (f *sagaFixture) kind() commands.SagaKind {
 	steps := []string{"first", "second", "last"}
-	return commands.SagaKind{Name: "test", Steps: steps, Despite: []string{"letters"}, Run: func(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
-		if f.before != nil {
-			if result, decided, err := f.before(ctx, s); decided || err != nil {
-				return result, err
+	return commands.SagaKind{Name: "test", Steps: steps, Despite: []string{"letters"},
+		Run: func(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
+			if f.before != nil {
+				if result, decided, err := f.before(ctx, s); decided || err != nil {
+					return result, err
+				}
 			}
-		}
-		if _, err := f.pool.Exec(ctx, `INSERT INTO effects VALUES ($1, 1) ON CONFLICT (key) DO UPDATE SET runs = effects.runs + 1`, s.Key+"/"+s.Step); err != nil {
-			return domain.SagaResult{}, err
-		}
-		if at := slices.Index(steps, s.Step); at < len(steps)-1 {
-			return domain.SagaNext(steps[at+1]), nil
-		}
-		return domain.SagaDone(), nil
-	}}
+			if _, err := f.pool.Exec(ctx, `INSERT INTO effects VALUES ($1, 1) ON CONFLICT (key) DO UPDATE SET runs = effects.runs + 1`,
+				s.Key+"/"+s.Step); err != nil {
+				return domain.SagaResult{}, err
+			}
+			if at := slices.Index(steps, s.Step); at < len(steps)-1 {
+				return domain.SagaNext(steps[at+1]), nil
+			}
+			return domain.SagaDone(), nil
+		}}
 }
 
 // run runs a runner on a store until the returned function is called, which waits for its end.
 func (f *sagaFixture) run(s *Store, change ...func(*commands.SagaRunner)) (stop func()) {
-	r := &commands.SagaRunner{Queue: &Sagas{Store: s}, Kinds: []commands.SagaKind{f.kind()}, NewID: newID, Every: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
+	r := &commands.SagaRunner{Queue: &Sagas{Store: s}, Kinds: []commands.SagaKind{f.kind()}, NewID: newID, Every: 20 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(r)
 	}
@@ -147,7 +150,8 @@ func TestAStepHasItsEffectOnceWithTwoRunners(t *testing.T) {
 			t.Errorf("the saga ended as %+v", s)
 		}
 	}
-	if n := count(t, f.pool, `SELECT count(*) FROM effects WHERE runs = 1`); n != 60 || count(t, f.pool, `SELECT count(*) FROM effects`) != 60 || twice > 0 {
+	if n := count(t, f.pool, `SELECT count(*) FROM effects WHERE runs = 1`); n != 60 ||
+		count(t, f.pool, `SELECT count(*) FROM effects`) != 60 || twice > 0 {
 		t.Errorf("%d of 60 steps ran once; %d ran twice at the same time", n, twice)
 	}
 	if _, told := outcomes.Load("test success"); !told {
@@ -246,7 +250,8 @@ func TestUnknownKindsAndStepsWait(t *testing.T) {
 	f.run(f.store)
 	s, _ := f.start("k", 0)
 	f.until(s.ID, ended)
-	if n := count(t, f.pool, `SELECT count(*) FROM sagas WHERE ended_at IS NULL AND lease IS NULL AND state = 'RUNNING' AND next_at < now() - interval '59 minutes'`); n != 2 {
+	if n := count(t, f.pool, `SELECT count(*) FROM sagas WHERE ended_at IS NULL AND lease IS NULL AND state = 'RUNNING'
+		AND next_at < now() - interval '59 minutes'`); n != 2 {
 		t.Errorf("%d of 2 sagas of a newer release were left alone", n)
 	}
 }
@@ -262,21 +267,25 @@ func TestASagaIsPartialAfterItsDeadlineAndContinues(t *testing.T) {
 	s, _ := f.start("k", 300*time.Millisecond)
 	sagas := &commands.Sagas{Store: &Sagas{Store: f.store}, Kinds: []commands.SagaKind{f.kind()}, Logger: slog.New(slog.DiscardHandler)}
 	f.run(f.store)
-	if s := f.until(s.ID, func(s *domain.Saga) bool { return s.State != domain.SagaRunning }); s.State != domain.SagaPartial || !slices.Equal(s.Missing, []string{"letters"}) || !s.Open() {
+	if s := f.until(s.ID, func(s *domain.Saga) bool { return s.State != domain.SagaRunning }); s.State != domain.SagaPartial ||
+		!slices.Equal(s.Missing, []string{"letters"}) || !s.Open() {
 		t.Errorf("after the deadline it is %+v", s)
 	}
 	refusal := (*domain.Error)(nil)
-	if _, err := sagas.Retry(t.Context(), commands.Request{}, s.ID, "because", []string{"others"}); !errors.As(err, &refusal) || refusal.Code != "despite_invalid" {
+	if _, err := sagas.Retry(t.Context(), commands.Request{}, s.ID, "because", []string{"others"}); !errors.As(err, &refusal) ||
+		refusal.Code != "despite_invalid" {
 		t.Errorf("%v", err)
 	}
 	if _, err := sagas.Retry(t.Context(), commands.Request{}, s.ID, "because", []string{"letters"}); err != nil {
 		t.Fatal(err)
 	}
 	done := f.until(s.ID, ended)
-	if done.Outcome != domain.SagaSuccess || done.State != domain.SagaCompleted || done.LastReason != "because" || done.Retries != 1 || len(done.Missing) > 0 {
+	if done.Outcome != domain.SagaSuccess || done.State != domain.SagaCompleted || done.LastReason != "because" || done.Retries != 1 ||
+		len(done.Missing) > 0 {
 		t.Errorf("it ended as %+v", done)
 	}
-	if _, err := sagas.Retry(t.Context(), commands.Request{}, s.ID, "again", nil); !errors.As(err, &refusal) || refusal.Code != "saga_ended" {
+	if _, err := sagas.Retry(t.Context(), commands.Request{}, s.ID, "again", nil); !errors.As(err, &refusal) ||
+		refusal.Code != "saga_ended" {
 		t.Errorf("%v", err)
 	}
 }
@@ -300,7 +309,8 @@ func TestARetryDuringAStepIsFollowedByAnotherRun(t *testing.T) {
 	if _, err := sagas.Retry(t.Context(), commands.Request{}, s.ID, "because", []string{"letters"}); err != nil {
 		t.Fatal(err)
 	}
-	if n := count(t, f.pool, `SELECT count(*) FROM sagas WHERE lease IS NOT NULL AND next_at > clock_timestamp() + interval '5 seconds'`); n != 1 {
+	if n := count(t, f.pool,
+		`SELECT count(*) FROM sagas WHERE lease IS NOT NULL AND next_at > clock_timestamp() + interval '5 seconds'`); n != 1 {
 		t.Error("the retry ended the lease of the running step")
 	}
 	close(release)
@@ -344,7 +354,8 @@ func TestAStoppedRunnerLeavesNoLease(t *testing.T) {
 	stop := f.run(f.store)
 	<-began
 	stop()
-	if n := count(t, f.pool, `SELECT count(*) FROM sagas WHERE id = $1 AND lease IS NULL AND next_at <= clock_timestamp() AND attempts = 0 AND last_error = ''`, s.ID); n != 1 {
+	if n := count(t, f.pool, `SELECT count(*) FROM sagas WHERE id = $1 AND lease IS NULL AND next_at <= clock_timestamp() AND attempts = 0
+		AND last_error = ''`, s.ID); n != 1 {
 		t.Errorf("after the stop it is %+v", f.saga(s.ID))
 	}
 }

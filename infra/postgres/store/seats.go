@@ -49,8 +49,8 @@ const (
 	// maxOperators is how many of the changes may be those of operators and of the service: tenants and they leave each other one.
 	maxOperators = maxChanges - 1
 	maxLoads     = 3
-	// maxDeliveries is how many transactions of webhooks' deliveries run at the same time. They are short, and their requests need no connection: a writer waits for one of them
-	// at most.
+	// maxDeliveries is how many transactions of webhooks' deliveries run at the same time. They are short, and their requests need no
+	// connection: a writer waits for one of them at most.
 	maxDeliveries = 2
 	// deliveryPatience is how long such a transaction waits. It is shorter than the lease of a webhook.
 	deliveryPatience = 10 * time.Second

@@ -43,7 +43,9 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 	if n := pool.Stat().AcquiredConns(); n > maxOperators+1 {
 		t.Errorf("%d connections are in use", n)
 	}
-	must.Until(t, "those without a seat are refused", func() bool { return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxOperators })
+	must.Until(t, "those without a seat are refused", func() bool {
+		return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxOperators
+	})
 	let()
 	all.Wait()
 	if err := s.Change(t.Context(), events.Platform, func(commands.Tx) error { return nil }); err != nil {
@@ -114,8 +116,8 @@ func TestAReaderWithoutAConnectionIsRefusedSoon(t *testing.T) {
 // keyTenant is the key of a context for the tenant whose key makes a change.
 type keyTenant struct{}
 
-// Changes by keys of tenants wait for a head, 30 of each tenant at a time, and again after they are refused. One tenant holds one seat, all tenants together leave one to
-// operators, and no seat is left behind.
+// Changes by keys of tenants wait for a head, 30 of each tenant at a time, and again after they are refused. One tenant holds one seat, all
+// tenants together leave one to operators, and no seat is left behind.
 func TestP9_ChangesByKeysOfTenantsLeaveASeatToOperators(t *testing.T) {
 	for name, c := range map[string]struct{ tenants, seats int }{"one tenant": {1, 1}, "five tenants": {5, maxChanges - 1}} {
 		t.Run(name, func(t *testing.T) {

@@ -165,8 +165,8 @@ func (s *Store) changed(tx *Tx, err error) error {
 	return Unavailable(err)
 }
 
-// changeHolding runs decide in a transaction, after hold has taken its locks. A change by a key of a tenant that waits long for them loses its seat to
-// another tenant, until it commits.
+// changeHolding runs decide in a transaction, after hold has taken its locks. A change by a key of a tenant that waits long for them loses
+// its seat to another tenant, until it commits.
 func (s *Store) changeHolding(ctx context.Context, tx *Tx, hold Holding, decide func(*Tx) error) error {
 	admission := s.admission(ctx)
 	seated, leave, err := s.changes.Acquire(ctx, admission.TenantID, false)
@@ -250,13 +250,15 @@ func (t *Tx) Append(list ...events.Pending) ([]events.Position, error) {
 func (t *Tx) Answer(key string) (*commands.Answer, error) {
 	var a commands.Answer
 	var hash []byte
-	err := t.tx.QueryRow(t.ctx, `SELECT request_hash, body FROM idempotency_answers WHERE tenant_id = $1 AND key = $2`, uuid.Nil, key).Scan(&hash, &a.Body)
+	err := t.tx.QueryRow(t.ctx, `SELECT request_hash, body FROM idempotency_answers WHERE tenant_id = $1 AND key = $2`, uuid.Nil,
+		key).Scan(&hash, &a.Body)
 	copy(a.RequestHash[:], hash)
 	return One(&a, "stored answer", err)
 }
 
 func (t *Tx) SaveAnswer(key string, a commands.Answer) error {
-	return t.Exec("answer", `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, $3, 0, $4, now())`,
+	return t.Exec("answer", `INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at) VALUES ($1, $2, $3, 0,
+		$4, now())`,
 		uuid.Nil, key, a.RequestHash[:], a.Body)
 }
 
@@ -277,14 +279,16 @@ func (t *Tx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
 // SaveExternalIDs locks the table, so that changes which exchange ids do not deadlock and the look-up sees every id.
 // The unique index would refuse an id that the look-up missed.
 func (t *Tx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err error) {
-	const others = `SELECT coalesce((SELECT external_id FROM tenant_external_ids WHERE external_id = ANY ($1) AND tenant_id <> $2 ORDER BY external_id LIMIT 1), '')`
+	const others = `SELECT coalesce((SELECT external_id FROM tenant_external_ids WHERE external_id = ANY ($1) AND tenant_id <> $2
+		ORDER BY external_id LIMIT 1), '')`
 	t.Queue("lock on external ids", `LOCK TABLE tenant_external_ids IN SHARE ROW EXCLUSIVE MODE`)
 	if err := t.tx.QueryRow(t.ctx, others, ids, tenant).Scan(&taken); err != nil || taken != "" {
 		return taken, err
 	}
 	for _, change := range []string{
 		`DELETE FROM tenant_external_ids WHERE tenant_id = $1 AND external_id <> ALL (coalesce($2::text[], '{}'))`,
-		`INSERT INTO tenant_external_ids (tenant_id, external_id) SELECT $1, unnest($2::text[]) EXCEPT SELECT tenant_id, external_id FROM tenant_external_ids WHERE tenant_id = $1`,
+		`INSERT INTO tenant_external_ids (tenant_id, external_id) SELECT $1, unnest($2::text[]) EXCEPT SELECT tenant_id, external_id
+			FROM tenant_external_ids WHERE tenant_id = $1`,
 	} {
 		t.Queue("tenant's external ids", change, tenant, ids)
 	}
@@ -297,7 +301,8 @@ func (t *Tx) Key(id uuid.UUID) (*domain.APIKey, error) {
 
 // UsableKeys implements offboarding.Tx.
 func (t *Tx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
+	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+
+		` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
 	if err == nil {
 		keys, err = pgx.CollectRows(rows, pgx.RowToStructByName[domain.APIKey])
 	}
@@ -336,7 +341,8 @@ func (t *Tx) Price(key string) (*domain.Price, error) {
 }
 
 func (t *Tx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`, id)
+	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`,
+		id)
 }
 
 func (t *Tx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
@@ -353,7 +359,8 @@ type Querier interface {
 // ReadHead reads the end of a partition, and the epoch of then.
 func ReadHead(ctx context.Context, from Querier, partition int16) (repair.FoldedTo, error) {
 	head := repair.FoldedTo{Position: events.Position{Partition: partition}}
-	if err := from.QueryRow(ctx, `SELECT position, epoch FROM log_heads WHERE partition = $1`, partition).Scan(&head.Number, &head.Epoch); err != nil {
+	if err := from.QueryRow(ctx, `SELECT position, epoch FROM log_heads WHERE partition = $1`, partition).Scan(&head.Number,
+		&head.Epoch); err != nil {
 		return head, fmt.Errorf("reading a head: %w", err)
 	}
 	return head, nil

@@ -24,13 +24,17 @@ import (
 
 // awkwardValues are JSON values that often break parsers, and some valid ones.
 func awkwardValues(kind string) []string {
-	texts := []string{`"\u0000"`, `"a\u0000b"`, `"\ud800"`, `"\udc00x"`, `"\ud83d\ude00"`, `"\u2028\u202e\ufeff"`, `"\\u0000"`, `"é"`, `""`, `" "`, `"'; DROP TABLE event_log; --"`, `"../"`, `"a\r\nb"`,
+	texts := []string{`"\u0000"`, `"a\u0000b"`, `"\ud800"`, `"\udc00x"`, `"\ud83d\ude00"`, `"\u2028\u202e\ufeff"`, `"\\u0000"`, `"é"`, `""`,
+		`" "`, `"'; DROP TABLE event_log; --"`, `"../"`, `"a\r\nb"`,
 		`"` + strings.Repeat("x", 300) + `"`, "\"\xff\"", `"NaN"`, `"{}"`, `"\u007f"`}
-	numbers := []string{`0`, `-0`, `1`, `1.0`, `1e3`, `1E400`, `5e-324`, `1e-7`, `0.1`, `1.7976931348623157e308`, `9007199254740991`, `9007199254740993`, `-9223372036854775809`, `123456789012345678901234567890`, `1e21`, `-1.50`}
+	numbers := []string{`0`, `-0`, `1`, `1.0`, `1e3`, `1E400`, `5e-324`, `1e-7`, `0.1`, `1.7976931348623157e308`, `9007199254740991`,
+		`9007199254740993`, `-9223372036854775809`, `123456789012345678901234567890`, `1e21`, `-1.50`}
 	switch kind {
 	case "timestamp":
-		return []string{`"2026-05-01T12:00:00Z"`, `"2026-05-01T12:00:00.000001Z"`, `"2026-05-01T12:00:00.999999999+23:59"`, `"2026-05-01T12:00:00.1234567-00:00"`, `"1969-12-31T23:59:59.999999Z"`, `"0001-01-01T00:00:00Z"`,
-			`"0000-01-01T00:00:00+14:00"`, `"9999-12-31T23:59:59.999999-14:00"`, `"9999-12-31T23:59:59.999999Z"`, `"1582-10-10T00:00:00Z"`, `"2026-05-01t12:00:00z"`, `"2026-05-01T23:59:60Z"`, `1777636800`, `null`}
+		return []string{`"2026-05-01T12:00:00Z"`, `"2026-05-01T12:00:00.000001Z"`, `"2026-05-01T12:00:00.999999999+23:59"`,
+			`"2026-05-01T12:00:00.1234567-00:00"`, `"1969-12-31T23:59:59.999999Z"`, `"0001-01-01T00:00:00Z"`,
+			`"0000-01-01T00:00:00+14:00"`, `"9999-12-31T23:59:59.999999-14:00"`, `"9999-12-31T23:59:59.999999Z"`, `"1582-10-10T00:00:00Z"`,
+			`"2026-05-01t12:00:00z"`, `"2026-05-01T23:59:60Z"`, `1777636800`, `null`}
 	case "amount":
 		return append(numbers, `"5"`, `null`, `true`)
 	case "value":
@@ -47,7 +51,8 @@ func drawMessage(rt *rapid.T, n int) string {
 		}
 		return rapid.SampledFrom(awkwardValues(kind)).Draw(rt, kind)
 	}
-	members := []string{`"eventId":` + pick("eventId", fmt.Sprintf(`"s%d"`, n)), `"feature":` + pick("feature", `"api_calls"`), `"amount":` + pick("amount", `5`),
+	members := []string{`"eventId":` + pick("eventId", fmt.Sprintf(`"s%d"`, n)), `"feature":` + pick("feature", `"api_calls"`),
+		`"amount":` + pick("amount", `5`),
 		`"timestamp":` + rapid.SampledFrom(awkwardValues("timestamp")).Draw(rt, "timestamp")}
 	var metadata []string
 	for i := range rapid.IntRange(0, 3).Draw(rt, "metadata") {
@@ -67,8 +72,10 @@ func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool
 	t.Helper()
 	tenant := uuid.Must(uuid.NewV7())
 	now := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
-	sub, err := json.Marshal(domain.Subscription{ID: uuid.Must(uuid.NewV7()), TenantID: tenant, Plan: "p", Status: domain.SubscriptionActive,
-		Entitlements: []domain.Grant{{Entitlement: domain.Entitlement{Feature: "api_calls", ResetPeriod: domain.ResetMonthly}, Type: domain.FeatureMetered}}})
+	sub, err := json.Marshal(domain.Subscription{ID: uuid.Must(uuid.NewV7()), TenantID: tenant, Plan: "p",
+		Status: domain.SubscriptionActive,
+		Entitlements: []domain.Grant{{Entitlement: domain.Entitlement{Feature: "api_calls", ResetPeriod: domain.ResetMonthly},
+			Type: domain.FeatureMetered}}})
 	must.OK(t, err)
 	for sql, args := range map[string][]any{
 		`INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'ACTIVE', now())`: {tenant},
@@ -78,7 +85,12 @@ func newAcceptingCommands(t *testing.T, s *Store, l *eventlog.Log, pool *pgxpool
 	}
 	const ages = 290 * 365 * 24 * time.Hour
 	return &metering.UsageCommands{Tenants: &Catalogue{Pool: pool},
-		Ingest: &metering.IngestUsage{Log: l, Histories: s.Histories, Now: func() time.Time { return now }, Window: domain.TimestampWindow{Ahead: ages, Behind: ages}, NewID: func(time.Time) uuid.UUID { return uuid.Must(uuid.NewV7()) }}}, tenant
+			Ingest: &metering.IngestUsage{Log: l, Histories: s.Histories, Now: func() time.Time {
+				return now
+			}, Window: domain.TimestampWindow{Ahead: ages, Behind: ages}, NewID: func(time.Time) uuid.UUID {
+				return uuid.Must(uuid.NewV7())
+			}}},
+		tenant
 }
 
 // The database accepts the result of any message: an error would redeliver the message
@@ -92,13 +104,15 @@ func TestP2_TheDatabaseStoresEveryDecision(t *testing.T) {
 		var records []events.Record
 		for range rapid.IntRange(1, 20).Draw(rt, "messages") {
 			sent++
-			records = append(records, events.Record{Topic: events.TopicUsageCommands, Partition: 3, Offset: int64(sent), Key: []byte(tenant.String()), Value: []byte(drawMessage(rt, sent))})
+			records = append(records, events.Record{Topic: events.TopicUsageCommands, Partition: 3, Offset: int64(sent),
+				Key: []byte(tenant.String()), Value: []byte(drawMessage(rt, sent))})
 		}
 		if err := c.Process(t.Context(), records); err != nil {
 			rt.Fatalf("%v: %s", err, values(records))
 		}
 	})
-	rows, err := pool.Query(t.Context(), `SELECT l.payload::text, occurred_at, encode(l.payload_hash, 'hex') FROM event_log l WHERE tenant_id = $1 AND subject = 1`, tenant)
+	rows, err := pool.Query(t.Context(), `SELECT l.payload::text, occurred_at, encode(l.payload_hash, 'hex') FROM event_log l
+		WHERE tenant_id = $1 AND subject = 1`, tenant)
 	must.OK(t, err)
 	var payload, hash string
 	var at time.Time
@@ -107,7 +121,8 @@ func TestP2_TheDatabaseStoresEveryDecision(t *testing.T) {
 		stored++
 		event, err := intake.DecodePayload([]byte(payload))
 		sum := sha256.Sum256([]byte(payload))
-		if err != nil || !bytes.Equal(event.Payload(), []byte(payload)) || !event.Timestamp.Equal(at) || !strings.HasSuffix(hash, fmt.Sprintf("%x", sum)) {
+		if err != nil || !bytes.Equal(event.Payload(), []byte(payload)) || !event.Timestamp.Equal(at) ||
+			!strings.HasSuffix(hash, fmt.Sprintf("%x", sum)) {
 			t.Errorf("%s at %s with hash %s is read as %+v, %v", payload, at, hash, event, err)
 		}
 		return nil
@@ -115,7 +130,8 @@ func TestP2_TheDatabaseStoresEveryDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	// This query parses every payload of the log.
-	if n := count(t, pool, `SELECT count(*) FROM event_log l WHERE l.payload ->> 'no such member' IS NOT NULL OR (l.payload::jsonb)::text = ''`); n != 0 {
+	if n := count(t, pool, `SELECT count(*) FROM event_log l WHERE l.payload ->> 'no such member' IS NOT NULL
+		OR (l.payload::jsonb)::text = ''`); n != 0 {
 		t.Errorf("%d", n)
 	}
 	refused := count(t, pool, `SELECT count(*) FROM event_log WHERE tenant_id = $1 AND subject = $2`, tenant, events.UsageRefused)

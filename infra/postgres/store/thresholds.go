@@ -42,7 +42,8 @@ func (t *Tx) Threshold(tenant, id uuid.UUID) (*domain.Threshold, error) {
 
 // CountThresholds implements catalogue.ThresholdTx.
 func (t *Tx) CountThresholds(tenant uuid.UUID) (n int, err error) {
-	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM thresholds WHERE tenant_id = $1 AND removed IS NULL`, tenant).Scan(&n); err != nil {
+	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM thresholds WHERE tenant_id = $1 AND removed IS NULL`, tenant).
+		Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting thresholds: %w", err)
 	}
 	return n, nil
@@ -55,5 +56,7 @@ func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domai
 
 // Thresholds implements catalogue.ThresholdReader.
 func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Threshold, error) {
-	return List(ctx, c, Scanned(scanThreshold), `SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant, AfterID(p), p.Limit)
+	return List(ctx, c, Scanned(scanThreshold),
+		`SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant,
+		AfterID(p), p.Limit)
 }

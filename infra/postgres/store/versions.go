@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/commands"
 )
 
-// Versions of entities. The number of the transaction that wrote a row (xmin) differs after each change of it, also after one that is taken back. A
-// rebuild's row is written by the workers, too, and a period has no row: their versions are the members that decisions change.
+// Versions of entities. The number of the transaction that wrote a row (xmin) differs after each change of it, also after one that is taken
+// back. A rebuild's row is written by the workers, too, and a period has no row: their versions are the members that decisions change.
 const (
 	featureVersion      = `SELECT xmin::text FROM features WHERE lookup_key = $1`
 	planVersion         = `SELECT xmin::text FROM plans WHERE key = $1`
@@ -22,7 +22,8 @@ const (
 	webhookVersion      = `SELECT xmin::text FROM webhooks WHERE id = $1::uuid`
 	rebuildVersion      = `SELECT concat_ws('/', state, flip, extract(epoch FROM ended_at)) FROM projection_rebuilds WHERE id = $1::uuid`
 	// That of a period that was never closed is 0. Adjustments change by a new one, or by a decision.
-	periodVersion = `SELECT concat_ws('/', coalesce((SELECT max(position) FROM period_changes WHERE tenant_id = $1::uuid AND period_key = $2), 0),
+	periodVersion = `SELECT concat_ws('/', coalesce((SELECT max(position) FROM period_changes WHERE tenant_id = $1::uuid
+		AND period_key = $2), 0),
   (SELECT concat_ws('/', count(*), max(position), max(decided)) FROM adjustments WHERE tenant_id = $1::uuid AND period_key = $2))`
 )
 

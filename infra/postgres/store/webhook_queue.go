@@ -26,13 +26,14 @@ const (
 	feedBatch    = 50
 )
 
-// fed selects the enabled webhooks behind whose cursor an event of their types may be, and those that replay a range. Billing, notifications and reservations have
-// topics of their own: usage does not move a cursor, except in large steps.
+// fed selects the enabled webhooks behind whose cursor an event of their types may be, and those that replay a range. Billing,
+// notifications and reservations have topics of their own: usage does not move a cursor, except in large steps.
 var fed = events.SQL(`w.status = 'ENABLED' AND (w.replay_after < w.replay_until OR h.position > w.cursor AND (h.position > w.cursor + 10000
   OR greatest(h.topic_positions[{meterplex.billing}], h.topic_positions[{meterplex.notifications}]) > w.cursor
   OR 'reservation.expired' = ANY (w.events) AND h.topic_positions[{usage.reservations}] > w.cursor
   OR 'usage.refused' = ANY (w.events) AND h.topic_positions[{usage.duplicates}] > w.cursor
-  OR 'adjustment.pending' = ANY (w.events) AND EXISTS (SELECT FROM adjustments a WHERE a.tenant_id = w.tenant_id AND a.position > w.cursor)))`)
+  OR 'adjustment.pending' = ANY (w.events) AND EXISTS (SELECT FROM adjustments a WHERE a.tenant_id = w.tenant_id
+  AND a.position > w.cursor)))`)
 
 var lookSQL = `SELECT EXISTS (SELECT FROM webhooks WHERE status = 'ENABLED'),
  EXISTS (SELECT FROM webhooks w JOIN log_heads h USING (partition) WHERE ` + fed + `),
@@ -58,7 +59,8 @@ func (t *Tx) AwaitsEvents(webhook uuid.UUID) (awaits bool, err error) {
 
 // FeedWebhooks implements webhooks.Queue. A transaction feeds some webhooks, and leaves those out that another instance feeds.
 func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
-	rows, err := s.Store.pool.Query(ctx, `SELECT w.id FROM webhooks w JOIN log_heads h USING (partition) WHERE `+fed+` LIMIT $1`, feedWebhooks)
+	rows, err := s.Store.pool.Query(ctx, `SELECT w.id FROM webhooks w JOIN log_heads h USING (partition) WHERE `+fed+` LIMIT $1`,
+		feedWebhooks)
 	if err != nil {
 		return fmt.Errorf("finding webhooks with events: %w", err)
 	}
@@ -123,7 +125,8 @@ func (s *Webhooks) feed(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
 	return saveFed(ctx, tx, list)
 }
 
-const fedSQL = `UPDATE webhooks w SET cursor = u.cursor, replay_after = u.replay_after, next_at = CASE WHEN u.added AND w.lease IS NULL THEN least(w.next_at, now()) ELSE w.next_at END
+const fedSQL = `UPDATE webhooks w SET cursor = u.cursor, replay_after = u.replay_after, next_at = CASE WHEN u.added
+	AND w.lease IS NULL THEN least(w.next_at, now()) ELSE w.next_at END
  FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) AS u (id, cursor, replay_after, added) WHERE w.id = u.id`
 
 func saveFed(ctx context.Context, tx pgx.Tx, list []*feeding) error {
@@ -138,7 +141,8 @@ func saveFed(ctx context.Context, tx pgx.Tx, list []*feeding) error {
 }
 
 // An adjustment that is void from its start was never pending.
-var eventsOfWebhookSQL = events.SQL(`SELECT l.position, l.event_id, l.subject::int, CASE WHEN l.subject = {usage.event.refusals_seen} THEN payload(l)::text END FROM event_log_rows l
+var eventsOfWebhookSQL = events.SQL(`SELECT l.position, l.event_id, l.subject::int,
+	CASE WHEN l.subject = {usage.event.refusals_seen} THEN payload(l)::text END FROM event_log_rows l
  WHERE l.partition = $1 AND l.position > $2 AND l.position <= $3 AND l.tenant_id = $4 AND l.subject = ANY ($5::smallint[])
  UNION ALL
  SELECT a.position, a.id, 0, NULL FROM adjustments a
@@ -206,28 +210,31 @@ func (s *Webhooks) read(batch *pgx.Batch, w *feeding, after, upTo int64, to *del
 			pending = true
 		}
 	}
-	batch.Queue(eventsOfWebhookSQL, events.PartitionOf(w.TenantID), after, upTo, w.TenantID, subjects, pending).Query(func(rows pgx.Rows) error {
-		var position int64
-		var event uuid.UUID
-		var subject int
-		var refusals *string
-		_, err := pgx.ForEachRow(rows, []any{&position, &event, &subject, &refusals}, func() error {
-			if refusals != nil {
-				return to.refusals(w, s.NewID, *refusals, position)
-			}
-			to.of(w, s.NewID(), event, kinds[subject], position)
-			return nil
+	batch.Queue(eventsOfWebhookSQL, events.PartitionOf(w.TenantID), after, upTo, w.TenantID, subjects, pending).
+		Query(func(rows pgx.Rows) error {
+			var position int64
+			var event uuid.UUID
+			var subject int
+			var refusals *string
+			_, err := pgx.ForEachRow(rows, []any{&position, &event, &subject, &refusals}, func() error {
+				if refusals != nil {
+					return to.refusals(w, s.NewID, *refusals, position)
+				}
+				to.of(w, s.NewID(), event, kinds[subject], position)
+				return nil
+			})
+			return err
 		})
-		return err
-	})
 }
 
 // The lease lasts without a transaction. next_at moves to its end, so that a leased webhook is not due.
 const leaseWebhooksSQL = `UPDATE webhooks SET lease = $2, next_at = now() + $3::interval WHERE id = ANY (ARRAY(
-  SELECT id FROM webhooks WHERE status = 'ENABLED' AND next_at <= now() AND (failing_since IS NOT NULL) = $1 ORDER BY next_at LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING id, tenant_id`
+  SELECT id FROM webhooks WHERE status = 'ENABLED' AND next_at <= now() AND (failing_since IS NOT NULL) = $1 ORDER BY next_at LIMIT $4
+  FOR UPDATE SKIP LOCKED)) RETURNING id, tenant_id`
 
 // LeaseWebhooks implements webhooks.Queue.
-func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]webhooks.LeasedWebhook, error) {
+func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID,
+	until time.Duration) ([]webhooks.LeasedWebhook, error) {
 	rows, err := s.Store.pool.Query(ctx, leaseWebhooksSQL, failing, lease, until, limit)
 	if err != nil {
 		return nil, fmt.Errorf("leasing webhooks: %w", err)
@@ -240,24 +247,29 @@ func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, l
 }
 
 const (
-	renewWebhookSQL = `UPDATE webhooks SET next_at = now() + $3::interval WHERE id = $1 AND lease = $2 AND status = 'ENABLED' RETURNING url, operators`
+	renewWebhookSQL = `UPDATE webhooks SET next_at = now() + $3::interval WHERE id = $1 AND lease = $2 AND status = 'ENABLED' RETURNING url,
+		operators`
 
 	secretsSQL = `SELECT secret FROM webhook_secrets WHERE webhook_id = $1 AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC`
 
 	// The id of a notice of refused usage is not that of its event.
 	dueDeliverySQL = `SELECT ` + deliveryColumns + `, coalesce(l.subject, 0)::int, coalesce(l.occurred_at, d.created_at),
  coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000'), coalesce(payload(l)::text, 'null')
- FROM webhook_deliveries d LEFT JOIN event_log_rows l ON l.partition = $2 AND l.position = d.position AND (l.event_id = d.event_id OR d.type = 'usage.refused' AND l.tenant_id = d.tenant_id)
+ FROM webhook_deliveries d LEFT JOIN event_log_rows l ON l.partition = $2 AND l.position = d.position AND (l.event_id = d.event_id
+ OR d.type = 'usage.refused' AND l.tenant_id = d.tenant_id)
  WHERE d.webhook_id = $1 AND d.state = 'PENDING' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT 1`
 
-	// A webhook whose last request failed rests for a second, so that a long queue is not sent in a rush. Once nothing waits, its failures have ended: the next one, which may
-	// be that of an event weeks later, begins anew.
+	// A webhook whose last request failed rests for a second, so that a long queue is not sent in a rush. Once nothing waits, its failures
+	// have ended: the next one, which may be that of an event weeks later, begins anew.
 	releaseWebhookSQL = `UPDATE webhooks w SET lease = NULL, failing_since = CASE WHEN d.next_at IS NOT NULL THEN w.failing_since END,
- next_at = CASE WHEN d.next_at IS NOT NULL THEN greatest(d.next_at, CASE WHEN w.failing_since IS NOT NULL THEN now() + interval '1 second' END) END
- FROM (SELECT (SELECT next_at FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'PENDING' ORDER BY next_at LIMIT 1) AS next_at) d WHERE w.id = $1 AND w.lease = $2`
+ next_at = CASE WHEN d.next_at IS NOT NULL THEN greatest(d.next_at,
+ CASE WHEN w.failing_since IS NOT NULL THEN now() + interval '1 second' END) END
+ FROM (SELECT (SELECT next_at FROM webhook_deliveries WHERE webhook_id = $1 AND state = 'PENDING' ORDER BY next_at LIMIT 1) AS next_at) d
+ WHERE w.id = $1 AND w.lease = $2`
 )
 
-// inTurn runs a transaction of a delivery. Hundreds of webhooks are sent at the same time; the connections are those through which events are written.
+// inTurn runs a transaction of a delivery. Hundreds of webhooks are sent at the same time; the connections are those through which events
+// are written.
 func (s *Webhooks) inTurn(ctx context.Context, change func(pgx.Tx) error) error {
 	leave, err := s.Store.deliveries.acquireWithin(ctx, deliveryPatience)
 	if err != nil {
@@ -267,19 +279,22 @@ func (s *Webhooks) inTurn(ctx context.Context, change func(pgx.Tx) error) error 
 	return postgres.InTx(ctx, s.Store.pool, change)
 }
 
-// NextDelivery implements webhooks.Queue. The row of the webhook is locked, so that a delivery which is added meanwhile lets the webhook be due.
+// NextDelivery implements webhooks.Queue. The row of the webhook is locked, so that a delivery which is added meanwhile lets the webhook be
+// due.
 func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (due *webhooks.DueDelivery, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
 		found := &webhooks.DueDelivery{}
 		due = nil
 		var tenant uuid.UUID
-		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, webhook, lease, until).Scan(&found.URL, &found.Operators, &tenant); errors.Is(err, pgx.ErrNoRows) {
+		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, webhook, lease, until).Scan(&found.URL, &found.Operators,
+			&tenant); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err
 		}
 		var subject int
-		d, err := scanDelivery(tx.QueryRow(ctx, dueDeliverySQL, webhook, events.PartitionOf(tenant)), &subject, &found.OccurredAt, &found.Trace, &found.Payload)
+		d, err := scanDelivery(tx.QueryRow(ctx, dueDeliverySQL, webhook, events.PartitionOf(tenant)), &subject, &found.OccurredAt,
+			&found.Trace, &found.Payload)
 		if err != nil {
 			return err
 		}
@@ -308,12 +323,14 @@ func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery 
 	settle func(*webhook.Webhook, *webhook.Delivery, time.Time) (webhook.Attempt, bool)) (held bool, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
 		held = false
-		w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.lease = $2 FOR UPDATE`, webhook, lease))
+		w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.lease = $2 FOR UPDATE`,
+			webhook, lease))
 		if err != nil || w == nil {
 			return err
 		}
 		var now time.Time
-		d, err := scanDelivery(tx.QueryRow(ctx, `SELECT `+deliveryColumns+`, clock_timestamp() FROM webhook_deliveries d WHERE d.id = $1 AND d.state = 'PENDING' FOR UPDATE`, delivery), &now)
+		d, err := scanDelivery(tx.QueryRow(ctx, `SELECT `+deliveryColumns+`, clock_timestamp() FROM webhook_deliveries d WHERE d.id = $1
+			AND d.state = 'PENDING' FOR UPDATE`, delivery), &now)
 		if err != nil || d == nil {
 			return err
 		}

@@ -27,7 +27,8 @@ type Webhooks struct {
 }
 
 const (
-	webhookColumns = `w.id, w.tenant_id, w.url, w.events, w.status, w.reason, w.cursor, w.replay_after, w.replay_until, w.created_at, w.failing_since, w.last_success_at,
+	webhookColumns = `w.id, w.tenant_id, w.url, w.events, w.status, w.reason, w.cursor, w.replay_after, w.replay_until, w.created_at,
+		w.failing_since, w.last_success_at,
  w.operators,
  (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id AND (s.expires_at IS NULL OR s.expires_at > now()))`
 	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
@@ -37,14 +38,16 @@ func scanWebhookRow(row pgx.Row) (*webhook.Webhook, error) { return scanWebhook(
 
 func scanWebhook(row pgx.Row, more ...any) (*webhook.Webhook, error) {
 	var w webhook.Webhook
-	err := row.Scan(append([]any{&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil, &w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Operators, &w.Secrets}, more...)...)
+	err := row.Scan(append([]any{&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil,
+		&w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Operators, &w.Secrets}, more...)...)
 	return One(&w, "webhook", err)
 }
 
 func scanDelivery(row pgx.Row, more ...any) (*webhook.Delivery, error) {
 	var d webhook.Delivery
 	var number *int64
-	err := row.Scan(append([]any{&d.ID, &d.WebhookID, &d.TenantID, &d.EventID, &d.Type, &number, &d.State, &d.Attempts, &d.Sent, &d.NextAt, &d.CreatedAt, &d.EndedAt}, more...)...)
+	err := row.Scan(append([]any{&d.ID, &d.WebhookID, &d.TenantID, &d.EventID, &d.Type, &number, &d.State, &d.Attempts, &d.Sent, &d.NextAt,
+		&d.CreatedAt, &d.EndedAt}, more...)...)
 	if number != nil {
 		d.Position = &events.Position{Partition: events.PartitionOf(d.TenantID), Number: *number}
 	}
@@ -58,12 +61,14 @@ func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide 
 
 // Webhook implements webhooks.Tx.
 func (t *Tx) Webhook(tenant, id uuid.UUID) (*webhook.Webhook, error) {
-	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
+	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2
+		AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
 }
 
 // LockedWebhooks implements webhooks.EndTx.
 func (t *Tx) LockedWebhooks(tenant uuid.UUID) ([]webhook.Webhook, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' ORDER BY w.id FOR UPDATE`, tenant)
+	rows, err := t.tx.Query(t.ctx, `SELECT `+webhookColumns+
+		` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' ORDER BY w.id FOR UPDATE`, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
 	}
@@ -76,7 +81,8 @@ func (t *Tx) LockedWebhooks(tenant uuid.UUID) ([]webhook.Webhook, error) {
 
 // CountWebhooks implements webhooks.Tx.
 func (t *Tx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
-	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND status <> 'REMOVED'`, tenant).Scan(&n); err != nil {
+	if err := t.tx.QueryRow(t.ctx, `SELECT count(*) FROM webhooks WHERE tenant_id = $1 AND status <> 'REMOVED'`, tenant).
+		Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting webhooks: %w", err)
 	}
 	return n, nil
@@ -84,12 +90,16 @@ func (t *Tx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 
 // SaveWebhook implements webhooks.EndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
 func (t *Tx) SaveWebhook(w webhook.Webhook) error {
-	return t.Exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after, replay_until, created_at, failing_since, last_success_at, operators)
+	return t.Exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after,
+		replay_until, created_at, failing_since, last_success_at, operators)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
- ON CONFLICT (id) DO UPDATE SET url = excluded.url, operators = excluded.operators, events = excluded.events, status = excluded.status, reason = excluded.reason, cursor = excluded.cursor,
-  replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since, last_success_at = excluded.last_success_at,
+ ON CONFLICT (id) DO UPDATE SET url = excluded.url, operators = excluded.operators, events = excluded.events, status = excluded.status,
+ reason = excluded.reason, cursor = excluded.cursor,
+  replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since,
+  last_success_at = excluded.last_success_at,
   next_at = CASE WHEN webhooks.status <> 'ENABLED' AND excluded.status = 'ENABLED' THEN now() ELSE webhooks.next_at END`,
-		w.ID, w.TenantID, events.PartitionOf(w.TenantID), w.URL, w.Events, w.Status, w.Reason, w.Cursor, w.ReplayAfter, w.ReplayUntil, w.CreatedAt, w.FailingSince, w.LastSuccessAt, w.Operators)
+		w.ID, w.TenantID, events.PartitionOf(w.TenantID), w.URL, w.Events, w.Status, w.Reason, w.Cursor, w.ReplayAfter, w.ReplayUntil,
+		w.CreatedAt, w.FailingSince, w.LastSuccessAt, w.Operators)
 }
 
 // AddSecret implements webhooks.Tx. It deletes the secrets that have ended.
@@ -98,9 +108,11 @@ func (t *Tx) AddSecret(w webhook.Webhook, id uuid.UUID, secret string, overlap t
 		sql  string
 		args []any
 	}{
-		{`UPDATE webhook_secrets SET expires_at = least(coalesce(expires_at, 'infinity'), now() + $2::interval) WHERE webhook_id = $1`, []any{w.ID, overlap}},
+		{`UPDATE webhook_secrets SET expires_at = least(coalesce(expires_at, 'infinity'), now() + $2::interval) WHERE webhook_id = $1`,
+			[]any{w.ID, overlap}},
 		{`DELETE FROM webhook_secrets WHERE webhook_id = $1 AND expires_at <= now()`, []any{w.ID}},
-		{`INSERT INTO webhook_secrets (id, webhook_id, tenant_id, secret, created_at) VALUES ($1, $2, $3, $4, now())`, []any{id, w.ID, w.TenantID, secret}},
+		{`INSERT INTO webhook_secrets (id, webhook_id, tenant_id, secret, created_at) VALUES ($1, $2, $3, $4, now())`,
+			[]any{id, w.ID, w.TenantID, secret}},
 	} {
 		t.Queue("webhook's secret", change.sql, change.args...)
 	}
@@ -115,8 +127,8 @@ func (t *Tx) DropSecrets(webhook uuid.UUID) error {
 	return t.Exec("removal of secrets", `DELETE FROM webhook_secrets WHERE webhook_id = $1`, webhook)
 }
 
-// nowDueSQL lets the deliveries of a webhook be looked at. next_at of a leased webhook stays: it is the end of the lease, and the holder sees the delivery before it
-// ends the lease.
+// nowDueSQL lets the deliveries of a webhook be looked at. next_at of a leased webhook stays: it is the end of the lease, and the holder
+// sees the delivery before it ends the lease.
 const nowDueSQL = `UPDATE webhooks SET next_at = CASE WHEN lease IS NULL THEN least(next_at, now()) ELSE next_at END WHERE id = $1`
 
 // AddDelivery implements webhooks.Tx.
@@ -125,8 +137,10 @@ func (t *Tx) AddDelivery(d *webhook.Delivery) error {
 	if d.Position != nil {
 		number = &d.Position.Number
 	}
-	saved, err := scanDelivery(t.tx.QueryRow(t.ctx, `INSERT INTO webhook_deliveries AS d (id, webhook_id, tenant_id, event_id, type, position, state, next_at, created_at)
- VALUES ($1, $2, $3, $4, $5, $6, 'PENDING', now(), now()) RETURNING `+deliveryColumns, d.ID, d.WebhookID, d.TenantID, d.EventID, d.Type, number))
+	saved, err := scanDelivery(t.tx.QueryRow(t.ctx,
+		`INSERT INTO webhook_deliveries AS d (id, webhook_id, tenant_id, event_id, type, position, state, next_at, created_at)
+ VALUES ($1, $2, $3, $4, $5, $6, 'PENDING', now(), now()) RETURNING `+deliveryColumns, d.ID, d.WebhookID, d.TenantID, d.EventID, d.Type,
+		number))
 	if err != nil {
 		return err
 	}
@@ -134,8 +148,10 @@ func (t *Tx) AddDelivery(d *webhook.Delivery) error {
 	return t.Exec("webhook", nowDueSQL, d.WebhookID)
 }
 
-// waitingTestsSQL reads the newest deliveries only, so that its time does not grow with the queue: tests are the newest when they are requested.
-const waitingTestsSQL = `SELECT count(*) FROM (SELECT type, state FROM webhook_deliveries WHERE webhook_id = $1 ORDER BY id DESC LIMIT 1000) newest
+// waitingTestsSQL reads the newest deliveries only, so that its time does not grow with the queue: tests are the newest when they are
+// requested.
+const waitingTestsSQL = `SELECT count(*) FROM (SELECT type, state FROM webhook_deliveries WHERE webhook_id = $1 ORDER BY id DESC
+	LIMIT 1000) newest
  WHERE state = 'PENDING' AND type = 'webhook.test'`
 
 // WaitingTests implements webhooks.Tx.
@@ -154,7 +170,9 @@ func (t *Tx) Delivery(tenant, id uuid.UUID) (*webhook.Delivery, error) {
 
 // RepeatDelivery implements webhooks.Tx.
 func (t *Tx) RepeatDelivery(d *webhook.Delivery) error {
-	saved, err := scanDelivery(t.tx.QueryRow(t.ctx, `UPDATE webhook_deliveries d SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL WHERE id = $1 RETURNING `+deliveryColumns, d.ID))
+	saved, err := scanDelivery(t.tx.QueryRow(t.ctx,
+		`UPDATE webhook_deliveries d SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL WHERE id = $1 RETURNING `+
+			deliveryColumns, d.ID))
 	if err != nil {
 		return err
 	}
@@ -178,7 +196,8 @@ type statement struct {
 // settling returns the statements that save an attempt.
 func settling(w *webhook.Webhook, d *webhook.Delivery, a webhook.Attempt) []statement {
 	return []statement{
-		{`UPDATE webhook_deliveries SET state = $2, attempts = $3, sent = $4, next_at = $5, ended_at = $6 WHERE id = $1`, []any{d.ID, d.State, d.Attempts, d.Sent, d.NextAt, d.EndedAt}},
+		{`UPDATE webhook_deliveries SET state = $2, attempts = $3, sent = $4, next_at = $5, ended_at = $6 WHERE id = $1`,
+			[]any{d.ID, d.State, d.Attempts, d.Sent, d.NextAt, d.EndedAt}},
 		{`INSERT INTO webhook_attempts (delivery_id, tenant_id, n, at, status, duration_ms, error) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
 			[]any{d.ID, d.TenantID, a.N, a.At, a.Status, a.DurationMS, a.Error}},
 		{`DELETE FROM webhook_attempts WHERE delivery_id = $1 AND n <= $2`, []any{d.ID, a.N - webhook.AttemptsKept}},
@@ -196,16 +215,20 @@ func (t *Tx) LastRecorded(partition int16, before time.Time) (number int64, err 
 
 // Webhook returns a webhook of a tenant; nil also for a removed one.
 func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*webhook.Webhook, error) {
-	return Get(ctx, c, Scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
+	return Get(ctx, c, Scanned(scanWebhookRow),
+		`SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
 }
 
 // Webhooks lists the webhooks of a tenant.
 func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]webhook.Webhook, error) {
-	return List(ctx, c, Scanned(scanWebhookRow), `SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`, tenant, AfterID(p), p.Limit)
+	return List(ctx, c, Scanned(scanWebhookRow),
+		`SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`,
+		tenant, AfterID(p), p.Limit)
 }
 
 // Ids follow time, within an instance's clock.
-const deliveriesSQL = `SELECT ` + deliveryColumns + `, coalesce(a.n, '{}'), coalesce(a.at, '{}'), coalesce(a.status, '{}'), coalesce(a.duration_ms, '{}'), coalesce(a.error, '{}')
+const deliveriesSQL = `SELECT ` + deliveryColumns +
+	`, coalesce(a.n, '{}'), coalesce(a.at, '{}'), coalesce(a.status, '{}'), coalesce(a.duration_ms, '{}'), coalesce(a.error, '{}')
  FROM webhook_deliveries d, LATERAL (SELECT array_agg(n ORDER BY n) n, array_agg(at ORDER BY n) at, array_agg(status ORDER BY n) status,
   array_agg(duration_ms ORDER BY n) duration_ms, array_agg(error ORDER BY n) error FROM webhook_attempts WHERE delivery_id = d.id) a
  WHERE d.webhook_id = $1 AND ($2 = '' OR d.state = $2) AND ($3::uuid IS NULL OR d.id < $3) ORDER BY d.id DESC LIMIT $4`

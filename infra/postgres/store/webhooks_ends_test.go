@@ -21,7 +21,8 @@ import (
 func (f *hookFixture) wait(w webhooks.CreatedWebhook, n int) {
 	f.Helper()
 	must.Exec(f, f.pool, `INSERT INTO webhook_deliveries (id, webhook_id, tenant_id, event_id, type, state, next_at, created_at)
- SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`, w.ID, w.TenantID, n)
+ SELECT gen_random_uuid(), $1, $2, gen_random_uuid(), 'webhook.test', 'PENDING', now(), now() FROM generate_series(1, $3)`, w.ID,
+		w.TenantID, n)
 }
 
 func (f *hookFixture) inState(webhook uuid.UUID, state string) int {
@@ -73,7 +74,8 @@ func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing
 	}
 }
 
-// TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled runs a deliverer for which nothing is due, while another session holds the head of the partition.
+// TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled runs a deliverer for which nothing is due, while another session holds the
+// head of the partition.
 func TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled(t *testing.T) {
 	f := newHookFixture(t)
 	w := f.create(f.tenant(), newReceiver(t, always(200)).URL)
@@ -126,7 +128,8 @@ func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 	}
 	_, err := f.pool.Exec(
 		t.Context(),
-		`UPDATE webhook_deliveries SET state = 'DELIVERED', next_at = NULL, ended_at = now() WHERE id = (SELECT id FROM webhook_deliveries LIMIT 1)`,
+		`UPDATE webhook_deliveries SET state = 'DELIVERED', next_at = NULL, ended_at = now() WHERE id = (SELECT id FROM webhook_deliveries
+			LIMIT 1)`,
 	)
 	must.OK(f, err)
 	if _, err := f.webhooks.Test(t.Context(), commands.Request{}, w.TenantID, w.ID); err != nil {
@@ -137,8 +140,8 @@ func TestTestsOfAWebhookThatWaitAreBounded(t *testing.T) {
 	}
 }
 
-// A webhook whose endpoint answers 410 is disabled with a notice. That reason is of no later change: the events of these hold the operator's own. Events recorded
-// while it is disabled are not sent.
+// A webhook whose endpoint answers 410 is disabled with a notice. That reason is of no later change: the events of these hold the
+// operator's own. Events recorded while it is disabled are not sent.
 func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()

@@ -38,11 +38,13 @@ func TestTheEndOfALeaseSeesDeliveriesThatAreAddedMeanwhile(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- queue.ReleaseWebhook(t.Context(), w.ID, lease) }()
 			f.until("the lease ends once the queue is fed", func() bool {
-				return f.count(`SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`) > 0
+				return f.count(`SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted
+					AND a.datname = current_database()`) > 0
 			})
 			must.OK(f, feeding.Commit(t.Context()))
 			must.OK(f, <-ended)
-			if f.count(`SELECT count(*) FROM webhooks WHERE lease IS NULL AND next_at <= now()`) != 1 || f.read(tenant, w.ID).Status != events.WebhookEnabled {
+			if f.count(`SELECT count(*) FROM webhooks WHERE lease IS NULL AND next_at <= now()`) != 1 ||
+				f.read(tenant, w.ID).Status != events.WebhookEnabled {
 				t.Error("the new delivery is not due")
 			}
 		})
@@ -71,7 +73,8 @@ func TestTheFailuresOfAWebhookEndWithItsDeliveries(t *testing.T) {
 		if got := f.read(tenant, w.ID); (got.FailingSince != nil) != failing {
 			t.Errorf("with %s: failing since %v", state, got.FailingSince)
 		}
-		if n := f.count(`SELECT count(*) FROM webhooks WHERE lease IS NULL AND (next_at IS NOT NULL) = ` + map[bool]string{true: "true", false: "false"}[failing]); n != 1 {
+		if n := f.count(`SELECT count(*) FROM webhooks WHERE lease IS NULL AND (next_at IS NOT NULL) = ` +
+			map[bool]string{true: "true", false: "false"}[failing]); n != 1 {
 			t.Errorf("with %s: the webhook's lease or its next time is wrong", state)
 		}
 	}
@@ -95,7 +98,8 @@ func TestP9_DeliveriesLeaveConnectionsToWriters(t *testing.T) {
 		})
 	}
 	f.until("transactions wait for the webhook", func() bool {
-		return f.count(`SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted AND a.datname = current_database()`) >= maxDeliveries
+		return f.count(`SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE NOT l.granted
+			AND a.datname = current_database()`) >= maxDeliveries
 	})
 	for range 50 {
 		if n := f.pool.Stat().AcquiredConns(); n > maxDeliveries+1 {
@@ -144,7 +148,8 @@ func TestAFrozenInstanceSendsNoDeliveryOnItsReturn(t *testing.T) {
 			<-q.got
 			began := time.Now()
 			if sent == 0 {
-				_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID, webhooks.ChangeWebhook{Status: new(events.WebhookDisabled)})
+				_, err := f.webhooks.Change(t.Context(), commands.Request{}, tenant, w.ID,
+					webhooks.ChangeWebhook{Status: new(events.WebhookDisabled)})
 				must.OK(t, err)
 			} else {
 				f.run(other)

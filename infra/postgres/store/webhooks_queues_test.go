@@ -36,8 +36,8 @@ func (f *hookFixture) hanging() (r *receiver, end func()) {
 	}), end
 }
 
-// TestASlowRequestHoldsNoPlaceOfAnother has one place: an endpoint that does not answer gets it first. All others are sent beside it, each in its order, while it
-// still has one request.
+// TestASlowRequestHoldsNoPlaceOfAnother has one place: an endpoint that does not answer gets it first. All others are sent beside it, each
+// in its order, while it still has one request.
 func TestASlowRequestHoldsNoPlaceOfAnother(t *testing.T) {
 	f := newHookFixture(t)
 	slow, end := f.hanging()
@@ -69,7 +69,8 @@ func TestASlowRequestHoldsNoPlaceOfAnother(t *testing.T) {
 			last = at
 		}
 	}
-	if n, ended := len(slow.all()), f.count(`SELECT count(*) FROM webhook_attempts a JOIN webhook_deliveries d ON d.id = a.delivery_id WHERE d.webhook_id = $1`, hung.ID); n != 1 || ended != 0 {
+	if n, ended := len(slow.all()), f.count(`SELECT count(*) FROM webhook_attempts a JOIN webhook_deliveries d ON d.id = a.delivery_id
+		WHERE d.webhook_id = $1`, hung.ID); n != 1 || ended != 0 {
 		t.Errorf("the others waited: %d requests to the slow endpoint, %d of them ended", n, ended)
 	}
 	end()
@@ -131,7 +132,8 @@ func (q *lossy) FeedWebhooks(ctx context.Context) error {
 	return q.lost("feed", q.Queue.FeedWebhooks(ctx))
 }
 
-func (q *lossy) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]webhooks.LeasedWebhook, error) {
+func (q *lossy) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]webhooks.LeasedWebhook,
+	error) {
 	list, err := q.Queue.LeaseWebhooks(ctx, failing, limit, lease, until)
 	if len(list) > 0 {
 		err = q.lost("lease", err)
@@ -224,7 +226,8 @@ func TestSecretsEndAfterTheOverlap(t *testing.T) {
 		}
 	}
 	var refusal *domain.Error
-	if _, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, time.Hour); !errors.As(err, &refusal) || refusal.Code != "webhook_secrets_limit" {
+	if _, err := f.webhooks.Rotate(t.Context(), commands.Request{}, tenant, w.ID, time.Hour); !errors.As(err, &refusal) ||
+		refusal.Code != "webhook_secrets_limit" {
 		t.Errorf("%v", err)
 	}
 	must.Exec(f, f.pool, `UPDATE webhook_secrets SET expires_at = now() WHERE expires_at IS NOT NULL`)
@@ -251,7 +254,8 @@ func TestWebhooksOfATenantAreBounded(t *testing.T) {
 		f.create(tenant, "https://example.com")
 	}
 	var refusal *domain.Error
-	if _, err := f.webhooks.Create(t.Context(), commands.Request{}, tenant, "https://example.com", []string{webhook.PushFailed}); !errors.As(err, &refusal) || refusal.Code != "webhooks_limit" {
+	if _, err := f.webhooks.Create(t.Context(), commands.Request{}, tenant, "https://example.com",
+		[]string{webhook.PushFailed}); !errors.As(err, &refusal) || refusal.Code != "webhooks_limit" {
 		t.Errorf("%v", err)
 	}
 }
@@ -281,11 +285,14 @@ func TestEndedDeliveriesAreDeletedAfterTheirTime(t *testing.T) {
 	f.crossed(tenant, 3)
 	f.run(f.deliverer(f.store))
 	f.until("3 deliveries", func() bool { return len(f.states(w.ID)) == 3 && f.noneLeft() })
-	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET ended_at = now() - interval '91 days' WHERE id IN (SELECT id FROM webhook_deliveries ORDER BY id LIMIT 2)`)
+	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_deliveries SET ended_at = now() - interval '91 days' WHERE id IN (SELECT id
+		FROM webhook_deliveries ORDER BY id LIMIT 2)`)
 	must.OK(f, err)
-	retention := &Retention{Pool: f.pool, Answers: 24 * time.Hour, Ended: 24 * time.Hour, Reservations: 24 * time.Hour, Logger: slog.New(slog.DiscardHandler), Batch: 1}
+	retention := &Retention{Pool: f.pool, Answers: 24 * time.Hour, Ended: 24 * time.Hour, Reservations: 24 * time.Hour,
+		Logger: slog.New(slog.DiscardHandler), Batch: 1}
 	must.OK(f, retention.round(t.Context()))
-	if n, attempts := f.count(`SELECT count(*) FROM webhook_deliveries`), f.count(`SELECT count(*) FROM webhook_attempts`); n != 1 || attempts != 1 {
+	if n, attempts := f.count(`SELECT count(*) FROM webhook_deliveries`), f.count(`SELECT count(*) FROM webhook_attempts`); n != 1 ||
+		attempts != 1 {
 		t.Errorf("%d deliveries and %d attempts are left instead of 1", n, attempts)
 	}
 }

@@ -39,7 +39,8 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		f.crossed(tenant, 1)
 		must.OK(t, hooks.FeedWebhooks(t.Context()))
 		set := func() (delivery, lease uuid.UUID) {
-			must.Exec(t, f.pool, fmt.Sprintf(`UPDATE webhook_deliveries SET state = '%s', next_at = %s, ended_at = %s`, c.state, c.nextAt, c.endedAt))
+			must.Exec(t, f.pool, fmt.Sprintf(`UPDATE webhook_deliveries SET state = '%s', next_at = %s, ended_at = %s`, c.state, c.nextAt,
+				c.endedAt))
 			must.Exec(t, f.pool, `UPDATE webhooks SET lease = NULL, next_at = now()`)
 			lease = newID()
 			_, err := hooks.LeaseWebhooks(t.Context(), false, 1, lease, time.Minute)
@@ -55,7 +56,8 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		}
 		_, lease := set()
 		for _, state := range []string{webhook.DeliveryPending, webhook.DeliveryDelivered, webhook.DeliveryFailed} {
-			list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, State: state, Page: commands.Page{Limit: 9}})
+			list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, State: state,
+				Page: commands.Page{Limit: 9}})
 			must.OK(t, err)
 			same("the list of "+state, len(list) == 1, state == c.state)
 		}
@@ -65,9 +67,10 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		must.OK(t, hooks.ReleaseWebhook(t.Context(), w.ID, lease))
 		same("the queue", f.count(`SELECT count(*) FROM webhooks WHERE next_at IS NOT NULL`) == 1, c.waits)
 		delivery, lease := set()
-		held, err := hooks.SettleDelivery(t.Context(), w.ID, lease, delivery, func(*webhook.Webhook, *webhook.Delivery, time.Time) (a webhook.Attempt, save bool) {
-			return a, false
-		})
+		held, err := hooks.SettleDelivery(t.Context(), w.ID, lease, delivery,
+			func(*webhook.Webhook, *webhook.Delivery, time.Time) (a webhook.Attempt, save bool) {
+				return a, false
+			})
 		must.OK(t, err)
 		same("an answer", held, c.waits)
 		f.setStatus(w, events.WebhookDisabled)
@@ -79,10 +82,12 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		must.OK(t, err)
 		same("a repetition", f.states(w.ID), []string{"PENDING"})
 		set()
-		_, err = f.webhooks.ReplayRange(t.Context(), commands.Request{}, tenant, w.ID, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+		_, err = f.webhooks.ReplayRange(t.Context(), commands.Request{}, tenant, w.ID, time.Now().Add(-time.Hour),
+			time.Now().Add(time.Hour))
 		must.OK(t, err)
 		must.OK(t, hooks.FeedWebhooks(t.Context()))
-		same("a repetition of the range", f.count(`SELECT count(*) FROM webhook_deliveries WHERE id = $1 AND state = 'PENDING'`, delivery), 1)
+		same("a repetition of the range", f.count(`SELECT count(*) FROM webhook_deliveries WHERE id = $1 AND state = 'PENDING'`, delivery),
+			1)
 		set()
 		must.OK(t, (&Retention{Pool: f.pool, Batch: 9, Logger: slog.New(slog.DiscardHandler)}).round(t.Context()))
 		same("the retention", f.count(`SELECT count(*) FROM webhook_deliveries WHERE id = $1`, delivery) == 1, c.kept)

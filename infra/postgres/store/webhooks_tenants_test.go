@@ -35,8 +35,10 @@ func (f *hookFixture) neighbour(tenant uuid.UUID) uuid.UUID {
 // adjusts lets an event be an adjustment, which was decided so much later if it is not pending.
 func (f *hookFixture) adjusts(event uuid.UUID, state string, later int) {
 	f.Helper()
-	must.Exec(f, f.pool, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state, decided)
- SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, $2, CASE WHEN $2 <> 'PENDING' THEN l.position + $3 END
+	must.Exec(f, f.pool, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count,
+		position, recorded, state, decided)
+ SELECT l.event_id, l.tenant_id, '2026-05', 1, 'api_calls', l.tenant_id, 'REBUILD', 1, 0, l.position, l.position, $2,
+ CASE WHEN $2 <> 'PENDING' THEN l.position + $3 END
  FROM event_log_rows l WHERE l.event_id = $1`, event, state, later)
 }
 
@@ -44,13 +46,15 @@ func TestP9_AWebhookGetsNoEventOfANeighbour(t *testing.T) {
 	f := newHookFixture(t)
 	tenant := f.tenant()
 	other := f.neighbour(tenant)
-	crossings, adjustments := f.create(tenant, "https://example.com/1"), f.create(tenant, "https://example.com/2", webhook.AdjustmentPending)
+	crossings, adjustments := f.create(tenant, "https://example.com/1"),
+		f.create(tenant, "https://example.com/2", webhook.AdjustmentPending)
 	theirs, ours := f.crossed(other, 1)[0], f.crossed(tenant, 1)[0]
 	f.adjusts(theirs, "PENDING", 0)
 	f.adjusts(ours, "PENDING", 0)
 	must.OK(f, (&Webhooks{Store: f.store, NewID: newID}).FeedWebhooks(t.Context()))
 	for _, w := range []uuid.UUID{crossings.ID, adjustments.ID} {
-		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w, Page: commands.Page{Limit: 10}})
+		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(),
+			webhooks.DeliveryQuery{WebhookID: w, Page: commands.Page{Limit: 10}})
 		must.OK(f, err)
 		if len(list) != 1 || list[0].EventID != ours {
 			t.Errorf("%+v, want one of %s", list, ours)
@@ -68,8 +72,10 @@ func TestAnAdjustmentOfUsageIsFedAtOnce(t *testing.T) {
 		_, err := f.pool.Exec(t.Context(), `UPDATE log_heads SET position = position + 1 WHERE partition = $1`, events.PartitionOf(tenant))
 		must.OK(f, err)
 		if waits {
-			must.Exec(f, f.pool, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded, state)
- SELECT gen_random_uuid(), $1, '2026-05', 1, 'api_calls', $1, 'LATE_USAGE', 1, 1, position, position, 'PENDING' FROM log_heads WHERE partition = $2`, tenant, events.PartitionOf(tenant))
+			must.Exec(f, f.pool, `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount,
+				event_count, position, recorded, state)
+ SELECT gen_random_uuid(), $1, '2026-05', 1, 'api_calls', $1, 'LATE_USAGE', 1, 1, position, position, 'PENDING' FROM log_heads
+ WHERE partition = $2`, tenant, events.PartitionOf(tenant))
 		}
 		if _, fed, _, err := queue.LookForWebhooks(t.Context()); err != nil || fed != waits {
 			t.Errorf("an adjustment waits: %v, the queue is fed: %v, %v", waits, fed, err)
@@ -128,7 +134,8 @@ func TestAnEndedLeaseHasNoEffect(t *testing.T) {
 	if due, err := queue.NextDelivery(t.Context(), w.ID, before, time.Hour); err != nil || due != nil {
 		t.Errorf("an ended lease got a delivery: %+v, %v", due, err)
 	}
-	held, err := queue.SettleDelivery(t.Context(), w.ID, before, due.ID, func(w *webhook.Webhook, d *webhook.Delivery, now time.Time) (webhook.Attempt, bool) {
+	held, err := queue.SettleDelivery(t.Context(), w.ID, before, due.ID, func(w *webhook.Webhook, d *webhook.Delivery,
+		now time.Time) (webhook.Attempt, bool) {
 		a, _ := w.Settle(d, w.URL, webhook.Result{Status: 200}, nil, now)
 		return a, true
 	})
@@ -147,15 +154,18 @@ func TestAnEndedLeaseHasNoEffect(t *testing.T) {
 func (f *hookFixture) expired(tenant uuid.UUID, id string) {
 	f.Helper()
 	must.OK(f, f.store.Change(f.Context(), tenant, func(tx commands.Tx) error {
-		body, err := codec.EncodePayload(events.ReservationExpired, events.Reservation{ReservationID: id, Feature: "api_calls", PeriodKey: "2026-05", SubscriptionID: newID(), FeatureType: domain.FeatureQuota, Amount: 1, ExpiresAt: time.Now()})
+		body, err := codec.EncodePayload(events.ReservationExpired, events.Reservation{ReservationID: id, Feature: "api_calls",
+			PeriodKey: "2026-05", SubscriptionID: newID(), FeatureType: domain.FeatureQuota, Amount: 1, ExpiresAt: time.Now()})
 		must.OK(f, err)
-		_, err = tx.Append(events.Pending{EventID: newID(), Subject: events.ReservationExpired, TenantID: tenant, DedupeKey: events.KeyEvent(newID()), Actor: events.Actor{Type: "service", ID: "test"},
+		_, err = tx.Append(events.Pending{EventID: newID(), Subject: events.ReservationExpired, TenantID: tenant,
+			DedupeKey: events.KeyEvent(newID()), Actor: events.Actor{Type: "service", ID: "test"},
 			Residency: events.ResidencyUnspecified, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Payload: body})
 		return err
 	}))
 }
 
-// A type that is added to a webhook counts from the change on, although its events from before lie behind the cursor. Events of its other types that wait are delivered.
+// A type that is added to a webhook counts from the change on, although its events from before lie behind the cursor. Events of its other
+// types that wait are delivered.
 func TestATypeThatIsAddedDeliversNothingFromBefore(t *testing.T) {
 	for _, waiting := range []int{0, 1} {
 		f := newHookFixture(t)
@@ -175,7 +185,8 @@ func TestATypeThatIsAddedDeliversNothingFromBefore(t *testing.T) {
 		must.OK(f, err)
 		f.expired(tenant, "after")
 		must.OK(f, queue.FeedWebhooks(t.Context()))
-		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
+		list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(),
+			webhooks.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
 		must.OK(f, err)
 		var got []string
 		for _, d := range list {
@@ -195,9 +206,12 @@ func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
 	refused := func(at string, features ...string) {
 		now, err := time.Parse(time.RFC3339, at)
 		must.OK(t, err)
-		seen := &metering.UsageSeen{Store: f.store, Now: func() time.Time { return now }, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
+		seen := &metering.UsageSeen{Store: f.store, Now: func() time.Time {
+			return now
+		}, NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 		for _, feature := range features {
-			seen.Seen(&commands.Caller{TenantID: tenant}, []intake.BatchItem{{Sent: &intake.SentItem{Feature: feature, Payload: `{"user":"ann"}`}}},
+			seen.Seen(&commands.Caller{TenantID: tenant},
+				[]intake.BatchItem{{Sent: &intake.SentItem{Feature: feature, Payload: `{"user":"ann"}`}}},
 				[]metering.EventVerdict{{EventID: "of-" + feature, Status: metering.StatusRejected, Code: "feature_not_found"}}, true)
 		}
 		ended, end := context.WithCancel(t.Context())
@@ -222,7 +236,8 @@ func TestAGroupOfRefusedUsageIsSentAtMostOnceAMinute(t *testing.T) {
 		}
 		must.OK(t, json.Unmarshal(got.body, &body))
 		counts[body.Data.Feature] += body.Data.Count
-		if body.Type != "usage.refused" || body.Subject != "meterplex.usage.event.refusals_seen.v1" || len(body.Data.Samples) != int(body.Data.Count) ||
+		if body.Type != "usage.refused" || body.Subject != "meterplex.usage.event.refusals_seen.v1" ||
+			len(body.Data.Samples) != int(body.Data.Count) ||
 			body.Data.Samples[0].EventID != "of-"+body.Data.Feature || body.Data.Samples[0].Payload != "" {
 			t.Errorf("%s", got.body)
 		}

@@ -59,7 +59,8 @@ func (f *hookFixture) tenant() uuid.UUID {
 	f.Helper()
 	id := newID()
 	must.OK(f, f.store.ChangeCatalogue(f.Context(), id, func(tx catalogue.Tx) error {
-		return appendNoun(tx, events.TenantCreated, id, events.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive, Mode: domain.ModeLive, DataResidency: events.ResidencyUnspecified, CreatedAt: time.Now(), LateUsage: events.LateUsageReject})
+		return appendNoun(tx, events.TenantCreated, id, events.Tenant{ID: id, Name: "T", Class: "small", Status: domain.TenantActive,
+			Mode: domain.ModeLive, DataResidency: events.ResidencyUnspecified, CreatedAt: time.Now(), LateUsage: events.LateUsageReject})
 	}))
 	return id
 }
@@ -71,9 +72,11 @@ func (f *hookFixture) crossed(tenant uuid.UUID, n int) (ids []uuid.UUID) {
 		ids = nil
 		for range n {
 			id := newID()
-			body, err := codec.EncodePayload(events.ThresholdCrossed, events.CrossedThreshold{ThresholdID: id, Feature: "api_calls", PeriodKey: "2026-05", Percent: 80, Amount: 80, Before: "79", After: "80"})
+			body, err := codec.EncodePayload(events.ThresholdCrossed, events.CrossedThreshold{ThresholdID: id, Feature: "api_calls",
+				PeriodKey: "2026-05", Percent: 80, Amount: 80, Before: "79", After: "80"})
 			must.OK(f, err)
-			p := events.Pending{EventID: id, Subject: events.ThresholdCrossed, TenantID: tenant, DedupeKey: events.KeyEvent(id), Actor: events.Actor{Type: "service", ID: "test"},
+			p := events.Pending{EventID: id, Subject: events.ThresholdCrossed, TenantID: tenant, DedupeKey: events.KeyEvent(id),
+				Actor:     events.Actor{Type: "service", ID: "test"},
 				Residency: events.ResidencyUnspecified, OccurredAt: time.Now().UTC().Truncate(time.Microsecond), Payload: body}
 			if _, err := tx.Append(p); err != nil {
 				return err
@@ -99,8 +102,10 @@ func (f *hookFixture) create(tenant uuid.UUID, url string, types ...string) webh
 func (f *hookFixture) deliverer(s *Store) *webhooks.Deliverer {
 	sender := sending.NewSender(sending.Config{Addresses: hookAddresses(), Timeout: 5 * time.Second})
 	f.Cleanup(sender.Close)
-	return &webhooks.Deliverer{Queue: &Webhooks{Store: s, NewID: newID}, Webhooks: f.on(s), Sender: sender, NewID: newID, Every: 20 * time.Millisecond,
-		Retries: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, Logger: slog.New(slog.DiscardHandler)}
+	return &webhooks.Deliverer{Queue: &Webhooks{Store: s, NewID: newID}, Webhooks: f.on(s), Sender: sender, NewID: newID,
+		Every:   20 * time.Millisecond,
+		Retries: []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond},
+		Logger:  slog.New(slog.DiscardHandler)}
 }
 
 // run runs deliverers until stop.
@@ -146,7 +151,8 @@ func (r *receiver) serve(w http.ResponseWriter, req *http.Request) {
 	var body bytes.Buffer
 	_, _ = body.ReadFrom(req.Body)
 	r.mu.Lock()
-	r.got = append(r.got, received{req.Header.Get("webhook-id"), req.Header.Get("webhook-timestamp"), req.Header.Get("webhook-signature"), body.Bytes(), time.Now()})
+	r.got = append(r.got, received{req.Header.Get("webhook-id"), req.Header.Get("webhook-timestamp"), req.Header.Get("webhook-signature"),
+		body.Bytes(), time.Now()})
 	n := len(r.got)
 	r.mu.Unlock()
 	w.WriteHeader(r.answer(n, req))
@@ -182,7 +188,8 @@ func (f *hookFixture) count(sql string, args ...any) int {
 
 func (f *hookFixture) states(webhook uuid.UUID) (states []string) {
 	f.Helper()
-	list, err := (&Catalogue{Pool: f.pool}).Deliveries(f.Context(), webhooks.DeliveryQuery{WebhookID: webhook, Page: commands.Page{Limit: 1000}})
+	list, err := (&Catalogue{Pool: f.pool}).Deliveries(f.Context(),
+		webhooks.DeliveryQuery{WebhookID: webhook, Page: commands.Page{Limit: 1000}})
 	must.OK(f, err)
 	for _, d := range list {
 		states = append(states, d.State)
@@ -224,7 +231,8 @@ func TestEventsBehindItsCreationReachAWebhook(t *testing.T) {
 		Data                    events.CrossedThreshold
 	}
 	must.OK(f, json.Unmarshal(r.all()[0].body, &body))
-	if body.Type != "threshold.crossed" || body.Subject != "meterplex.entitlements.threshold.crossed.v1" || body.ID != want[0] || body.TenantID != tenant || body.Data.Percent != 80 || body.Position == "" || body.Timestamp.IsZero() {
+	if body.Type != "threshold.crossed" || body.Subject != "meterplex.entitlements.threshold.crossed.v1" || body.ID != want[0] ||
+		body.TenantID != tenant || body.Data.Percent != 80 || body.Position == "" || body.Timestamp.IsZero() {
 		t.Errorf("%s", r.all()[0].body)
 	}
 	if got := f.read(tenant, w.ID); got.LastSuccessAt == nil || got.FailingSince != nil {
@@ -242,7 +250,8 @@ func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
 	f.run(f.deliverer(f.store))
 	f.until("failed", func() bool { return slices.Equal(f.states(w.ID), []string{"FAILED"}) })
 	list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
-	if must.OK(f, err); len(r.all()) != 4 || len(list) != 1 || list[0].Sent != 4 || len(list[0].Last) != 4 || list[0].Last[0].Status != 503 || list[0].Last[0].Error == "" {
+	if must.OK(f, err); len(r.all()) != 4 || len(list) != 1 || list[0].Sent != 4 || len(list[0].Last) != 4 ||
+		list[0].Last[0].Status != 503 || list[0].Last[0].Error == "" {
 		t.Fatalf("%d requests, %+v", len(r.all()), list)
 	}
 	if _, err := f.webhooks.Replay(t.Context(), commands.Request{}, f.tenant(), list[0].ID); err == nil {
@@ -262,7 +271,8 @@ func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
 func (f *hookFixture) lastChange(id uuid.UUID, status, reason string) {
 	f.Helper()
 	var text string
-	must.OK(f, f.pool.QueryRow(f.Context(), events.SQL(`SELECT payload(l)::text FROM event_log_rows l WHERE subject = {notifications.webhook.changed} ORDER BY recorded_at DESC, position DESC LIMIT 1`)).Scan(&text))
+	must.OK(f, f.pool.QueryRow(f.Context(), events.SQL(`SELECT payload(l)::text FROM event_log_rows l
+		WHERE subject = {notifications.webhook.changed} ORDER BY recorded_at DESC, position DESC LIMIT 1`)).Scan(&text))
 	var changed events.Webhook
 	must.OK(f, json.Unmarshal([]byte(text), &changed))
 	if changed.WebhookID != id || changed.Status != status || changed.Reason != reason {
@@ -290,7 +300,8 @@ func TestAllowedNetworksAreForOperators(t *testing.T) {
 	tenant, inside, outside := f.tenant(), "http://127.0.0.1:1/x", "https://example.com/x"
 	own := commands.Request{By: commands.Caller{TenantID: tenant, KeyID: newID()}}
 	var refusal *domain.Error
-	if _, err := f.webhooks.Create(t.Context(), own, tenant, inside, []string{webhook.ThresholdCrossed}); !errors.As(err, &refusal) || refusal.Code != "url_invalid" {
+	if _, err := f.webhooks.Create(t.Context(), own, tenant, inside, []string{webhook.ThresholdCrossed}); !errors.As(err, &refusal) ||
+		refusal.Code != "url_invalid" {
 		t.Errorf("a tenant's URL: %v", err)
 	}
 	w := f.create(tenant, inside)
@@ -299,7 +310,8 @@ func TestAllowedNetworksAreForOperators(t *testing.T) {
 		req       commands.Request
 		in        webhooks.ChangeWebhook
 		operators bool
-	}{{own, webhooks.ChangeWebhook{Events: &types}, true}, {own, webhooks.ChangeWebhook{URL: &inside}, true}, {own, webhooks.ChangeWebhook{URL: &outside}, false}, {commands.Request{}, webhooks.ChangeWebhook{URL: &outside}, true}} {
+	}{{own, webhooks.ChangeWebhook{Events: &types}, true}, {own, webhooks.ChangeWebhook{URL: &inside}, true},
+		{own, webhooks.ChangeWebhook{URL: &outside}, false}, {commands.Request{}, webhooks.ChangeWebhook{URL: &outside}, true}} {
 		_, err := f.webhooks.Change(t.Context(), c.req, tenant, w.ID, c.in)
 		must.OK(t, err)
 		if got := f.read(tenant, w.ID).Operators; got != c.operators {

@@ -66,7 +66,8 @@ func columns(leases []Lease) (partitions []int16, fences []int64) {
 const acquireSQL = `WITH loose AS MATERIALIZED (
  SELECT partition FROM relay_cursors WHERE owner IS NULL OR lease_until < now()
  ORDER BY partition LIMIT $2 FOR UPDATE SKIP LOCKED
-) UPDATE relay_cursors c SET owner = $1, fence = c.fence + 1, lease_until = now() + $3::interval FROM loose JOIN log_heads h USING (partition)
+) UPDATE relay_cursors c SET owner = $1, fence = c.fence + 1, lease_until = now() + $3::interval FROM loose JOIN log_heads h
+USING (partition)
  WHERE c.partition = loose.partition RETURNING c.partition, c.fence, c.position, h.epoch`
 
 // Acquire leases free partitions to an instance, at most limit.

@@ -62,7 +62,8 @@ const lockExpirySQL = `SELECT pg_try_advisory_xact_lock(hashtextextended('meterp
 // position of the first publications bounds each search of the primary key, without statistics of the table.
 const deleteExpiredSQL = `WITH bound AS MATERIALIZED (SELECT max(f.from_position) AS last FROM (
  SELECT p.from_position FROM outbox_publications p WHERE p.partition = $1 AND p.topic = $2 ORDER BY p.from_position LIMIT $4) f
-) DELETE FROM outbox_publications WHERE partition = $1 AND topic = $2 AND from_position <= (SELECT last FROM bound) AND from_position = ANY (ARRAY(
+) DELETE FROM outbox_publications WHERE partition = $1 AND topic = $2 AND from_position <= (SELECT last FROM bound)
+AND from_position = ANY (ARRAY(
  SELECT p.from_position FROM outbox_publications p WHERE p.partition = $1 AND p.topic = $2 AND p.from_position <= (SELECT last FROM bound)
  AND p.published_at < now() - make_interval(secs => $3) ORDER BY p.from_position FOR UPDATE SKIP LOCKED))`
 

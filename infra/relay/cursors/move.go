@@ -30,14 +30,17 @@ type Publication struct {
 // head.
 const moveSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, s.fence, s.was, s.becomes
- FROM relay_cursors c JOIN log_heads h USING (partition) JOIN unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[]) s (partition, fence, was, becomes) USING (partition)
- WHERE c.fence = s.fence AND c.position = s.was AND h.position >= s.becomes AND is_server_life(h.timeline, h.started_at) ORDER BY c.partition FOR UPDATE OF c
+ FROM relay_cursors c JOIN log_heads h USING (partition) JOIN unnest($1::smallint[], $2::bigint[], $3::bigint[], $4::bigint[]) s (partition,
+ fence, was, becomes) USING (partition)
+ WHERE c.fence = s.fence AND c.position = s.was AND h.position >= s.becomes AND is_server_life(h.timeline, h.started_at)
+ ORDER BY c.partition FOR UPDATE OF c
 ), stepped AS (
  UPDATE relay_cursors c SET position = mine.becomes, attempts = 0, last_error = NULL FROM mine
  WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.position = mine.was RETURNING c.partition
 ), kept AS (
  INSERT INTO outbox_publications (partition, topic, from_position, to_position, base_offset)
- SELECT r.* FROM unnest($5::smallint[], $6::smallint[], $7::bigint[], $8::bigint[], $9::bigint[]) r (partition, topic, from_position, to_position, base_offset)
+ SELECT r.* FROM unnest($5::smallint[], $6::smallint[], $7::bigint[], $8::bigint[], $9::bigint[]) r (partition, topic, from_position,
+ to_position, base_offset)
  JOIN stepped USING (partition) ON CONFLICT (partition, topic, from_position)
  DO UPDATE SET to_position = excluded.to_position, base_offset = excluded.base_offset, published_at = now()
 ) SELECT partition FROM stepped`

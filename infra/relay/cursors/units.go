@@ -78,7 +78,8 @@ func Claim(ctx context.Context, db Database, ttl time.Duration, except ...*Claim
 	for _, e := range except {
 		replays, partitions = append(replays, e.Replay), append(partitions, e.Partition)
 	}
-	err := db.QueryRow(ctx, claimUnitSQL, ttl, replays, partitions).Scan(&u.Replay, &u.Partition, &u.Topic, &u.Tenant, &u.Cursor, &u.UpTo, &u.Fence)
+	err := db.QueryRow(ctx, claimUnitSQL, ttl, replays, partitions).Scan(&u.Replay, &u.Partition, &u.Topic, &u.Tenant, &u.Cursor, &u.UpTo,
+		&u.Fence)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -89,7 +90,8 @@ func Claim(ctx context.Context, db Database, ttl time.Duration, except ...*Claim
 }
 
 const moveUnitSQL = `UPDATE replay_units SET cursor = $5, records = records + $6, lease_until = now() + $7::interval
- WHERE replay_id = $1 AND partition = $2 AND fence = $3 AND cursor = $4 AND EXISTS (SELECT FROM replays WHERE id = $1 AND state = 'RUNNING')`
+ WHERE replay_id = $1 AND partition = $2 AND fence = $3 AND cursor = $4 AND EXISTS (SELECT FROM replays WHERE id = $1
+ AND state = 'RUNNING')`
 
 // Move moves the unit's cursor past records that are published, and renews the lease. It reports false if
 // the lease was lost or the replay has ended.
@@ -104,7 +106,8 @@ func (u *Claimed) Move(ctx context.Context, db Database, to, records int64, ttl 
 
 // Release ends the lease, so that any instance can continue at once.
 func (u *Claimed) Release(ctx context.Context, db Database) error {
-	_, err := db.Exec(ctx, `UPDATE replay_units SET lease_until = '-infinity' WHERE replay_id = $1 AND partition = $2 AND fence = $3`, u.Replay, u.Partition, u.Fence)
+	_, err := db.Exec(ctx, `UPDATE replay_units SET lease_until = '-infinity' WHERE replay_id = $1 AND partition = $2 AND fence = $3`,
+		u.Replay, u.Partition, u.Fence)
 	if err != nil {
 		return fmt.Errorf("releasing a replay unit: %w", err)
 	}

@@ -75,7 +75,8 @@ func (p *program) ask(ctx context.Context, r *request) (any, error) {
 	c := p.client
 	switch r.Do {
 	case "check":
-		return check(c.Check(ctx, meterplex.CheckRequest{Feature: r.Feature, Amount: amount, MinPosition: r.MinPosition, Wait: time.Duration(r.Wait * float64(time.Second))}))
+		return check(c.Check(ctx, meterplex.CheckRequest{Feature: r.Feature, Amount: amount, MinPosition: r.MinPosition,
+			Wait: time.Duration(r.Wait * float64(time.Second))}))
 	case "consume":
 		done, err := c.Consume(ctx, meterplex.ConsumeRequest{Feature: r.Feature, Amount: amount, EventID: r.EventID, Metadata: r.Metadata})
 		if err != nil {
@@ -89,10 +90,12 @@ func (p *program) ask(ctx context.Context, r *request) (any, error) {
 	case "release":
 		return held(c.Release(ctx, r.Feature, r.ReservationID))
 	case "commit":
-		return committed(c.Commit(ctx, meterplex.CommitRequest{Feature: r.Feature, ReservationID: r.ReservationID, Amount: amount, EventID: r.EventID, Overage: r.Overage == "record"}))
+		return committed(c.Commit(ctx, meterplex.CommitRequest{Feature: r.Feature, ReservationID: r.ReservationID, Amount: amount,
+			EventID: r.EventID, Overage: r.Overage == "record"}))
 	case "withReservation":
 		actual, _ := strconv.ParseInt(r.Actual, 10, 64)
-		return committed(c.WithReservation(ctx, meterplex.ReserveRequest{Feature: r.Feature, Amount: amount, ReservationID: r.ReservationID, TTL: ttl}, func(context.Context) (int64, error) {
+		return committed(c.WithReservation(ctx, meterplex.ReserveRequest{Feature: r.Feature, Amount: amount, ReservationID: r.ReservationID,
+			TTL: ttl}, func(context.Context) (int64, error) {
 			if r.Fail {
 				return 0, errCallback
 			}
@@ -110,7 +113,8 @@ func check(answer *meterplex.Check, err error) (any, error) {
 	if answer.Remaining != nil {
 		rest = strconv.FormatInt(*answer.Remaining, 10)
 	}
-	return object{"allowed": answer.Allowed, "source": answer.Source, "remaining": rest, "reason": answer.Reason, "asOfPosition": answer.AsOfPosition}, nil
+	return object{"allowed": answer.Allowed, "source": answer.Source, "remaining": rest, "reason": answer.Reason,
+		"asOfPosition": answer.AsOfPosition}, nil
 }
 
 func held(answer *meterplex.Reservation, err error) (any, error) {
@@ -163,7 +167,8 @@ func query(r *request) meterplex.Query {
 		t, _ := time.Parse(time.RFC3339Nano, text(name))
 		return t
 	}
-	q := meterplex.Query{Feature: text("feature"), Period: text("period"), AsOfPosition: text("asOfPosition"), AsOf: at("asOf"), Status: text("status"), State: text("state"),
+	q := meterplex.Query{Feature: text("feature"), Period: text("period"), AsOfPosition: text("asOfPosition"), AsOf: at("asOf"),
+		Status: text("status"), State: text("state"),
 		From: at("from"), To: at("to"), Granularity: text("granularity"), TenantID: text("tenantId"), MinPosition: text("minPosition")}
 	q.PageSize, _ = strconv.Atoi(text("limit"))
 	wait := r.Wait

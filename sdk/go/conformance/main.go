@@ -112,7 +112,8 @@ func errorOf(err error) object {
 	var e *meterplex.Error
 	switch {
 	case errors.As(err, &e):
-		return object{"code": e.Code, "status": e.Status, "detail": e.Detail, "remedy": e.Remedy, "traceId": e.TraceID, "errors": e.Errors, "eventId": e.ID}
+		return object{"code": e.Code, "status": e.Status, "detail": e.Detail, "remedy": e.Remedy, "traceId": e.TraceID, "errors": e.Errors,
+			"eventId": e.ID}
 	case errors.Is(err, errCallback):
 		return object{"code": "callback_failed", "detail": err.Error()}
 	}
@@ -167,11 +168,14 @@ func remaining(r meterplex.Remaining) object {
 
 func (p *program) begin(r *request) error {
 	in, ms := r.Options, func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	o := meterplex.Options{Tenant: in.Tenant, Durability: meterplex.Durability(in.Durability), Memory: in.Memory, BatchEvents: in.MaxEvents, BatchBytes: in.MaxBytes,
-		BatchAge: ms(in.MaxAgeMs), QueueBytes: in.QueueBytes, CheckPolicy: meterplex.Policy(in.Policy), CheckTimeout: ms(in.CheckMs), AttemptTimeout: ms(in.TimeoutMs),
-		LongestWait: ms(in.RetryMs), KeyWait: ms(in.KeyRetryMs), WarnAge: ms(in.WarnAgeMs)}
+	o := meterplex.Options{Tenant: in.Tenant, Durability: meterplex.Durability(in.Durability), Memory: in.Memory, BatchEvents: in.MaxEvents,
+		BatchBytes: in.MaxBytes,
+		BatchAge:   ms(in.MaxAgeMs), QueueBytes: in.QueueBytes, CheckPolicy: meterplex.Policy(in.Policy), CheckTimeout: ms(in.CheckMs),
+		AttemptTimeout: ms(in.TimeoutMs),
+		LongestWait:    ms(in.RetryMs), KeyWait: ms(in.KeyRetryMs), WarnAge: ms(in.WarnAgeMs)}
 	o.OnVerdict = func(_ meterplex.Event, v meterplex.Verdict) {
-		p.keep(&p.verdicts, object{"eventId": v.EventID, "status": v.Status, "code": v.Code, "reason": v.Reason, "remedy": v.Remedy, "position": v.Position})
+		p.keep(&p.verdicts, object{"eventId": v.EventID, "status": v.Status, "code": v.Code, "reason": v.Reason, "remedy": v.Remedy,
+			"position": v.Position})
 	}
 	o.OnError = func(e *meterplex.Error) { p.keep(&p.errors, object{"code": e.Code, "detail": e.Detail}) }
 	if in.CA != "" {
@@ -259,8 +263,9 @@ func (p *program) stats() object {
 	if errors.As(s.LastError, &e) {
 		last = e.Code
 	}
-	return object{"waiting": s.Waiting, "waitingBytes": s.WaitingBytes, "oldestMs": s.Oldest.Milliseconds(), "accepted": s.Accepted, "duplicates": s.Duplicates,
-		"conflicts": s.Conflicts, "rejected": s.Rejected, "damaged": s.Damaged, "lastError": last}
+	return object{"waiting": s.Waiting, "waitingBytes": s.WaitingBytes, "oldestMs": s.Oldest.Milliseconds(), "accepted": s.Accepted,
+		"duplicates": s.Duplicates,
+		"conflicts":  s.Conflicts, "rejected": s.Rejected, "damaged": s.Damaged, "lastError": last}
 }
 
 func (p *program) rejected() (any, error) {
@@ -274,7 +279,8 @@ func (p *program) rejected() (any, error) {
 			return nil, err
 		}
 		v := r.Verdict
-		list = append(list, object{"event": json.RawMessage(event), "status": v.Status, "code": v.Code, "reason": v.Reason, "remedy": v.Remedy})
+		list = append(list, object{"event": json.RawMessage(event), "status": v.Status, "code": v.Code, "reason": v.Reason,
+			"remedy": v.Remedy})
 	}
 	return object{"events": list}, nil
 }

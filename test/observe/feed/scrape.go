@@ -1,4 +1,5 @@
-// Package feed feeds scrapes of a service, before, during and after a fault, to the rule of the alert. Only the clock of the rule is simulated. It is for tests only.
+// Package feed feeds scrapes of a service, before, during and after a fault, to the rule of the alert. Only the clock of the rule is
+// simulated. It is for tests only.
 package feed
 
 import (
@@ -33,7 +34,9 @@ func (s *Scrape) Metric(selector string) map[string]float64 {
 	for instance, text := range s.Instances {
 		for _, v := range samples(text, []string{name}) {
 			labels := append(strings.Split(v.labels, ","), `instance="`+instance+`"`)
-			if matchers == "" || !slices.ContainsFunc(strings.Split(matchers, ","), func(m string) bool { return !slices.Contains(labels, m) }) {
+			if matchers == "" || !slices.ContainsFunc(strings.Split(matchers, ","), func(m string) bool {
+				return !slices.Contains(labels, m)
+			}) {
 				found[instance+" "+v.labels] = v.value
 			}
 		}
@@ -83,8 +86,8 @@ type history struct {
 	phases  []phase
 }
 
-// histories joins the scrapes of each phase. A counter goes on growing as it grew between the first and the last scrape of its phase, and a metric of
-// ages, which has grown between them, grows by a second each second.
+// histories joins the scrapes of each phase. A counter goes on growing as it grew between the first and the last scrape of its phase, and a
+// metric of ages, which has grown between them, grows by a second each second.
 func histories(phases [][]Scrape, metrics, ages []string, step time.Duration, steps []int) (all []*history, err error) {
 	found := map[string]*history{}
 	last := map[string]float64{} // the value of the last scrape of a counter

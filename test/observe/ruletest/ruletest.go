@@ -1,4 +1,5 @@
-// Package ruletest builds and runs the program of tools/ruletest, which evaluates tests of rules by Prometheus' packages. It is for tests only.
+// Package ruletest builds and runs the program of tools/ruletest, which evaluates tests of rules by Prometheus' packages. It is for tests
+// only.
 package ruletest
 
 import (
@@ -14,14 +15,15 @@ import (
 // Tool is the built program.
 type Tool struct{ path string }
 
-// Build builds the program, by its module in a folder, into a cache. Only the first build costs a minute of CPU: Go compares the program with its
-// module.
+// Build builds the program, by its module in a folder, into a cache. Only the first build costs a minute of CPU: Go compares the program
+// with its module.
 func Build(module, cache string) (Tool, error) {
 	path := filepath.Join(cache, "ruletest")
 	build := exec.Command("go", "-C", module, "build", "-ldflags=-s", "-o", path, "./ruletest")
 	build.Env = append(os.Environ(), "GOWORK=off", "GOGC=400")
 	if out, err := build.CombinedOutput(); err != nil {
-		return Tool{}, fmt.Errorf("ruletest cannot be built. Its modules are fetched once and then cached: connect this machine to the Go module proxy and run `go -C test/observe/tools mod download`.\n%w\n%s", err, out)
+		return Tool{}, fmt.Errorf("ruletest cannot be built. Its modules are fetched once and then cached: connect this machine to the "+
+			"Go module proxy and run `go -C test/observe/tools mod download`.\n%w\n%s", err, out)
 	}
 	return Tool{path}, nil
 }

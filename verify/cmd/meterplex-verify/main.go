@@ -1,4 +1,5 @@
-// Command meterplex-verify checks the promises of a running service from outside. Neither it nor what it imports shares code with the service.
+// Command meterplex-verify checks the promises of a running service from outside. Neither it nor what it imports shares code with the
+// service.
 package main
 
 import (
@@ -63,7 +64,8 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	cfg := verify.Config{DatabaseURL: env("DATABASE_URL"), TopicPrefix: env("METERPLEX_TOPIC_PREFIX"), Watch: *watch, Idle: *idle, Now: time.Now,
+	cfg := verify.Config{DatabaseURL: env("DATABASE_URL"), TopicPrefix: env("METERPLEX_TOPIC_PREFIX"), Watch: *watch, Idle: *idle,
+		Now:      time.Now,
 		Progress: func(text string) { fmt.Fprintln(stderr, text) }}
 	var err error
 	if cfg.Partitions, err = partitionsOf(*partitions); err != nil {
@@ -131,7 +133,8 @@ func kafka(brokers string, env func(string) string) ([]kgo.Opt, error) {
 			}
 		}
 	}
-	return verify.Brokers(strings.Split(brokers, ","), secure, env("KAFKA_SASL_MECHANISM"), env("KAFKA_SASL_USERNAME"), env("KAFKA_SASL_PASSWORD")), nil
+	return verify.Brokers(strings.Split(brokers, ","), secure, env("KAFKA_SASL_MECHANISM"), env("KAFKA_SASL_USERNAME"),
+		env("KAFKA_SASL_PASSWORD")), nil
 }
 
 // show prints a line for each check.

@@ -24,7 +24,8 @@ type Command struct {
 	Done     string // the word for what was done, if the answer has no body; "": Removed
 	File     bool   // --file gives the body in place of the flags
 
-	Tags  map[string]string                       // of flags, by input, as kong reads them, before those that follow from the input; "-": no flag
+	// of flags, by input, as kong reads them, before those that follow from the input; "-": no flag
+	Tags  map[string]string
 	Read  map[string]func(string) (any, error)    // reads the text of a flag, by input
 	Own   any                                     // a struct of further flags
 	Amend func(*App, *Call, map[string]any) error // changes the values of the inputs, by name
@@ -83,7 +84,8 @@ func (c *Command) flags(o *Operation) reflect.Type {
 	if c.Own != nil {
 		fields = append(fields, reflect.StructField{Name: "Own", Type: reflect.TypeOf(c.Own), Tag: `embed:""`})
 	}
-	has := map[string]bool{"Operator": c.Operator != "", "File": c.File, "Limit": c.Columns != "", "IdempotencyKey": o.Once && o.Method == http.MethodPost, "Reason": o.Reasoned}
+	has := map[string]bool{"Operator": c.Operator != "", "File": c.File, "Limit": c.Columns != "", "IdempotencyKey": o.Once &&
+		o.Method == http.MethodPost, "Reason": o.Reasoned}
 	for field := range reflect.TypeFor[common]().Fields() {
 		if has[field.Name] {
 			field.Tag = reflect.StructTag(c.Tags["--"+strings.ToLower(field.Name)]+" ") + field.Tag

@@ -1,4 +1,5 @@
-// Package app is what each command of the command line has: the environment, the client, printing, and the form of the commands of one request.
+// Package app is what each command of the command line has: the environment, the client, printing, and the form of the commands of one
+// request.
 package app
 
 import (

@@ -34,7 +34,8 @@ func readPeriod(a *app.App, l *app.Call) (whole json.RawMessage, lines []json.Ra
 
 // lineColumns are the columns of a table of lines.
 func lineColumns() []string {
-	return []string{"feature", "frozen", "pending", "approved", "waived", "billable", "net", "unreconciled", "frozenEventCount", "netEventCount", "subscriptionId"}
+	return []string{"feature", "frozen", "pending", "approved", "waived", "billable", "net", "unreconciled", "frozenEventCount",
+		"netEventCount", "subscriptionId"}
 }
 
 // showPeriod prints the period; as a table its members, then its lines.
@@ -51,7 +52,8 @@ func showPeriod(a *app.App, l *app.Call) error {
 		return err
 	}
 	if a.Flags.Output == "table" {
-		for _, name := range []string{"state", "snapshot", "cutPosition", "closedAt", "figuresHash", "despite", "partial", "missing", "asOfPosition"} {
+		for _, name := range []string{"state", "snapshot", "cutPosition", "closedAt", "figuresHash", "despite", "partial", "missing",
+			"asOfPosition"} {
 			fmt.Fprintf(a.Stdout, "%-12s  %s\n", name, output.Cell(members.Find(name), "table"))
 		}
 		fmt.Fprintln(a.Stdout)

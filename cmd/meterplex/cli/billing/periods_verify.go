@@ -36,20 +36,22 @@ type frozenPeriod struct {
 	} `json:"lines"`
 }
 
-// hash returns the SHA-256 of the figures in the form of RFC 8785. All texts are ASCII, so that encoding/json writes that form, with the members of
-// a map in the order of their names.
+// hash returns the SHA-256 of the figures in the form of RFC 8785. All texts are ASCII, so that encoding/json writes that form, with the
+// members of a map in the order of their names.
 func (p *frozenPeriod) hash() (string, error) {
 	lines := []map[string]any{}
 	for _, l := range p.Lines {
 		if l.Frozen == "0" && l.FrozenEventCount == 0 {
 			continue // a line of adjustments alone
 		}
-		lines = append(lines, map[string]any{"amount": l.Frozen.String(), "eventCount": l.FrozenEventCount, "feature": l.Feature, "subscriptionId": l.SubscriptionID})
+		lines = append(lines, map[string]any{"amount": l.Frozen.String(), "eventCount": l.FrozenEventCount, "feature": l.Feature,
+			"subscriptionId": l.SubscriptionID})
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(map[string]any{"cut": p.CutPosition, "lines": lines, "logic": p.Logic, "periodKey": p.PeriodKey, "snapshot": p.Snapshot, "tenantId": p.TenantID})
+	err := encoder.Encode(map[string]any{"cut": p.CutPosition, "lines": lines, "logic": p.Logic, "periodKey": p.PeriodKey,
+		"snapshot": p.Snapshot, "tenantId": p.TenantID})
 	sum := sha256.Sum256(bytes.TrimSuffix(text.Bytes(), []byte("\n")))
 	return hex.EncodeToString(sum[:]), err
 }

@@ -14,19 +14,23 @@ func Requests() []app.Command {
 		{Name: "periods adjustments", Op: "listPeriodAdjustments", Columns: adjustmentColumns},
 		{Name: "periods charges", Op: "chargePeriod", Run: showCharges},
 		{Name: "periods export", Op: "exportPeriod", Own: exportForm{}, Run: exportPeriod, More: exportHelp},
-		{Name: "periods verify", Op: "exportPeriod", Own: exportFile{}, Run: verifyPeriod, More: verifyPeriodHelp, Help: "Compute the hash of the frozen figures, and compare it."},
+		{Name: "periods verify", Op: "exportPeriod", Own: exportFile{}, Run: verifyPeriod, More: verifyPeriodHelp,
+			Help: "Compute the hash of the frozen figures, and compare it."},
 
 		{Name: "adjustments list", Op: "listAdjustments", Columns: adjustmentColumns},
 		{Name: "adjustments approve", Op: "approveAdjustment"},
 		{Name: "adjustments waive", Op: "waiveAdjustment"},
-		{Name: "adjustments decide", Op: "decideAdjustments", Args: "decision", Tags: app.Tags{"decision": `enum:"approve,waive"`}, More: decideHelp},
+		{Name: "adjustments decide", Op: "decideAdjustments", Args: "decision", Tags: app.Tags{"decision": `enum:"approve,waive"`},
+			More: decideHelp},
 
 		{Name: "pushes list", Op: "listPushes", Columns: "id tenantId feature periodKey snapshot amount state attempts nextAt lastError"},
 		{Name: "pushes show", Op: "getPush"},
 		{Name: "pushes retry", Op: "retryPush"},
 		{Name: "pushes resolve", Op: "resolvePush",
-			Tags: app.Tags{"delivered": `negatable:"" help:"--delivered: the provider counts the amount. --no-delivered: it surely does not, and the push is sent again."`}},
-		{Name: "pushes reconcile", Op: "reconcilePushes", More: "It prints the saga; its end is shown by meterplex sagas show (docs/runbooks/billing-difference.md)."},
+			Tags: app.Tags{
+				"delivered": `negatable:"" help:"--delivered: the provider counts the amount. --no-delivered: it surely does not, and the push is sent again."`}},
+		{Name: "pushes reconcile", Op: "reconcilePushes",
+			More: "It prints the saga; its end is shown by meterplex sagas show (docs/runbooks/billing-difference.md)."},
 	}
 }
 

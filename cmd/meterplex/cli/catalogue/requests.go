@@ -16,7 +16,8 @@ func Requests() []app.Command {
 		{Name: "plans subscriptions", Op: "listPlanSubscriptions", Columns: "id tenantId status createdAt", Own: older{}, Amend: onlyOlder,
 			Tags: app.Tags{"key": `name:"plan"`, "snapshot": "-", "--limit": `default:"100"`}},
 
-		{Name: "prices put", Op: "putPrice", File: true, Read: app.Reads{"tiers": parseTier}, Tags: app.Tags{"tiers": `placeholder:"UPTO=MICROUNITS,…"`}, More: pricesHelp},
+		{Name: "prices put", Op: "putPrice", File: true, Read: app.Reads{"tiers": parseTier},
+			Tags: app.Tags{"tiers": `placeholder:"UPTO=MICROUNITS,…"`}, More: pricesHelp},
 		{Name: "prices list", Op: "listPrices", Columns: "key version name currency model microUnits packageSize tiers"},
 		{Name: "prices show", Op: "getPrice"},
 		{Name: "prices evaluate", Op: "evaluatePrice", Args: "priceKey?", Read: app.Reads{"price": app.ReadFile}, Run: printEvaluation,

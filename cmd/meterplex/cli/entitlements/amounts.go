@@ -44,7 +44,8 @@ type amounts struct {
 }
 
 func consume(a *app.App, l *app.Call) error {
-	return amounts{"eventId", "consumeTogether", onceByEventID, "feature eventId amount periodKey limit used held remaining resetAt position", false}.run(a, l)
+	return amounts{"eventId", "consumeTogether", onceByEventID,
+		"feature eventId amount periodKey limit used held remaining resetAt position", false}.run(a, l)
 }
 
 func reserve(a *app.App, l *app.Call) error {

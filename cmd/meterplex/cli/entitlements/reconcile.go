@@ -26,7 +26,8 @@ func reconcile(a *app.App, l *app.Call) error {
 	if err := json.Unmarshal(raw, &result); err != nil || result.Drift == nil {
 		return app.CannotTell(fmt.Errorf("the answer is no comparison: %s", raw))
 	}
-	if err := a.PrintAll(slices.Concat(result.Drift, result.Reservations), "feature", "periodKey", "used", "held", "reservationId", "was", "is"); err != nil {
+	if err := a.PrintAll(slices.Concat(result.Drift, result.Reservations), "feature", "periodKey", "used", "held", "reservationId", "was",
+		"is"); err != nil {
 		return err
 	}
 	differ := false

@@ -33,7 +33,8 @@ type WantedEvents struct {
 }
 
 func (e *WantedEvents) query() url.Values {
-	return url.Values{"tenantId": {e.TenantID}, "subject": {e.Subject}, "stream": {e.Stream}, "correlationId": {e.CorrelationID}, "from": {e.From}}
+	return url.Values{"tenantId": {e.TenantID}, "subject": {e.Subject}, "stream": {e.Stream}, "correlationId": {e.CorrelationID},
+		"from": {e.From}}
 }
 
 // BoundedEvents adds the flags that bound a finite query.

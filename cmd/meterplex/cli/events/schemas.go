@@ -30,7 +30,8 @@ var schemaName = regexp.MustCompile(`^(?:/api/v1/schemas/)?([^/#]+?)(?:[/.]v([0-
 func (c *SchemasShow) Run(a *app.App) error {
 	name := schemaName.FindStringSubmatch(c.Subject)
 	if name == nil {
-		return fmt.Errorf("%q is not a subject: expected SUBJECT, SUBJECT/vN or a schemaUri, e.g. meterplex.usage.event.recorded/v1", c.Subject)
+		return fmt.Errorf("%q is not a subject: expected SUBJECT, SUBJECT/vN or a schemaUri, e.g. meterplex.usage.event.recorded/v1",
+			c.Subject)
 	}
 	cl, err := a.NewClient()
 	if err != nil {

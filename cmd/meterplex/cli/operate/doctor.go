@@ -48,9 +48,11 @@ func (c *DoctorCmd) Run(a *app.App) error {
 	if err != nil {
 		return err
 	}
-	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe, ServiceURL: cfg.URL, TraceRatio: cfg.TraceRatio, Erasures: cfg.Erasures, Now: a.Now,
-		Certificates: present(map[string]string{"METERPLEX_HTTP_TLS_CERT": cfg.HTTPTLSCert, "KAFKA_TLS_CA": cfg.Kafka.TLSCA, "KAFKA_TLS_CERT": cfg.Kafka.TLSCert}),
-		Keys:         present(map[string]string{"METERPLEX_HTTP_TLS_KEY": cfg.HTTPTLSKey, "KAFKA_TLS_KEY": cfg.Kafka.TLSKey})}
+	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe,
+		ServiceURL: cfg.URL, TraceRatio: cfg.TraceRatio, Erasures: cfg.Erasures, Now: a.Now,
+		Certificates: present(map[string]string{"METERPLEX_HTTP_TLS_CERT": cfg.HTTPTLSCert, "KAFKA_TLS_CA": cfg.Kafka.TLSCA,
+			"KAFKA_TLS_CERT": cfg.Kafka.TLSCert}),
+		Keys: present(map[string]string{"METERPLEX_HTTP_TLS_KEY": cfg.HTTPTLSKey, "KAFKA_TLS_KEY": cfg.Kafka.TLSKey})}
 	if cfg.TraceRatio > 0 {
 		addCollectorFiles(a, options.Certificates, options.Keys)
 	}
@@ -58,8 +60,9 @@ func (c *DoctorCmd) Run(a *app.App) error {
 		logger := slog.New(slog.DiscardHandler)
 		tls, err := cfg.Kafka.TLSConfig(logger)
 		options.NoKafka = err
-		options.Kafka = &doctor.Kafka{Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tls, ClientID: "meterplex-doctor", Logger: logger,
-			SASL: doctor.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword}}
+		options.Kafka = &doctor.Kafka{Brokers: cfg.Kafka.Brokers, TopicPrefix: cfg.TopicPrefix, TLS: tls, ClientID: "meterplex-doctor",
+			Logger: logger,
+			SASL:   doctor.SASL{Mechanism: cfg.Kafka.SASLMechanism, Username: cfg.Kafka.SASLUsername, Password: cfg.Kafka.SASLPassword}}
 	}
 	findings, err := doctor.Run(a.Ctx, options)
 	if err != nil {
@@ -71,7 +74,8 @@ func (c *DoctorCmd) Run(a *app.App) error {
 // addCollectorFiles adds the files of the connection to the collector of traces.
 func addCollectorFiles(a *app.App, certificates, keys map[string]string) {
 	for _, prefix := range []string{"OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"} {
-		for name, to := range map[string]map[string]string{"CERTIFICATE": certificates, "CLIENT_CERTIFICATE": certificates, "CLIENT_KEY": keys} {
+		for name, to := range map[string]map[string]string{"CERTIFICATE": certificates, "CLIENT_CERTIFICATE": certificates,
+			"CLIENT_KEY": keys} {
 			if file, _ := a.Env(prefix + name); file != "" {
 				to[prefix+name] = file
 			}
@@ -114,7 +118,8 @@ func (c *DoctorCmd) print(a *app.App, findings []doctor.Finding) error {
 	if err := rows.Close(); err != nil {
 		return err
 	}
-	a.Report("%d checks: %d ok, %d warnings, %d failures, %d unknown, %d skipped", len(findings), counts[doctor.OK], counts[doctor.Warning], counts[doctor.Failure], counts[doctor.Unknown], counts[doctor.Skipped])
+	a.Report("%d checks: %d ok, %d warnings, %d failures, %d unknown, %d skipped", len(findings), counts[doctor.OK], counts[doctor.Warning],
+		counts[doctor.Failure], counts[doctor.Unknown], counts[doctor.Skipped])
 	if len(why) > 0 {
 		a.Report("Skipped: %s", counted(why))
 	}

@@ -16,8 +16,10 @@ func TestDoctorSetsTheExitCode(t *testing.T) {
 		strict bool
 		want   int
 	}{
-		{"ok skipped", false, app.ExitYes}, {"ok warning", false, app.ExitYes}, {"ok warning", true, app.ExitNo}, {"ok failure unknown", false, app.ExitNo},
-		{"ok warning unknown", false, app.ExitUnknown}, {"ok unknown warning", true, app.ExitNo}, {"skipped", false, app.ExitUnknown}, {"", false, app.ExitUnknown},
+		{"ok skipped", false, app.ExitYes}, {"ok warning", false, app.ExitYes}, {"ok warning", true, app.ExitNo},
+		{"ok failure unknown", false, app.ExitNo},
+		{"ok warning unknown", false, app.ExitUnknown}, {"ok unknown warning", true, app.ExitNo}, {"skipped", false, app.ExitUnknown},
+		{"", false, app.ExitUnknown},
 	} {
 		a := &app.App{Ctx: t.Context(), Stdout: io.Discard, Stderr: io.Discard}
 		var list []doctor.Finding

@@ -10,7 +10,8 @@ func Requests() []app.Command {
 		{Name: "sagas retry", Op: "retrySaga"},
 
 		{Name: "system show", Op: "getSystem", Run: showSystem},
-		{Name: "system instances", Op: "listInstances", Columns: "id state version roles startedAt seenAt endedAt", Tags: app.Tags{"--limit": `default:"100"`}},
+		{Name: "system instances", Op: "listInstances", Columns: "id state version roles startedAt seenAt endedAt",
+			Tags: app.Tags{"--limit": `default:"100"`}},
 		{Name: "system instance", Op: "getInstance", Run: showInstance},
 		{Name: "system identity", Op: "getIdentity", Run: showIdentity,
 			Help: "Show that no event is lost: accepted = aggregated + rejected + in flight + parked. Exit code 1 if it does not hold."},

@@ -59,7 +59,8 @@ func showInstance(a *app.App, l *app.Call) error {
 	if err := json.Unmarshal(raw, &answer); err != nil {
 		return fmt.Errorf("reading the instance: %w", err)
 	}
-	a.Report("Instance %s, version %s, roles %s", output.Printable(answer.ID), output.Printable(answer.Version), output.Printable(strings.Join(answer.Roles, ",")))
+	a.Report("Instance %s, version %s, roles %s", output.Printable(answer.ID), output.Printable(answer.Version),
+		output.Printable(strings.Join(answer.Roles, ",")))
 	return a.PrintAll(answer.Settings, "name", "value", "origin")
 }
 

@@ -90,7 +90,8 @@ func printOverview(a *app.App, raw json.RawMessage) error {
 	r, in := o.Instance.PerSecond, &o.Installation
 	a.Report("%s  instance %s: %.1f accepted, %.1f duplicates, %.1f conflicts, %.1f rejected per second.",
 		o.At.Format("15:04:05Z"), o.Instance.ID, r.Accepted, r.Duplicates, r.Conflicts, r.Rejected)
-	a.Report("Outbox: %d of %d events unpublished, the oldest for %.1f s. %s", in.Outbox.Unpublished, in.Outbox.Recorded, in.Outbox.OldestSeconds, identityText(in.Identity))
+	a.Report("Outbox: %d of %d events unpublished, the oldest for %.1f s. %s", in.Outbox.Unpublished, in.Outbox.Recorded,
+		in.Outbox.OldestSeconds, identityText(in.Identity))
 	p := a.Rows("consumer", "positions", "seconds", "p50Seconds", "p99Seconds")
 	for _, c := range in.Consumers {
 		row := map[string]any{"consumer": c.Name, "positions": c.Positions, "seconds": c.Seconds, "p50Seconds": nil, "p99Seconds": nil}

@@ -57,7 +57,8 @@ func bulk(a *app.App, l *app.Call) error {
 			a.Report("Nothing to %s: %d match, none of them can be.", action, plan.Matched)
 			return errors.Join(printBulk(a, raw, plan), app.ErrNo)
 		}
-		agreed, err := a.Agreed(fmt.Sprintf("%d match, %d would be left alone. %s %d dead letters?", plan.Matched, plan.Matched-plan.Eligible, action, plan.Eligible))
+		agreed, err := a.Agreed(fmt.Sprintf("%d match, %d would be left alone. %s %d dead letters?", plan.Matched,
+			plan.Matched-plan.Eligible, action, plan.Eligible))
 		if err != nil {
 			return err
 		}

@@ -40,5 +40,6 @@ func (c *OutboxShow) Run(a *app.App) error {
 	oldest := time.Duration(sum.OldestUnpublishedSeconds * float64(time.Second)).Round(time.Millisecond)
 	a.Report("%d events behind the relay, %d of them never published, the oldest for %s; %d partitions without a lease, %d failing.",
 		sum.LagEvents, sum.Unpublished, oldest, sum.Unleased, sum.Failing)
-	return a.PrintAll(answer.Partitions, "partition", "head", "cursor", "lagEvents", "oldestUnpublishedSeconds", "owner", "leaseUntil", "attempts", "lastFailedAt", "lastError")
+	return a.PrintAll(answer.Partitions, "partition", "head", "cursor", "lagEvents", "oldestUnpublishedSeconds", "owner", "leaseUntil",
+		"attempts", "lastFailedAt", "lastError")
 }

@@ -283,7 +283,8 @@ func diffColumns(projection string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(p.Diff.Columns, func(column string) bool { return column == "liveEventCount" || column == "closedSnapshot" }), nil
+	return slices.DeleteFunc(p.Diff.Columns, func(column string) bool { return column == "liveEventCount" || column == "closedSnapshot" }),
+		nil
 }
 
 // keyOf returns the query parameters of a key written tenant/feature/period[/subscription].

@@ -190,7 +190,8 @@ func (p *diffPage) conserved() (bool, string) {
 	if json.Unmarshal(p.Kept, &k) != nil || k == nil || k.Holds {
 		return true, ""
 	}
-	return false, fmt.Sprintf("%d verdicts are in the log, but %d are counted, %d parked and %d withheld.", k.Verdicts, k.Counted, k.Parked, k.Withheld)
+	return false, fmt.Sprintf("%d verdicts are in the log, but %d are counted, %d parked and %d withheld.", k.Verdicts, k.Counted, k.Parked,
+		k.Withheld)
 }
 
 // ProjectionsEvents shows the events behind keys.
@@ -244,7 +245,8 @@ func keyEvents(a *app.App, cl *client.Client, path, key string, q url.Values, p 
 			}
 		}
 		if first {
-			a.Report("%s: %s by %s instead of %s; events explain %s, and leave %s.", output.Printable(key), signed(page.Delta), page.RebuiltFold, page.LiveFold, page.Explained, page.Unexplained)
+			a.Report("%s: %s by %s instead of %s; events explain %s, and leave %s.", output.Printable(key), signed(page.Delta),
+				page.RebuiltFold, page.LiveFold, page.Explained, page.Unexplained)
 		}
 		if page.Note != "" {
 			a.Report("%s", output.Printable(page.Note))

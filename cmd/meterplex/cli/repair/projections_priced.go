@@ -71,7 +71,8 @@ func withCharge(row json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(row, &members); err != nil {
 		return nil, fmt.Errorf("read a charge: %w", err)
 	}
-	for name, text := range map[string]string{"price": of.Charge.Price, "currency": of.Charge.Currency, "liveCharge": of.Charge.Live.Decimal,
+	for name, text := range map[string]string{"price": of.Charge.Price, "currency": of.Charge.Currency,
+		"liveCharge":    of.Charge.Live.Decimal,
 		"rebuiltCharge": of.Charge.Rebuilt.Decimal, "deltaCharge": of.Charge.Delta.Decimal} {
 		members[name], _ = json.Marshal(text) // a string has a form
 	}

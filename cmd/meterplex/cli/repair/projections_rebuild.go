@@ -154,7 +154,8 @@ func (p *progress) Show(r *rebuildState, raw json.RawMessage) error {
 // draw updates the bar. The total grows with the log.
 func (p *progress) draw(r *rebuildState) {
 	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(max(r.Progress.EventsTotal, 1), progressbar.OptionSetWriter(p.errors), progressbar.OptionShowCount(),
+		p.bar = progressbar.NewOptions64(max(r.Progress.EventsTotal, 1), progressbar.OptionSetWriter(p.errors),
+			progressbar.OptionShowCount(),
 			progressbar.OptionShowIts(), progressbar.OptionSetItsString("events"), progressbar.OptionThrottle(100*time.Millisecond),
 			progressbar.OptionSetDescription("rebuilding"), progressbar.OptionOnCompletion(func() { fmt.Fprintln(p.errors) }))
 	}
@@ -164,7 +165,8 @@ func (p *progress) draw(r *rebuildState) {
 
 func progressLine(r *rebuildState) string {
 	g := r.Progress
-	line := fmt.Sprintf("%d of %d events (%d %%), %.0f/s", g.EventsDone, g.EventsTotal, 100*g.EventsDone/max(g.EventsTotal, 1), g.EventsPerSecond)
+	line := fmt.Sprintf("%d of %d events (%d %%), %.0f/s", g.EventsDone, g.EventsTotal, 100*g.EventsDone/max(g.EventsTotal, 1),
+		g.EventsPerSecond)
 	if g.EtaSeconds == nil || g.EventsDone == g.EventsTotal {
 		return line
 	}

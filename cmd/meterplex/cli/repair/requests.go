@@ -6,14 +6,17 @@ import "github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 func Requests() []app.Command {
 	byCode := app.Tags{"reason": `aliases:"code"`}
 	return []app.Command{
-		{Name: "dead-letters list", Op: "listDeadLetters", Columns: "id status stage code eventId feature tenantId retryCount lastFailedAt fingerprint", Tags: byCode},
-		{Name: "dead-letters groups", Op: "listDeadLetterGroups", Columns: "fingerprint count stage code feature tenants statuses lastFailedAt reason sampleId", Tags: byCode},
+		{Name: "dead-letters list", Op: "listDeadLetters",
+			Columns: "id status stage code eventId feature tenantId retryCount lastFailedAt fingerprint", Tags: byCode},
+		{Name: "dead-letters groups", Op: "listDeadLetterGroups",
+			Columns: "fingerprint count stage code feature tenants statuses lastFailedAt reason sampleId", Tags: byCode},
 		{Name: "dead-letters show", Op: "getDeadLetter"},
 		{Name: "dead-letters retry", Op: "retryDeadLetter", Tags: app.Tags{"reason": `required:""`}},
 		{Name: "dead-letters discard", Op: "discardDeadLetter"},
 		{Name: "dead-letters bulk", Op: "bulkDeadLetters", Args: "action", Own: bulkFlags{}, Run: bulk,
 			Tags: app.Tags{"action": `enum:"retry,discard"`, "filter": "-", "reason": `required:"" help:"The reason, recorded in the log."`,
-				"expectedMatched": `help:"Change no dead letter unless N match. Without --yes it is the number that was confirmed."`}, Help: "Retry or discard the dead letters that match a filter, after a preview."},
+				"expectedMatched": `help:"Change no dead letter unless N match. Without --yes it is the number that was confirmed."`},
+			Help: "Retry or discard the dead letters that match a filter, after a preview."},
 
 		{Name: "replay range", Op: "replayRange", Own: waiting{}, Run: replay},
 		{Name: "replay rewind", Op: "rewind", Own: rewinding{}, Amend: rewindTo, Run: replay, More: rewindHelp,
@@ -24,7 +27,8 @@ func Requests() []app.Command {
 		{Name: "outbox withheld", Op: "listWithheld", Columns: "position topic subject tenantId withheldAt late deadLetterId reason"},
 
 		{Name: "projections rebuild", Op: "startRebuild", Own: following{}, Run: startRebuild},
-		{Name: "projections rebuilds", Op: "listRebuilds", Columns: "id projection state purpose foldVersion tenantId periodKey differs createdAt reason"},
+		{Name: "projections rebuilds", Op: "listRebuilds",
+			Columns: "id projection state purpose foldVersion tenantId periodKey differs createdAt reason"},
 		{Name: "projections diff", Op: "diffRebuild", Own: differing{}, Run: showDiff, Tags: app.Tags{"totals": "-", "largest": "-"}},
 		{Name: "projections promote", Op: "promoteRebuild", Own: promoting{}, Run: promote},
 		{Name: "projections rollback", Op: "rollBackRebuild", Own: agreeing{}, Run: rollBack},

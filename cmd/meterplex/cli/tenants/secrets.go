@@ -44,9 +44,11 @@ func createSecret(a *app.App, l *app.Call, note string, another func(id string) 
 	case made.Secret != "":
 		a.Report("Keep the secret now: %s.", note)
 	case app.FlagOf[string](l, "IdempotencyKey") == "":
-		return fmt.Errorf("the request took effect for %s, but the answer with the secret was lost, and the secret cannot be shown again\n  hint: make another: %s", output.Printable(made.ID), remedy)
+		return fmt.Errorf("the request took effect for %s, but the answer with the secret was lost, and the secret cannot be shown "+
+			"again\n  hint: make another: %s", output.Printable(made.ID), remedy)
 	default:
-		a.Report("This request was sent before: the secret was in the first answer, and cannot be shown again. If it is lost, make another: %s", remedy)
+		a.Report("This request was sent before: the secret was in the first answer, and cannot be shown again. If it is lost, make "+
+			"another: %s", remedy)
 	}
 	return a.Object(raw)
 }
@@ -59,7 +61,8 @@ func replayWebhook(a *app.App, l *app.Call) error {
 	case of.Tenant == "" || of.From == "" || of.To == "":
 		return errors.New("a time range needs --tenant, --from and --to")
 	default:
-		return a.Create(client.Path("tenants", of.Tenant, "webhooks", l.Last(), "replay"), app.FlagOf[string](l, "IdempotencyKey"), map[string]string{"from": of.From, "to": of.To})
+		return a.Create(client.Path("tenants", of.Tenant, "webhooks", l.Last(), "replay"), app.FlagOf[string](l, "IdempotencyKey"),
+			map[string]string{"from": of.From, "to": of.To})
 	}
 	raw, err := l.Send(a)
 	if err != nil {

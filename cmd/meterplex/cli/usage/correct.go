@@ -17,7 +17,8 @@ type Corrects struct {
 
 // Send sends the correction and prints the verdict.
 func (c *Corrects) Send(a *app.App, kind string, amount *int64) error {
-	one := Send{Feature: c.Feature, Amount: amount, EventID: c.EventID, Timestamp: c.Timestamp, Metadata: c.Metadata, Type: kind, CorrectionRef: c.Target}
+	one := Send{Feature: c.Feature, Amount: amount, EventID: c.EventID, Timestamp: c.Timestamp, Metadata: c.Metadata, Type: kind,
+		CorrectionRef: c.Target}
 	return one.Run(a)
 }
 

@@ -90,18 +90,22 @@ func (c *explaining) conclude(a *app.App, p *output.Rows, e *explanation, seen i
 		a.Report("There may be more than is listed.")
 	}
 	if !e.Adds {
-		a.Report("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+		a.Report("The figure is %s of %d events, as of position %s: the events do NOT add up to it.", e.Total, e.EventCount,
+			output.Printable(e.AsOfPosition))
 		return app.ErrNo
 	}
 	if !c.Rejected && cut {
-		a.Report("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them are read, to see whether they add up.",
+		a.Report("The figure is %s of %d events, as of position %s. The first %d of %d events are listed; without --limit all of them "+
+			"are read, to see whether they add up.",
 			e.Total, e.EventCount, output.Printable(e.AsOfPosition), seen, e.EventCount)
 		return nil
 	}
 	if e.NextCursor != nil { // with --rejected one page is read
-		a.Report("The figure is %s of %d events, as of position %s; without --rejected all of them are read, to see whether they add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+		a.Report("The figure is %s of %d events, as of position %s; without --rejected all of them are read, to see whether they "+
+			"add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
 		return nil
 	}
-	a.Report("The figure is %s of %d events, as of position %s; the events add up to it.", e.Total, e.EventCount, output.Printable(e.AsOfPosition))
+	a.Report("The figure is %s of %d events, as of position %s; the events add up to it.", e.Total, e.EventCount,
+		output.Printable(e.AsOfPosition))
 	return nil
 }

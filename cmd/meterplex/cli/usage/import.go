@@ -213,8 +213,10 @@ func (c *Import) mapping(zone *time.Location) (importer.Mapping, error) {
 		scale = 0
 	}
 	return importer.Mapping{
-		Columns: columns, FeatureColumn: c.FeatureColumn, AmountColumn: c.AmountColumn, Rename: renamed, TenantColumn: c.TenantColumn, IDColumn: c.IDColumn,
-		TimeColumn: c.TimeColumn, TimeFormat: c.TimeFormat, Zone: zone, Scale: scale, Metadata: c.Metadata, Delimiter: delimiter, Where: where,
+		Columns: columns, FeatureColumn: c.FeatureColumn, AmountColumn: c.AmountColumn, Rename: renamed, TenantColumn: c.TenantColumn,
+		IDColumn:   c.IDColumn,
+		TimeColumn: c.TimeColumn, TimeFormat: c.TimeFormat, Zone: zone, Scale: scale, Metadata: c.Metadata, Delimiter: delimiter,
+		Where:      where,
 		TypeColumn: c.TypeColumn, RefColumn: c.RefColumn,
 	}, errors.Join(err, badWhere, badRename, badDelimiter)
 }

@@ -82,20 +82,21 @@ var errBelow = errors.New("the other events are older than the import")
 
 // countOf returns how many of the import's recorded events have a status. The list is newest first.
 func countOf(ctx context.Context, to *importer.Recipient, status string) (n int64, err error) {
-	err = to.Client.Each(ctx, "/usage/events", url.Values{"status": {status}, "minPosition": {to.Last()}}, 0, func(raw json.RawMessage) error {
-		var row struct{ Position string }
-		if err := json.Unmarshal(raw, &row); err != nil {
-			return fmt.Errorf("read an event: %w", err)
-		}
-		of, below := to.Recorded(row.Position)
-		if below {
-			return errBelow
-		}
-		if of {
-			n++
-		}
-		return nil
-	})
+	err = to.Client.Each(ctx, "/usage/events", url.Values{"status": {status}, "minPosition": {to.Last()}}, 0,
+		func(raw json.RawMessage) error {
+			var row struct{ Position string }
+			if err := json.Unmarshal(raw, &row); err != nil {
+				return fmt.Errorf("read an event: %w", err)
+			}
+			of, below := to.Recorded(row.Position)
+			if below {
+				return errBelow
+			}
+			if of {
+				n++
+			}
+			return nil
+		})
 	if errors.Is(err, errBelow) {
 		err = nil
 	}

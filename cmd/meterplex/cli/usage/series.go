@@ -87,7 +87,8 @@ func between(g series.Granularity, first, last string, now time.Time) (from, to 
 	} else {
 		to = g.Next(start)
 	}
-	ago := map[series.Granularity]time.Time{series.Hour: to.Add(-24 * time.Hour), series.Day: to.AddDate(0, 0, -30), series.Month: to.AddDate(-1, 0, 0)}[g]
+	ago := map[series.Granularity]time.Time{series.Hour: to.Add(-24 * time.Hour), series.Day: to.AddDate(0, 0, -30),
+		series.Month: to.AddDate(-1, 0, 0)}[g]
 	from, err = timeFlag("--from", first, ago)
 	return g.Floor(from), to, err
 }

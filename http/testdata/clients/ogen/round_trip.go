@@ -30,7 +30,8 @@ func main() {
 	event := func(id, feature string) api.UsageEvent {
 		return api.UsageEvent{EventId: id, Feature: feature, Amount: api.NewOptInt64(3), Timestamp: now}
 	}
-	answer, err := c.IngestUsage(ctx, &api.UsageBatch{Events: []api.UsageEvent{event("ogen-1", "api_calls"), event("ogen-2", "storage"), event("ogen-3", "foobar")}}, api.IngestUsageParams{})
+	answer, err := c.IngestUsage(ctx, &api.UsageBatch{Events: []api.UsageEvent{event("ogen-1", "api_calls"), event("ogen-2", "storage"),
+		event("ogen-3", "foobar")}}, api.IngestUsageParams{})
 	must(err)
 	verdict := answer.(*api.BatchVerdictHeaders).Response
 	check(verdict.Accepted == 2 && verdict.Rejected == 1 && verdict.Events[2].Code.Value == "feature_not_found", verdict)

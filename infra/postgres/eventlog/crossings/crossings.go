@@ -28,18 +28,21 @@ type Watched struct {
 	Limit      func(domain.AccountKey) *int64   // in force at the lock of the head
 }
 
-// watchersSQL finds the tenants that have thresholds, behind the locks of the heads, in their round trip. LATERAL with LIMIT forces one look-up for each.
+// watchersSQL finds the tenants that have thresholds, behind the locks of the heads, in their round trip. LATERAL with LIMIT forces one
+// look-up for each.
 const watchersSQL = `SELECT k.tenant_id FROM unnest($1::uuid[]) AS k (tenant_id)
  CROSS JOIN LATERAL (SELECT t.id FROM thresholds t WHERE t.tenant_id = k.tenant_id AND t.removed IS NULL LIMIT 1) t`
 
 // watchedSQL reads the accounts that a transaction is about to change, with the thresholds of their tenants and the last subscription.
-const watchedSQL = `SELECT k.tenant_id, k.feature, k.period_key, coalesce(a.used, 0)::text, t.id, t.feature, t.percent, t.amount, s.snapshot::text
+const watchedSQL = `SELECT k.tenant_id, k.feature, k.period_key, coalesce(a.used, 0)::text, t.id, t.feature, t.percent, t.amount,
+	s.snapshot::text
  FROM unnest($1::uuid[], $2::text[], $3::text[]) AS k (tenant_id, feature, period_key)
  CROSS JOIN LATERAL (SELECT t.id, t.feature, t.percent, t.amount, t.position FROM thresholds t
   WHERE t.tenant_id = k.tenant_id AND t.removed IS NULL AND t.feature IN ('', k.feature) LIMIT 100) t
  LEFT JOIN LATERAL (SELECT q.used FROM quota_accounts q
   WHERE q.tenant_id = k.tenant_id AND q.feature = k.feature AND q.period_key = k.period_key LIMIT 1) a ON true
- LEFT JOIN LATERAL (SELECT h.snapshot FROM subscription_history h WHERE h.tenant_id = k.tenant_id ORDER BY h.from_position DESC LIMIT 1) s ON true
+ LEFT JOIN LATERAL (SELECT h.snapshot FROM subscription_history h WHERE h.tenant_id = k.tenant_id ORDER BY h.from_position DESC
+ LIMIT 1) s ON true
  ORDER BY t.position`
 
 // Risen lists the accounts whose used amount some pending events raise, each once.
@@ -118,7 +121,8 @@ func (w *Watched) scan(rows pgx.Rows) error {
 	var used string
 	var t domain.Threshold
 	var snapshot *string
-	_, err := pgx.ForEachRow(rows, []any{&key.TenantID, &key.Feature, &key.PeriodKey, &used, &t.ID, &t.Feature, &t.Percent, &t.Amount, &snapshot}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.TenantID, &key.Feature, &key.PeriodKey, &used, &t.ID, &t.Feature, &t.Percent, &t.Amount,
+		&snapshot}, func() error {
 		n, ok := new(big.Int).SetString(used, 10)
 		if !ok {
 			return fmt.Errorf("the account of %s in %s is no sum of integers: %s", key.Feature, key.PeriodKey, used)
@@ -179,7 +183,8 @@ func (w *Watched) Crossings(rows []server.Row, newID func() uuid.UUID) (list []C
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, Crossing{events.Pending{EventID: newID(), Subject: events.ThresholdCrossed, TenantID: r.TenantID, DedupeKey: once, CorrelationID: r.CorrelationID,
+			list = append(list, Crossing{events.Pending{EventID: newID(), Subject: events.ThresholdCrossed, TenantID: r.TenantID,
+				DedupeKey: once, CorrelationID: r.CorrelationID,
 				CausationID: r.EventID, Actor: r.Actor, Residency: r.Residency, OccurredAt: r.Recorded, Payload: payload}, r.Origin})
 		}
 	}

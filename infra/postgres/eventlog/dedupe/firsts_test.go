@@ -22,7 +22,8 @@ func TestP2_TheFirstOfEachKeyIsFound(t *testing.T) {
 		want := map[Key]int{}
 		var list []*events.Pending
 		for i := range n {
-			p := &events.Pending{TenantID: rapid.SampledFrom(tenants).Draw(t, "tenant"), DedupeKey: fmt.Sprint("u/", rapid.IntRange(1, keys).Draw(t, "key"))}
+			p := &events.Pending{TenantID: rapid.SampledFrom(tenants).Draw(t, "tenant"),
+				DedupeKey: fmt.Sprint("u/", rapid.IntRange(1, keys).Draw(t, "key"))}
 			note := rapid.Bool().Draw(t, "note")
 			first, known := want[KeyOf(p)]
 			if !known {

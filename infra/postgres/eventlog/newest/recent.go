@@ -10,8 +10,8 @@ import (
 )
 
 // Recent holds the newest committed events of this process for its consumers and its relay, which then do not read them from the
-// database. It is a cache that may miss any event, and a missing one is noticed: positions are dense, and each event names the one before it
-// on its topic. Then the stretch is read from the database. A nil Recent holds no events.
+// database. It is a cache that may miss any event, and a missing one is noticed: positions are dense, and each event names the one before
+// it on its topic. Then the stretch is read from the database. A nil Recent holds no events.
 type Recent struct {
 	readers []*Reader // complete before the first event
 
@@ -70,7 +70,8 @@ const (
 // NewRecent returns a Recent without events and readers.
 func NewRecent() *Recent { return &Recent{filled: make(chan struct{}, 1)} }
 
-// Reader adds a reader of the events of a topic, or of some subjects of the log if topic is 0. All readers are added before the first event.
+// Reader adds a reader of the events of a topic, or of some subjects of the log if topic is 0. All readers are added before the first
+// event.
 func (r *Recent) Reader(topic events.Topic, wants []events.Subject) *Reader {
 	reader := &Reader{of: r, topic: topic, wants: wants, ready: make(chan struct{}, 1)}
 	r.readers = append(r.readers, reader)
@@ -102,8 +103,8 @@ func (r *Recent) Put(list []*events.Envelope) (told int) {
 }
 
 // Offer holds a committed event, if a reader wants it; its position, in any case. The event is made only if it is
-// held, before Offer returns. Events may be offered in another order than that of the log. It reports whether a consumer of the event's topic is told
-// of it here.
+// held, before Offer returns. Events may be offered in another order than that of the log. It reports whether a consumer of the event's
+// topic is told of it here.
 func (r *Recent) Offer(at events.Place, topic events.Topic, subject events.Subject, event func() *events.Envelope) (told bool) {
 	if !r.HasReaders() {
 		return false
@@ -284,8 +285,8 @@ func (r *Reader) Follow(partition int16, fence int64, epoch int32, head int64) {
 }
 
 // Take returns the events of the stretch (after, upTo] for the relay under a lease, up to the first that is missing, and up to
-// about room bytes of payloads. If it returns none, the caller reads the stretch from the database. It returns no event of a position twice, nor
-// one behind which it was asked, so that an event that is read again comes with its marks (see readColumns).
+// about room bytes of payloads. If it returns none, the caller reads the stretch from the database. It returns no event of a position
+// twice, nor one behind which it was asked, so that an event that is read again comes with its marks (see readColumns).
 func (r *Reader) Take(partition int16, fence, after, upTo int64, room int) (taken []*events.Envelope) {
 	of := r.of
 	of.mu.Lock()
@@ -349,7 +350,8 @@ func (r *Recent) drop(p *recentPart, n int) {
 
 // Stretch appends the events of a stretch that the reader wants to a list, at most limit of them, and reports whether
 // all of the stretch up to that limit is held; if not, the list stays as it is. The caller has read the epoch with the head of the
-// partition, in the server's present life, and the stretch ends at that head or before it. That of a consumer of a topic ends at one of its events.
+// partition, in the server's present life, and the stretch ends at that head or before it. That of a consumer of a topic ends at one of its
+// events.
 func (r *Reader) Stretch(list []events.Envelope, s events.Stretch, epoch int32, limit int) (_ []events.Envelope, ok bool) {
 	of := r.of
 	of.mu.Lock()

@@ -16,7 +16,8 @@ type recentTest struct {
 
 func newRecentTest(t *testing.T) recentTest {
 	r := NewRecent()
-	return recentTest{t, r, r.Reader(0, []events.Subject{events.UsageValidated}), r.Reader(0, []events.Subject{events.UsageValidated, events.AggregationFailed})}
+	return recentTest{t, r, r.Reader(0, []events.Subject{events.UsageValidated}),
+		r.Reader(0, []events.Subject{events.UsageValidated, events.AggregationFailed})}
 }
 
 // put offers an event of a subject at each position.
@@ -83,7 +84,8 @@ func TestAStretchWithAMissingEventIsReadFromTheDatabase(t *testing.T) {
 func TestP4_EventsOfAnEarlierEpochAreNotRead(t *testing.T) {
 	x := newRecentTest(t)
 	x.put(events.UsageValidated, 1, 2, 3)
-	later := held(events.Envelope{Position: events.Position{Partition: followed, Number: 3}, Epoch: epochOf7 + 1, Subject: events.UsageValidated})
+	later := held(events.Envelope{Position: events.Position{Partition: followed, Number: 3}, Epoch: epochOf7 + 1,
+		Subject: events.UsageValidated})
 	stretch := events.Stretch{Partition: followed, After: 0, UpTo: 3}
 	if list, ok := x.verdicts.Stretch(nil, stretch, epochOf7+1, 10); ok || list != nil {
 		t.Errorf("the next epoch reads %d events of the last one", len(list))

@@ -179,7 +179,10 @@ func TestNoEventIsMadeThatNoReaderTakes(t *testing.T) {
 	x.relay.Follow(followed, 0, 0, 0)
 	for _, r := range []*Recent{nil, NewRecent(), x.Recent} {
 		e := eventAt(12, epochOf7, 100)
-		r.Offer(e.Place(), e.Subject.Topic(), e.Subject, func() *events.Envelope { t.Error("an event was made that no reader takes"); return &e })
+		r.Offer(e.Place(), e.Subject.Topic(), e.Subject, func() *events.Envelope {
+			t.Error("an event was made that no reader takes")
+			return &e
+		})
 	}
 	x.counts(t)
 }
@@ -197,7 +200,8 @@ func TestAConsumerReadsFromMemoryBesideARelayThatStandsStill(t *testing.T) {
 		if x.Put(held(e)) != 1 || x.bytes > maxRecent {
 			t.Fatalf("the consumer is not told of event %d, or %d bytes are held", last+1, x.bytes)
 		}
-		if list, ok := raw.Stretch(nil, events.Stretch{Partition: followed, After: last, UpTo: last + 1}, epochOf7, 10); !ok || len(list) != 1 {
+		if list, ok := raw.Stretch(nil, events.Stretch{Partition: followed, After: last, UpTo: last + 1}, epochOf7, 10); !ok ||
+			len(list) != 1 {
 			t.Fatalf("the consumer has %d events in memory behind %d", len(list), last)
 		}
 		raw.Reached(events.Position{Partition: followed, Number: last + 1}, epochOf7)

@@ -153,7 +153,8 @@ func (o *Origins) numberAll(ctx context.Context, batch []*unnumbered) {
 	}
 	for _, id := range ids {
 		if id > maxOriginNumber/2 && !o.numbering.warned.Swap(true) {
-			o.logger.Warn("more than half of the numbers of log_origins are used; docs/decisions/0015-origins.md", "number", id, "last", maxOriginNumber)
+			o.logger.Warn("more than half of the numbers of log_origins are used; docs/decisions/0015-origins.md", "number", id, "last",
+				maxOriginNumber)
 		}
 	}
 	for _, u := range batch {
@@ -202,7 +203,8 @@ func (o *Origins) KnownNumbers(ctx context.Context, n int, at func(int) *events.
 
 // numbersOf returns the number of the origin of each of some events; few of them are
 // distinct. It calls number for those that the cache does not have.
-func (o *Origins) numbersOf(ctx context.Context, n int, at func(int) *events.Pending, number func(context.Context, []Origin) (map[Origin]int32, error)) ([]int32, error) {
+func (o *Origins) numbersOf(ctx context.Context, n int, at func(int) *events.Pending,
+	number func(context.Context, []Origin) (map[Origin]int32, error)) ([]int32, error) {
 	ids := make([]int32, n)
 	var missing map[Origin][]int // where they are
 	for i := range ids {

@@ -85,7 +85,8 @@ func New(pool postgres.Pool, producer events.Producer, region string, logger *sl
 func (o *Origins) of(p *events.Pending) (Origin, error) {
 	v := Origin{p.Actor, o.producer, events.CurrentVocabulary(), o.ResidencyOf(p)}
 	if !events.IsResidency(v.Residency) {
-		return v, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, codec.TenantText(p.TenantID), v.Residency)
+		return v, fmt.Errorf("recording event %s of tenant %s: %.80q is not a data residency", p.EventID, codec.TenantText(p.TenantID),
+			v.Residency)
 	}
 	return v, nil
 }
@@ -133,14 +134,17 @@ const (
 	insertVocabularySQL = `INSERT INTO log_vocabularies (hash, document) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
 	// LIMIT 1 makes the planner use the key of the origins' values, whatever it assumes of their number.
-	findOriginsSQL = `SELECT v.n, o.id FROM unnest($1::text[], $2::text[], $3::text[], $8::text[]) WITH ORDINALITY AS v (actor_type, actor_id, residency, via, n)
- CROSS JOIN LATERAL (SELECT o.id FROM log_origins o WHERE o.actor_type = v.actor_type AND o.actor_id = v.actor_id AND o.residency = v.residency AND o.via = v.via
+	findOriginsSQL = `SELECT v.n, o.id FROM unnest($1::text[], $2::text[], $3::text[], $8::text[]) WITH ORDINALITY AS v (actor_type,
+		actor_id, residency, via, n)
+ CROSS JOIN LATERAL (SELECT o.id FROM log_origins o WHERE o.actor_type = v.actor_type AND o.actor_id = v.actor_id
+ AND o.residency = v.residency AND o.via = v.via
   AND o.service = $4 AND o.instance = $5 AND o.commit = $6 AND o.vocabulary = $7 LIMIT 1) o`
 
 	// Each row takes a number of the identity, also one that is not inserted because another
 	// session has added the origin.
 	insertOriginsSQL = `INSERT INTO log_origins (actor_type, actor_id, residency, via, service, instance, commit, vocabulary)
- SELECT v.actor_type, v.actor_id, v.residency, v.via, $4, $5, $6, $7 FROM unnest($1::text[], $2::text[], $3::text[], $8::text[]) AS v (actor_type, actor_id, residency, via)
+ SELECT v.actor_type, v.actor_id, v.residency, v.via, $4, $5, $6, $7 FROM unnest($1::text[], $2::text[], $3::text[],
+ $8::text[]) AS v (actor_type, actor_id, residency, via)
  ON CONFLICT DO NOTHING`
 
 	foreignKeyViolation = "23503"
@@ -172,7 +176,8 @@ func (o *Origins) number(ctx context.Context, list []Origin) (map[Origin]int32, 
 	}
 	switch {
 	case postgres.SQLState(err) == sequenceExhausted:
-		return nil, fmt.Errorf("recording the origin of events: all %d numbers of log_origins are used; known keys still record events (docs/decisions/0015-origins.md): %w", maxOriginNumber, err)
+		return nil, fmt.Errorf("recording the origin of events: all %d numbers of log_origins are used; known keys still record events "+
+			"(docs/decisions/0015-origins.md): %w", maxOriginNumber, err)
 	case err == nil:
 		err = fmt.Errorf("%d of %d are missing", len(list)-len(found), len(list))
 	}
@@ -180,13 +185,15 @@ func (o *Origins) number(ctx context.Context, list []Origin) (map[Origin]int32, 
 }
 
 func compareOrigins(a, b Origin) int {
-	return cmp.Or(strings.Compare(a.Actor.Type, b.Actor.Type), strings.Compare(a.Actor.ID, b.Actor.ID), strings.Compare(a.Residency, b.Residency),
+	return cmp.Or(strings.Compare(a.Actor.Type, b.Actor.Type), strings.Compare(a.Actor.ID, b.Actor.ID),
+		strings.Compare(a.Residency, b.Residency),
 		strings.Compare(a.Actor.Via, b.Actor.Via))
 }
 
 // originArgs gives the parameters of findOriginsSQL and insertOriginsSQL.
 func originArgs(list []Origin) []any {
-	types, ids, residencies, ways := make([]string, len(list)), make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
+	types, ids, residencies, ways := make([]string, len(list)), make([]string, len(list)), make([]string, len(list)),
+		make([]string, len(list))
 	for i, v := range list {
 		types[i], ids[i], residencies[i], ways[i] = v.Actor.Type, v.Actor.ID, v.Residency, v.Actor.Via
 	}
@@ -278,7 +285,8 @@ func (o *Origins) Resolve(ctx context.Context, q postgres.Queryer, ids []int32) 
 	return known, nil
 }
 
-const originsSQL = `SELECT id, actor_type, actor_id, service, instance, commit, vocabulary, residency, via FROM log_origins WHERE id = ANY($1)`
+const originsSQL = `SELECT id, actor_type, actor_id, service, instance, commit, vocabulary, residency, via FROM log_origins
+	WHERE id = ANY($1)`
 
 // read adds the origins of some numbers to known, and to the cache.
 func (o *Origins) read(ctx context.Context, q postgres.Queryer, ids []int32, known map[int32]Origin) error {
@@ -291,7 +299,8 @@ func (o *Origins) read(ctx context.Context, q postgres.Queryer, ids []int32, kno
 	var v Origin
 	var hash string
 	hashes := map[int32]string{}
-	_, err = pgx.ForEachRow(rows, []any{&id, &v.Actor.Type, &v.Actor.ID, &v.Producer.Service, &v.Producer.Instance, &v.Producer.Commit, &hash, &v.Residency, &v.Actor.Via}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&id, &v.Actor.Type, &v.Actor.ID, &v.Producer.Service, &v.Producer.Instance, &v.Producer.Commit,
+		&hash, &v.Residency, &v.Actor.Via}, func() error {
 		known[id], hashes[id] = v, hash
 		return nil
 	})

@@ -42,7 +42,8 @@ func TestNewOriginsOfATenantAreAddedTogether(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	number := func(actor string) error {
 		_, err := o.NumbersInTurn(context.Background(), tenant, 1, func(int) *events.Pending {
-			return &events.Pending{TenantID: tenant, Actor: events.Actor{Type: "api_key", ID: actor}, Residency: events.ResidencyUnspecified}
+			return &events.Pending{TenantID: tenant, Actor: events.Actor{Type: "api_key", ID: actor},
+				Residency: events.ResidencyUnspecified}
 		})
 		return err
 	}
@@ -98,7 +99,8 @@ func TestSessionsThatAddTheSameOriginsAgree(t *testing.T) {
 	}
 	var list []Origin
 	for n := range keys {
-		list = append(list, Origin{events.Actor{Type: "api_key", ID: fmt.Sprint("key ", n)}, opened[0].producer, events.CurrentVocabulary(), events.ResidencyUnspecified})
+		list = append(list, Origin{events.Actor{Type: "api_key", ID: fmt.Sprint("key ", n)}, opened[0].producer, events.CurrentVocabulary(),
+			events.ResidencyUnspecified})
 	}
 	var all sync.WaitGroup
 	numbers := make([]map[Origin]int32, processes)

@@ -30,7 +30,8 @@ func TestKeptPlansOfAnEmptyLogAreThoseOfALargeOne(t *testing.T) {
 				t.Errorf("%s: %s in\n%s", name, bad, plan)
 			}
 		}
-		if !strings.Contains(plan, "Index Scan using event_log_rows_pkey") || !strings.Contains(plan, "> ") || !strings.Contains(plan, "<= ") {
+		if !strings.Contains(plan, "Index Scan using event_log_rows_pkey") || !strings.Contains(plan, "> ") ||
+			!strings.Contains(plan, "<= ") {
 			t.Errorf("%s is no stretch of the key:\n%s", name, plan)
 		}
 	}

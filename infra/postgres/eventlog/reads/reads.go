@@ -43,7 +43,8 @@ func (l *Reader) Read(ctx context.Context, partition int16, after, upTo int64, l
 }
 
 // ReadTx is Read inside a transaction, for one topic, or for all if topic is 0.
-func (l *Reader) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+func (l *Reader) ReadTx(ctx context.Context, tx pgx.Tx, partition int16, after, upTo int64, topic events.Topic,
+	limit int) ([]events.Envelope, error) {
 	return l.ReadIn(ctx, tx, partition, after, upTo, topic, limit)
 }
 
@@ -96,7 +97,8 @@ func (l *Reader) ReadStretches(ctx context.Context, stretches []events.Stretch, 
 
 // ReadStretchesTx is ReadStretches inside a transaction. It returns the events of some
 // subjects and the last event of each stretch, or all events if no subject is named.
-func (l *Reader) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error) {
+func (l *Reader) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject,
+	limit int) ([]events.Envelope, error) {
 	if len(of) == 0 {
 		return l.readStretches(ctx, tx, readStretchesSQL, stretches, limit)
 	}
@@ -109,7 +111,8 @@ func (l *Reader) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []eve
 
 // ReadTopicTx returns events of a topic in several stretches inside a transaction, the first ones of each stretch, in order, at most limit
 // of each. A stretch ends at the last event of the topic; if none of it is returned, that event is missing.
-func (l *Reader) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope, error) {
+func (l *Reader) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope,
+	error) {
 	scanned := slices.Clone(stretches)
 	for i := range scanned {
 		scanned[i].UpTo = min(scanned[i].UpTo, scanned[i].After+maxScanned)
@@ -119,7 +122,9 @@ func (l *Reader) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.
 		return nil, err
 	}
 	for i, s := range stretches {
-		if s.UpTo == scanned[i].UpTo || slices.ContainsFunc(list, func(e events.Envelope) bool { return e.Position.Partition == s.Partition }) {
+		if s.UpTo == scanned[i].UpTo || slices.ContainsFunc(list, func(e events.Envelope) bool {
+			return e.Position.Partition == s.Partition
+		}) {
 			continue
 		}
 		sparse, err := l.walkBack(ctx, tx, s, limit)
@@ -146,7 +151,8 @@ func (l *Reader) walkBack(ctx context.Context, tx pgx.Tx, s events.Stretch, limi
 	return list, err
 }
 
-func (l *Reader) readStretches(ctx context.Context, q postgres.Queryer, sql string, stretches []events.Stretch, limit int, more ...any) ([]events.Envelope, error) {
+func (l *Reader) readStretches(ctx context.Context, q postgres.Queryer, sql string, stretches []events.Stretch, limit int,
+	more ...any) ([]events.Envelope, error) {
 	partitions, after, upTo := make([]int16, len(stretches)), make([]int64, len(stretches)), make([]int64, len(stretches))
 	var most int64
 	for i, s := range stretches {
@@ -161,7 +167,8 @@ func (l *Reader) readStretches(ctx context.Context, q postgres.Queryer, sql stri
 }
 
 // ReadIn is ReadTx on a connection.
-func (l *Reader) ReadIn(ctx context.Context, q postgres.Queryer, partition int16, after, upTo int64, topic events.Topic, limit int) ([]events.Envelope, error) {
+func (l *Reader) ReadIn(ctx context.Context, q postgres.Queryer, partition int16, after, upTo int64, topic events.Topic,
+	limit int) ([]events.Envelope, error) {
 	rows, err := q.Query(ctx, readSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, partition, after, upTo, int16(topic), limit)
 	if err != nil {
 		return nil, fmt.Errorf("reading the log: %w", err)
@@ -173,7 +180,8 @@ func (l *Reader) ReadIn(ctx context.Context, q postgres.Queryer, partition int16
 const maxPrepared = 512
 
 // envelopes reads rows, at most so many; partitionOf knows their partition, or reads it from the row.
-func (l *Reader) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, most int64, partitionOf func(*server.RowReader) int16) ([]events.Envelope, error) {
+func (l *Reader) envelopes(ctx context.Context, q postgres.Queryer, rows pgx.Rows, most int64,
+	partitionOf func(*server.RowReader) int16) ([]events.Envelope, error) {
 	defer rows.Close()
 	most = max(0, min(most, maxPrepared))
 	list, origin := make([]events.Envelope, 0, most), make([]int32, 0, most)

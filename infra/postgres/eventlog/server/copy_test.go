@@ -20,7 +20,8 @@ func TestRowsComeInPieces(t *testing.T) {
 		rows := make([]Row, count)
 		want := bytes.Clone(copySignature)
 		for i := range rows {
-			p := events.Pending{EventID: tenant, Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/a", Canonical: 1, OccurredAt: time.Now(), Body: fmt.Appendf(nil, `[%d,"f"]`, i)}
+			p := events.Pending{EventID: tenant, Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/a", Canonical: 1,
+				OccurredAt: time.Now(), Body: fmt.Appendf(nil, `[%d,"f"]`, i)}
 			if i == 500 {
 				p.Body = bytes.Repeat([]byte("x"), 2*pieceSize)
 			}

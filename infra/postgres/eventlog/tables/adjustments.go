@@ -8,23 +8,29 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
-// addAdjustmentsSQL writes the differences of closed periods that verdicts and proposals are. The heads of their tenants' partitions are locked:
-// no other session reopens a period meanwhile. One of a period that was reopened after the cause of the verdict is void, since the next
-// snapshot counts the verdict. A recorded event adjusts a snapshot once, however often it is retried.
-const addAdjustmentsSQL = `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount, event_count, position, recorded,
+// addAdjustmentsSQL writes the differences of closed periods that verdicts and proposals are. The heads of their tenants' partitions are
+// locked: no other session reopens a period meanwhile. One of a period that was reopened after the cause of the verdict is void, since the
+// next snapshot counts the verdict. A recorded event adjusts a snapshot once, however often it is retried.
+const addAdjustmentsSQL = `INSERT INTO adjustments (id, tenant_id, period_key, snapshot, feature, subscription_id, kind, amount,
+	event_count, position, recorded,
   source_event_id, rebuild_id, state, decided)
- SELECT u.id, u.tenant, u.period, u.snapshot, u.feature, u.subscription, u.kind, u.amount, u.count, u.position, coalesce(nullif(u.recorded, 0), u.position),
-  nullif(u.source, ''), nullif(u.rebuild, '00000000-0000-0000-0000-000000000000'), CASE WHEN r.Position IS NULL THEN 'PENDING' ELSE 'VOID' END, r.Position
- FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::uuid[], $7::text[], $8::numeric[], $9::bigint[], $10::bigint[], $11::bigint[],
-  $12::text[], $13::uuid[]) AS u (id, tenant, period, snapshot, feature, subscription, kind, amount, count, position, recorded, source, rebuild)
+ SELECT u.id, u.tenant, u.period, u.snapshot, u.feature, u.subscription, u.kind, u.amount, u.count, u.position, coalesce(nullif(u.recorded,
+ 0), u.position),
+  nullif(u.source, ''), nullif(u.rebuild, '00000000-0000-0000-0000-000000000000'),
+  CASE WHEN r.Position IS NULL THEN 'PENDING' ELSE 'VOID' END, r.Position
+ FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::int[], $5::text[], $6::uuid[], $7::text[], $8::numeric[], $9::bigint[], $10::bigint[],
+ $11::bigint[],
+  $12::text[], $13::uuid[]) AS u (id, tenant, period, snapshot, feature, subscription, kind, amount, count, position, recorded, source,
+  rebuild)
  LEFT JOIN LATERAL (SELECT c.position FROM period_changes c
   WHERE c.tenant_id = u.tenant AND c.period_key = u.period AND c.snapshot = u.snapshot AND c.change = 'reopened' LIMIT 1) r ON true
  ON CONFLICT (tenant_id, period_key, snapshot, recorded) DO NOTHING`
 
-// setAdjustmentsSQL sets the state of the pending adjustments that an event decides: those of ids, of a recorded event, or of a scope. A discard of a
-// recorded event also voids what was decided, unless its snapshot was reopened: that one stays as it was invoiced.
+// setAdjustmentsSQL sets the state of the pending adjustments that an event decides: those of ids, of a recorded event, or of a scope. A
+// discard of a recorded event also voids what was decided, unless its snapshot was reopened: that one stays as it was invoiced.
 const setAdjustmentsSQL = `UPDATE adjustments a SET state = u.state, reason = nullif(u.reason, ''), decided = u.position
- FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::int[], $9::text[], $10::text[], $11::bigint[])
+ FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::int[], $9::text[], $10::text[],
+ $11::bigint[])
   AS u (tenant, position, state, reason, id, recorded, period, snapshot, feature, kind, up_to)
  WHERE a.tenant_id = u.tenant AND (a.state = 'PENDING' OR u.recorded > 0 AND a.state <> 'VOID' AND NOT EXISTS (SELECT FROM period_changes c
   WHERE c.tenant_id = a.tenant_id AND c.period_key = a.period_key AND c.snapshot = a.snapshot AND c.change = 'reopened'))
@@ -47,17 +53,20 @@ func adjustmentsAdded(rows []server.Row) (server.Statement, bool) {
 		if a == nil {
 			continue
 		}
-		ids, tenants, subscriptions = append(ids, rows[i].EventID), append(tenants, rows[i].TenantID), append(subscriptions, a.SubscriptionID)
+		ids, tenants, subscriptions = append(ids, rows[i].EventID), append(tenants, rows[i].TenantID),
+			append(subscriptions, a.SubscriptionID)
 		rebuild := uuid.Nil
 		if a.RebuildID != nil {
 			rebuild = *a.RebuildID
 		}
 		rebuilds, snapshots = append(rebuilds, rebuild), append(snapshots, int32(a.Snapshot))
-		periods, features, kinds, sources = append(periods, a.PeriodKey), append(features, a.Feature), append(kinds, a.Kind), append(sources, a.SourceEventID)
+		periods, features, kinds, sources = append(periods, a.PeriodKey), append(features, a.Feature), append(kinds, a.Kind),
+			append(sources, a.SourceEventID)
 		amounts = append(amounts, pgtype.Numeric{Int: a.Amount, Valid: true})
 		counts, positions, recorded = append(counts, a.EventCount), append(positions, rows[i].Position.Number), append(recorded, a.Recorded)
 	}
-	return server.Statement{SQL: addAdjustmentsSQL, Args: []any{ids, tenants, periods, snapshots, features, subscriptions, kinds, amounts, counts, positions, recorded, sources, rebuilds}}, len(ids) > 0
+	return server.Statement{SQL: addAdjustmentsSQL, Args: []any{ids, tenants, periods, snapshots, features, subscriptions, kinds, amounts,
+		counts, positions, recorded, sources, rebuilds}}, len(ids) > 0
 }
 
 // decidedAdjustments are the parameters of setAdjustmentsSQL.
@@ -71,7 +80,8 @@ type decidedAdjustments struct {
 // add adds adjustments that a row decides: one of an id, those of a recorded event, or those of a scope.
 func (d *decidedAdjustments) add(r *server.Row, id uuid.UUID, recorded int64, scope events.AdjustmentScope, snapshot int) {
 	c := r.Decided
-	d.tenants, d.ids, d.positions, d.recorded = append(d.tenants, r.TenantID), append(d.ids, id), append(d.positions, r.Position.Number), append(d.recorded, recorded)
+	d.tenants, d.ids, d.positions, d.recorded = append(d.tenants, r.TenantID), append(d.ids, id), append(d.positions, r.Position.Number),
+		append(d.recorded, recorded)
 	d.states, d.reasons, d.snapshots = append(d.states, c.State), append(d.reasons, c.Reason), append(d.snapshots, int32(snapshot))
 	d.periods, d.features, d.kinds = append(d.periods, scope.PeriodKey), append(d.features, scope.Feature), append(d.kinds, scope.Kind)
 	d.upTo = append(d.upTo, scope.UpTo.Number)
@@ -94,5 +104,6 @@ func adjustmentsDecided(rows []server.Row) (server.Statement, bool) {
 			}
 		}
 	}
-	return server.Statement{SQL: setAdjustmentsSQL, Args: []any{d.tenants, d.positions, d.states, d.reasons, d.ids, d.recorded, d.periods, d.snapshots, d.features, d.kinds, d.upTo}}, len(d.ids) > 0
+	return server.Statement{SQL: setAdjustmentsSQL, Args: []any{d.tenants, d.positions, d.states, d.reasons, d.ids, d.recorded, d.periods,
+		d.snapshots, d.features, d.kinds, d.upTo}}, len(d.ids) > 0
 }

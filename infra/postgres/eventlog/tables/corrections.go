@@ -27,5 +27,6 @@ func correctionChanges(rows []server.Row) (server.Statement, bool) {
 		causes, positions, kinds = append(causes, c.Cause), append(positions, rows[i].Position.Number), append(kinds, c.Kind)
 		befores, afters = append(befores, c.Before), append(afters, c.After)
 	}
-	return server.Statement{SQL: addCorrectionsSQL, Args: []any{tenants, targets, numbers, causes, positions, kinds, befores, afters}}, len(tenants) > 0
+	return server.Statement{SQL: addCorrectionsSQL, Args: []any{tenants, targets, numbers, causes, positions, kinds, befores, afters}},
+		len(tenants) > 0
 }

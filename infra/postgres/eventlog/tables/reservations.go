@@ -59,7 +59,8 @@ func ScanReservations(rows pgx.Rows, into *domain.Ledger) error {
 
 // DueReservations reads the reservations of an account whose time is over at a moment, those that end first first: at most limit
 // behind that of an id which ended at a time.
-func DueReservations(ctx context.Context, q postgres.Queryer, of domain.AccountKey, at, ended time.Time, id string, limit int) ([]*events.ReservationState, error) {
+func DueReservations(ctx context.Context, q postgres.Queryer, of domain.AccountKey, at, ended time.Time, id string,
+	limit int) ([]*events.ReservationState, error) {
 	var due []*events.ReservationState
 	rows, err := q.Query(ctx, dueReservationsSQL, of.TenantID, of.Feature, of.PeriodKey, at, ended, id, limit)
 	if err != nil {
@@ -119,12 +120,14 @@ func reservationChanges(rows []server.Row) (server.Statement, bool) {
 			continue
 		}
 		tenants, subscriptions = append(tenants, rows[i].TenantID), append(subscriptions, s.SubscriptionID)
-		ids, features, periods, types = append(ids, s.ID), append(features, s.Feature), append(periods, s.PeriodKey), append(types, s.FeatureType)
+		ids, features, periods, types = append(ids, s.ID), append(features, s.Feature), append(periods, s.PeriodKey),
+			append(types, s.FeatureType)
 		states, eventIDs = append(states, s.State), append(eventIDs, s.EventID)
 		amounts, limits, committed = append(amounts, s.Amount), append(limits, s.Limit), append(committed, s.Committed)
 		heldPositions, endedPositions = append(heldPositions, s.HeldAt), append(endedPositions, s.EndedAt)
 		expiries, recorded = append(expiries, s.ExpiresAt), append(recorded, rows[i].Recorded)
 	}
-	return server.Statement{SQL: writeReservationsSQL, Args: []any{tenants, ids, features, periods, subscriptions, types, amounts, limits, states,
+	return server.Statement{SQL: writeReservationsSQL, Args: []any{tenants, ids, features, periods, subscriptions, types, amounts, limits,
+		states,
 		expiries, heldPositions, endedPositions, recorded, eventIDs, committed}}, true
 }

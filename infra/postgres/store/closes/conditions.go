@@ -16,20 +16,24 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// missingSQL returns whether a tenant ($1, partition $2) has any failure in the log, whether a rebuild of the period $4 is open, and whether the verdict on an
-// event up to the cut $3 is behind the position of the aggregator, whose joined generations have the same one: that of a retry, whose dead letter the validator has ended.
+// missingSQL returns whether a tenant ($1, partition $2) has any failure in the log, whether a rebuild of the period $4 is open, and
+// whether the verdict on an event up to the cut $3 is behind the position of the aggregator, whose joined generations have the same one:
+// that of a retry, whose dead letter the validator has ended.
 var missingSQL = events.SQL(`
-SELECT EXISTS (SELECT FROM event_log_rows f WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed}) AND f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2),
-  EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` + events.PurposeRebuild + `'
+SELECT EXISTS (SELECT FROM event_log_rows f WHERE f.subject IN ({usage.event.publish_failed}, {usage.event.aggregation_failed})
+AND f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2),
+  EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` +
+	events.PurposeRebuild + `'
     AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $4)),
   EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $2 AND v.position > (SELECT min(k.position) FROM consumer_checkpoints k
-      WHERE k.consumer = '` + events.GroupAggregator + `' AND k.partition = $2 AND k.joined) AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
+      WHERE k.consumer = '` + events.GroupAggregator +
+	`' AND k.partition = $2 AND k.joined) AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
     AND CASE WHEN v.dedupe_key LIKE 'v/%' THEN substr(v.dedupe_key, 3)::bigint END <= $3)`)
 
-// openLettersSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed, and those
-// that are being retried. They are read from the log, so that the list is complete. Late verdicts of the snapshot $4 are not meant, nor are events
-// whose retry failed (that failure is meant) or was rejected, nor those that were rejected and are retried behind the cut. To plan it takes longer than the
-// other statements of a close together, so that it is read for tenants with failures only.
+// openLettersSQL counts the open dead letters of a tenant ($1, partition $2) whose events have a cause up to the cut $3: those that failed,
+// and those that are being retried. They are read from the log, so that the list is complete. Late verdicts of the snapshot $4 are not
+// meant, nor are events whose retry failed (that failure is meant) or was rejected, nor those that were rejected and are retried behind the
+// cut. To plan it takes longer than the other statements of a close together, so that it is read for tenants with failures only.
 var openLettersSQL = events.SQL(`
 WITH open AS MATERIALIZED (
   SELECT f.subject, f.body, f.event_id, s.position, s.subject AS of, s.payload
@@ -37,17 +41,21 @@ WITH open AS MATERIALIZED (
   CROSS JOIN LATERAL (SELECT s.position, s.subject, s.payload FROM event_log_rows s WHERE s.partition = $2
     AND s.position = (` + projections.FailureSource("f") + `)::bigint LIMIT 1) s
   WHERE f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2 AND ` + projections.UncountedVerdict("f", events.GroupValidator) + `
-    AND s.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted}, {usage.event.retried},
+    AND s.subject IN ({usage.event.recorded}, {usage.event.admitted}, {usage.event.corrected}, {usage.event.retracted},
+    {usage.event.retried},
       {usage.event.validated}, {usage.event.reaggregated})
     AND NOT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
       AND e.dedupe_key = 'r/' || coalesce(f.body ->> 'deadLetterId', f.event_id::text) || '/closed')),
 letters AS (
   SELECT EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
-      AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1)) AS retried,
+      AND e.dedupe_key = 'r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int,
+      0) + 1)) AS retried,
     EXISTS (SELECT FROM event_log_rows e WHERE e.partition = $2 AND e.tenant_id = $1
-      AND e.dedupe_key IN ('r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) || '/failed',
+      AND e.dedupe_key IN ('r/' || coalesce(o.body ->> 'deadLetterId', o.event_id::text) || '/' || (coalesce((o.body ->> 'attempt')::int,
+      0) + 1) || '/failed',
         CASE WHEN o.of IN ({usage.event.validated}, {usage.event.reaggregated}) THEN NULL
-         ELSE 'x/' || coalesce((o.payload ->> 'rawPosition')::bigint, o.position) || '/' || (coalesce((o.body ->> 'attempt')::int, 0) + 1) END)) AS again
+         ELSE 'x/' || coalesce((o.payload ->> 'rawPosition')::bigint, o.position) || '/' || (coalesce((o.body ->> 'attempt')::int,
+         0) + 1) END)) AS again
   FROM open o
   WHERE coalesce((o.payload ->> 'rawPosition')::bigint, (o.payload #>> '{validated,rawPosition}')::bigint, o.position) <= $3
     AND coalesce((o.payload #>> '{late,snapshot}')::int, (o.payload #>> '{validated,late,snapshot}')::int, 0) <> $4
@@ -95,7 +103,8 @@ func MissingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (mis
 	for _, condition := range []struct {
 		name    string
 		missing bool
-	}{{domain.MissingAggregation, unfolded || standing.Passed() < cut}, {domain.MissingLetters, failed > 0}, {domain.MissingRetries, retried > 0}, {domain.MissingRebuilds, rebuild}} {
+	}{{domain.MissingAggregation, unfolded || standing.Passed() < cut}, {domain.MissingLetters, failed > 0},
+		{domain.MissingRetries, retried > 0}, {domain.MissingRebuilds, rebuild}} {
 		if condition.missing {
 			missing = append(missing, condition.name)
 		}
@@ -103,12 +112,14 @@ func MissingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (mis
 	return missing, nil
 }
 
-// dueClosesSQL finds periods with usage whose tenant has a policy and is not archived, some time after their end, with their last snapshots: those that were never closed, and those
-// that were reopened before that time, such as by the cancellation of an offboarding. A later reopening is for an operator to end. No figures of closed periods are
-// read: the end of a period, which follows from its key, is looked up once for all tenants, a tenant's closed periods leave the list next, and only then it is
-// asked whether the tenant has a figure in a period, and in which generation. OFFSET 0 keeps the planner from joining all figures instead.
+// dueClosesSQL finds periods with usage whose tenant has a policy and is not archived, some time after their end, with their last
+// snapshots: those that were never closed, and those that were reopened before that time, such as by the cancellation of an offboarding. A
+// later reopening is for an operator to end. No figures of closed periods are read: the end of a period, which follows from its key, is
+// looked up once for all tenants, a tenant's closed periods leave the list next, and only then it is asked whether the tenant has a figure
+// in a period, and in which generation. OFFSET 0 keeps the planner from joining all figures instead.
 const dueClosesSQL = `WITH RECURSIVE live AS MATERIALIZED (
-  SELECT p.generation, p.tenant_id, p.period_key FROM projection_pointers p WHERE p.live AND p.projection = '` + projections.ProjectionUsage + `'),
+  SELECT p.generation, p.tenant_id, p.period_key FROM projection_pointers p WHERE p.live AND p.projection = '` +
+	projections.ProjectionUsage + `'),
 used (generation, period_key, period_end) AS (
   SELECT g.generation, u.period_key, u.period_end FROM (SELECT DISTINCT l.generation FROM live l) g
   CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation ORDER BY u.period_key LIMIT 1) u
@@ -142,7 +153,8 @@ func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int
 }
 
 // unreconciledSQL lists the lines of a tenant's closed periods that differ from the frozen figure and the adjustments.
-var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, unreconciled::text, unreconciled_count FROM (` + periods.Lines + `) l
+var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, unreconciled::text, unreconciled_count FROM (` +
+	periods.Lines + `) l
  WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0) ORDER BY period_key, feature, subscription_id`
 
 // Unreconciled implements billing.FreezeTx.

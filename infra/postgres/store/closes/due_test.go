@@ -25,8 +25,10 @@ func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 // dueByFigures is what dueClosesSQL finds, read from each figure.
 const dueByFigures = `SELECT DISTINCT t.id, u.period_key, coalesce(c.snapshot, 0) FROM tenants t
  JOIN usage_aggregates u ON u.tenant_id = t.id AND u.generation = live_generation('usage_aggregates', t.id, u.period_key)
- LEFT JOIN LATERAL (SELECT * FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = u.period_key ORDER BY c.position DESC LIMIT 1) c ON true
- WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND (t.id, u.period_key) > ($1, $2) AND u.period_end + make_interval(hours => t.close_after_hours) <= now()
+ LEFT JOIN LATERAL (SELECT * FROM period_changes c WHERE c.tenant_id = t.id AND c.period_key = u.period_key ORDER BY c.position DESC
+ LIMIT 1) c ON true
+ WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND (t.id, u.period_key) > ($1, $2)
+ AND u.period_end + make_interval(hours => t.close_after_hours) <= now()
   AND (c.change IS NULL OR c.change = 'reopened' AND c.changed_at < u.period_end + make_interval(hours => t.close_after_hours))
  ORDER BY 1, 2 LIMIT $3`
 
@@ -42,7 +44,8 @@ func newDueWorld(t *testing.T) *dueWorld {
 	t.Cleanup(func() { _ = conn.Close(t.Context()) })
 	w := &dueWorld{t, conn}
 	w.exec(`INSERT INTO tenants (id, name, class, status, created_at, close_after_hours)
- SELECT md5(n::text)::uuid, n, 'small', CASE WHEN n % 4 = 1 THEN 'ARCHIVED' ELSE 'ACTIVE' END, now(), CASE WHEN n % 4 > 0 THEN 1 + n * 20 END FROM generate_series(1, 60) n`)
+ SELECT md5(n::text)::uuid, n, 'small', CASE WHEN n % 4 = 1 THEN 'ARCHIVED' ELSE 'ACTIVE' END, now(),
+ CASE WHEN n % 4 > 0 THEN 1 + n * 20 END FROM generate_series(1, 60) n`)
 	return w
 }
 
@@ -54,17 +57,21 @@ func (w *dueWorld) exec(sql string, args ...any) {
 // months writes the figures of months of ten features, in a generation: those of the months between so many months ago.
 func (w *dueWorld) months(generation, from, to int, share float64) {
 	w.Helper()
-	w.exec(`INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, period_start, period_end, last_event_at)
+	w.exec(`INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count,
+		applied_count, period_start, period_end, last_event_at)
  SELECT $1, 1, t.id, 'f' || f, to_char(m.start, 'YYYY-MM'), t.id, 1, 1, 1, m.start, m.start + interval '1 month', now()
- FROM tenants t, generate_series($2::int, $3::int) n, LATERAL (SELECT date_trunc('month', now(), 'UTC') - make_interval(months => n) AS start, hashtextextended(t.id::text || n, $1) AS drawn) m, generate_series(1, 10) f
+ FROM tenants t, generate_series($2::int, $3::int) n, LATERAL (SELECT date_trunc('month', now(),
+ 'UTC') - make_interval(months => n) AS start, hashtextextended(t.id::text || n, $1) AS drawn) m, generate_series(1, 10) f
  WHERE abs(m.drawn % 1000) < $4::float8 * 1000`, generation, from, to, share)
 }
 
 // others writes a figure of the year before and one of the lifetime for each tenant.
 func (w *dueWorld) others() {
 	w.Helper()
-	w.exec(`INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count, applied_count, period_start, period_end, last_event_at)
- SELECT 1, 1, t.id, 'f', CASE WHEN ever THEN 'lifetime' ELSE to_char(y.start, 'YYYY') END, t.id, 1, 1, 1, CASE WHEN NOT ever THEN y.start END, CASE WHEN NOT ever THEN y.start + interval '1 year' END, now()
+	w.exec(`INSERT INTO usage_aggregates (generation, partition, tenant_id, feature, period_key, subscription_id, amount, event_count,
+		applied_count, period_start, period_end, last_event_at)
+ SELECT 1, 1, t.id, 'f', CASE WHEN ever THEN 'lifetime' ELSE to_char(y.start, 'YYYY') END, t.id, 1, 1, 1,
+ CASE WHEN NOT ever THEN y.start END, CASE WHEN NOT ever THEN y.start + interval '1 year' END, now()
  FROM tenants t, (VALUES (true), (false)) v (ever), LATERAL (SELECT date_trunc('year', now(), 'UTC') - interval '1 year' AS start) y`)
 }
 
@@ -73,7 +80,8 @@ func (w *dueWorld) close(months int, share float64) {
 	w.Helper()
 	w.exec(`INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at)
  SELECT u.tenant_id, row_number() OVER () + c.n * 1000000 + $1, u.period_key, 1, c.change, now()
- FROM (SELECT DISTINCT tenant_id, period_key FROM usage_aggregates WHERE period_end <= now() - make_interval(months => $1)) u, (VALUES (1, 'close_requested'), (2, 'closed')) c (n, change)
+ FROM (SELECT DISTINCT tenant_id, period_key FROM usage_aggregates WHERE period_end <= now() - make_interval(months => $1)) u, (VALUES (1,
+ 'close_requested'), (2, 'closed')) c (n, change)
  WHERE abs(hashtext(u.tenant_id::text || u.period_key) % 1000) < $2::float8 * 1000 ON CONFLICT DO NOTHING`, months, share)
 }
 
@@ -81,9 +89,11 @@ func (w *dueWorld) close(months int, share float64) {
 func (w *dueWorld) reopen(share float64) {
 	w.Helper()
 	w.exec(`INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at)
- SELECT c.tenant_id, c.position + 5000000, c.period_key, c.snapshot, 'reopened', CASE WHEN hashtext(c.period_key || c.tenant_id) % 2 = 0 THEN now() ELSE u.period_end - interval '1 day' END
+ SELECT c.tenant_id, c.position + 5000000, c.period_key, c.snapshot, 'reopened',
+ CASE WHEN hashtext(c.period_key || c.tenant_id) % 2 = 0 THEN now() ELSE u.period_end - interval '1 day' END
  FROM period_changes c JOIN (SELECT DISTINCT tenant_id, period_key, period_end FROM usage_aggregates) u USING (tenant_id, period_key)
- WHERE c.change = 'closed' AND abs(hashtext(c.tenant_id::text || c.period_key || 'again') % 1000) < $1::float8 * 1000 ON CONFLICT DO NOTHING`, share)
+ WHERE c.change = 'closed' AND abs(hashtext(c.tenant_id::text || c.period_key || 'again') % 1000) < $1::float8 * 1000
+ ON CONFLICT DO NOTHING`, share)
 }
 
 // due returns the periods that are due by a statement, with their last snapshots, in pages.
@@ -106,7 +116,8 @@ func (w *dueWorld) due(sql string, limit int) (all []string) {
 	}
 }
 
-// The look for periods that are due reads no figures of closed periods: each month of the log costs it one probe, of some blocks, and no more for more tenants and features.
+// The look for periods that are due reads no figures of closed periods: each month of the log costs it one probe, of some blocks, and no
+// more for more tenants and features.
 func TestClosedPeriodsCostTheScheduleAProbe(t *testing.T) {
 	tier.AtSize(t)
 	w := newDueWorld(t)
@@ -114,7 +125,8 @@ func TestClosedPeriodsCostTheScheduleAProbe(t *testing.T) {
 	blocks := func() int {
 		w.close(0, 1)
 		w.exec(`VACUUM (ANALYZE) usage_aggregates, period_changes, tenants`)
-		if plan := localtest.Plan(t, w.conn, dueClosesSQL); strings.Contains(plan, "Seq Scan on usage_aggregates") || strings.Contains(plan, "Seq Scan on period_changes") {
+		if plan := localtest.Plan(t, w.conn, dueClosesSQL); strings.Contains(plan, "Seq Scan on usage_aggregates") ||
+			strings.Contains(plan, "Seq Scan on period_changes") {
 			t.Errorf("a table is read whole:\n%s", plan)
 		}
 		return localtest.Blocks(t, w.conn, dueClosesSQL, uuid.Nil, "", 100)
@@ -158,18 +170,24 @@ func TestDueClosesAreThoseOfTheFigures(t *testing.T) {
 		t.Errorf("%d periods are due after %d before some were reopened", after, before)
 	}
 	same("some reopened", 100)
-	for _, scope := range []string{`md5('2')::uuid, ''`, `'00000000-0000-0000-0000-000000000000', to_char(now() - interval '5 months', 'YYYY-MM')`, `md5('3')::uuid, to_char(now() - interval '6 months', 'YYYY-MM')`,
+	for _, scope := range []string{`md5('2')::uuid, ''`,
+		`'00000000-0000-0000-0000-000000000000', to_char(now() - interval '5 months', 'YYYY-MM')`,
+		`md5('3')::uuid, to_char(now() - interval '6 months', 'YYYY-MM')`,
 		`'00000000-0000-0000-0000-000000000000', ''`} {
 		var generation int
-		if err := w.conn.QueryRow(t.Context(), `INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key)
- SELECT 'usage_aggregates', max(generation) + 1, 'v', `+scope+` FROM projection_generations WHERE projection = 'usage_aggregates' RETURNING generation`).Scan(&generation); err != nil {
+		if err := w.conn.QueryRow(t.Context(),
+			`INSERT INTO projection_generations (projection, generation, fold_version, tenant_id, period_key)
+ SELECT 'usage_aggregates', max(generation) + 1, 'v', `+scope+
+				` FROM projection_generations WHERE projection = 'usage_aggregates' RETURNING generation`).Scan(&generation); err != nil {
 			t.Fatal(err)
 		}
 		w.months(generation, 0, 30, 0.5)
-		w.exec(`INSERT INTO projection_pointers (projection, tenant_id, period_key, generation, flip) SELECT 'usage_aggregates', `+scope+`, $1, max(flip) + 1 FROM projection_pointers WHERE projection = 'usage_aggregates'`, generation)
+		w.exec(`INSERT INTO projection_pointers (projection, tenant_id, period_key, generation, flip) SELECT 'usage_aggregates', `+scope+
+			`, $1, max(flip) + 1 FROM projection_pointers WHERE projection = 'usage_aggregates'`, generation)
 		same("with a generation of "+scope, 100)
 	}
-	w.exec(`UPDATE projection_pointers SET undone_flip = flip, live = false WHERE projection = 'usage_aggregates' AND flip = (SELECT max(flip) FROM projection_pointers WHERE projection = 'usage_aggregates')`)
+	w.exec(`UPDATE projection_pointers SET undone_flip = flip, live = false WHERE projection = 'usage_aggregates'
+		AND flip = (SELECT max(flip) FROM projection_pointers WHERE projection = 'usage_aggregates')`)
 	same("rolled back", 100)
 	w.close(0, 1)
 	same("all closed", 0)
@@ -184,7 +202,8 @@ func TestAChangeOfPeriodsSeesItsOwnChanges(t *testing.T) {
 	must.OK(t, err)
 	t.Cleanup(log.Close)
 	a, b := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
-	must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) SELECT unnest($1::uuid[]), 'Acme', 'small', 'ACTIVE', now()`, []uuid.UUID{a, b})
+	must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) SELECT unnest($1::uuid[]), 'Acme', 'small', 'ACTIVE',
+		now()`, []uuid.UUID{a, b})
 	periods := &Periods{Store: store.New(pool, log, store.Config{})}
 	undone := errors.New("undone")
 	err = periods.ChangePeriods(t.Context(), a, func(tx billing.PeriodTx) error {

@@ -15,7 +15,8 @@ import (
 const firstFold = projections.ProjectionUsage + "/v1"
 
 // otherFolds are the live generations of usage with another fold.
-const otherFolds = `SELECT p.flip, p.generation, p.tenant_id, p.period_key FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
+const otherFolds = `SELECT p.flip, p.generation, p.tenant_id, p.period_key FROM projection_pointers p JOIN projection_generations g
+	USING (projection, generation)
  WHERE p.projection = '` + projections.ProjectionUsage + `' AND p.live AND g.fold_version <> '` + firstFold + `'`
 
 const (
@@ -27,20 +28,24 @@ closed AS (
   SELECT c.tenant_id, max(o.flip) AS flip
   FROM (SELECT DISTINCT tenant_id, period_key FROM period_snapshots) c
   JOIN other o ON o.tenant_id IN (c.tenant_id, '00000000-0000-0000-0000-000000000000') AND o.period_key IN (c.period_key, '')
-  WHERE NOT EXISTS (SELECT FROM projection_pointers over WHERE over.projection = '` + projections.ProjectionUsage + `' AND over.undone_flip IS NULL AND over.flip > o.flip
+  WHERE NOT EXISTS (SELECT FROM projection_pointers over WHERE over.projection = '` + projections.ProjectionUsage +
+		`' AND over.undone_flip IS NULL AND over.flip > o.flip
     AND over.tenant_id IN (c.tenant_id, '00000000-0000-0000-0000-000000000000') AND over.period_key IN (c.period_key, ''))
   GROUP BY c.tenant_id),
 late AS (
   SELECT c.tenant_id, c.flip, coalesce(r.id, '00000000-0000-0000-0000-000000000000') AS rebuild, a.position, l.n, p.n AS snapshots
   FROM closed c JOIN other o USING (flip)
   LEFT JOIN projection_rebuilds r ON r.projection = '` + projections.ProjectionUsage + `' AND r.generation = o.generation
-  CROSS JOIN LATERAL (SELECT a.position FROM adjustments a WHERE a.tenant_id = c.tenant_id AND a.kind <> '` + events.RebuiltFigure + `' AND a.state <> 'VOID'
+  CROSS JOIN LATERAL (SELECT a.position FROM adjustments a WHERE a.tenant_id = c.tenant_id AND a.kind <> '` + events.RebuiltFigure +
+		`' AND a.state <> 'VOID'
     ORDER BY a.position DESC LIMIT 1) a
-  CROSS JOIN LATERAL (SELECT count(*) AS n FROM dead_letter_events d WHERE d.generation = live_generation('` + projections.ProjectionDeadLetters + `', c.tenant_id, '')
+  CROSS JOIN LATERAL (SELECT count(*) AS n FROM dead_letter_events d WHERE d.generation = live_generation('` +
+		projections.ProjectionDeadLetters + `', c.tenant_id, '')
     AND d.tenant_id = c.tenant_id AND d.stage = '` + events.StageAggregation + `' AND d.status = '` + events.StatusResolved + `') l
   CROSS JOIN LATERAL (SELECT count(*) AS n FROM period_snapshots p WHERE p.tenant_id = c.tenant_id) p)
 SELECT tenant_id, flip, rebuild, position, n, snapshots,
-  NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + billing.SagaReconcile + `' AND s.ended_at IS NULL AND s.tenant_id IN (late.tenant_id, '00000000-0000-0000-0000-000000000000'))
+  NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + billing.SagaReconcile +
+		`' AND s.ended_at IS NULL AND s.tenant_id IN (late.tenant_id, '00000000-0000-0000-0000-000000000000'))
 FROM late
 WHERE NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + billing.SagaReconcile + `' AND s.tenant_id = late.tenant_id
   AND s.key = flip || '/' || rebuild || '/' || position || '/' || n || '/' || snapshots)
@@ -48,7 +53,9 @@ ORDER BY tenant_id`
 
 	// foldedSQL reads how far the live figures of each partition are. All joined generations have the same position.
 	foldedSQL = `SELECT k.partition, min(k.position) FROM consumer_checkpoints k
- WHERE k.consumer = '` + events.GroupAggregator + `' AND k.generation IN (SELECT p.generation FROM projection_pointers p WHERE p.projection = '` + projections.ProjectionUsage + `' AND p.live)
+ WHERE k.consumer = '` + events.GroupAggregator +
+		`' AND k.generation IN (SELECT p.generation FROM projection_pointers p WHERE p.projection = '` + projections.ProjectionUsage +
+		`' AND p.live)
  GROUP BY k.partition`
 )
 

@@ -28,7 +28,8 @@ var (
 type PeriodFigures interface {
 	// OfLog folds them from the log, by the fold that is live, and hashes the result of this fold over the golden log.
 	OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error)
-	// OfRows subtracts from the live rows what the live fold counts of late verdicts, of which some are known from OfLog. The rows are locked.
+	// OfRows subtracts from the live rows what the live fold counts of late verdicts, of which some are known from OfLog. The rows are
+	// locked.
 	OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error)
 }
 
@@ -150,18 +151,22 @@ func (s *Periods) FiguresOfLog(ctx context.Context, c domain.Closing) (figures d
 
 // SavePeriodChange implements billing.PeriodTx.
 func (t Tx) SavePeriodChange(tenant uuid.UUID, c domain.PeriodChange, at time.Time) error {
-	return t.Exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at) VALUES ($1, $2, $3, $4, $5, $6)`,
+	return t.Exec("change of a period", `INSERT INTO period_changes (tenant_id, position, period_key, snapshot, change, changed_at)
+		VALUES ($1, $2, $3, $4, $5, $6)`,
 		tenant, c.Position, c.PeriodKey, c.Snapshot, c.Change, at)
 }
 
 const periodEventSQL = `SELECT l.event_id, coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000') FROM period_changes c
- JOIN event_log_rows l ON l.partition = $1 AND l.position = c.position WHERE c.tenant_id = $2 AND c.period_key = $3 AND c.snapshot = $4 AND c.change = $5`
+ JOIN event_log_rows l ON l.partition = $1 AND l.position = c.position WHERE c.tenant_id = $2 AND c.period_key = $3 AND c.snapshot = $4
+ AND c.change = $5`
 
 // EventOf returns the event of a change of a period. If its row is missing there is no trace: that must hold back no close and no push.
 func EventOf(ctx context.Context, s *store.Store, of domain.Closing, change string) (e events.TracedEvent, err error) {
-	err = s.Pool().QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).Scan(&e.EventID, &e.Trace)
+	err = s.Pool().QueryRow(ctx, periodEventSQL, events.PartitionOf(of.TenantID), of.TenantID, of.PeriodKey, of.Snapshot, change).
+		Scan(&e.EventID, &e.Trace)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return e, store.Unavailable(fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID, err))
+		return e, store.Unavailable(fmt.Errorf("reading the event of a period (%s %s of tenant %s): %w", of.PeriodKey, change, of.TenantID,
+			err))
 	}
 	return e, nil
 }
@@ -178,7 +183,8 @@ func (t *periodTx) FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (
 
 // FrozenDespite implements billing.FreezeTx.
 func (t Tx) FrozenDespite(c domain.Closing) (despite []string, err error) {
-	err = t.DB().QueryRow(t.Context(), `SELECT despite FROM period_snapshots WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3`, c.TenantID, c.PeriodKey, c.Snapshot).Scan(&despite)
+	err = t.DB().QueryRow(t.Context(), `SELECT despite FROM period_snapshots WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3`,
+		c.TenantID, c.PeriodKey, c.Snapshot).Scan(&despite)
 	if err != nil {
 		return nil, store.Unavailable(fmt.Errorf("reading a snapshot (%s of tenant %s): %w", c.PeriodKey, c.TenantID, err))
 	}
@@ -186,7 +192,8 @@ func (t Tx) FrozenDespite(c domain.Closing) (despite []string, err error) {
 }
 
 const (
-	addSnapshotSQL = `INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash, figures_hash, lines, despite, charges_hash)
+	addSnapshotSQL = `INSERT INTO period_snapshots (tenant_id, period_key, snapshot, cut, frozen_position, frozen_at, logic, logic_hash,
+		figures_hash, lines, despite, charges_hash)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	addLinesSQL = `INSERT INTO period_lines (tenant_id, period_key, snapshot, feature, subscription_id, amount, event_count, last_event_at)
  SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::numeric[], $7::bigint[], $8::timestamptz[])`
@@ -198,7 +205,8 @@ func (t Tx) SaveSnapshot(s domain.Snapshot) error {
 	features, subscriptions, amounts := make([]string, n), make([]uuid.UUID, n), make([]string, n)
 	counts, lasts := make([]int64, n), make([]time.Time, n)
 	for i, l := range s.Figures.Lines {
-		features[i], subscriptions[i], amounts[i], counts[i], lasts[i] = l.Feature, l.SubscriptionID, l.Amount.String(), l.EventCount, l.LastEventAt
+		features[i], subscriptions[i], amounts[i], counts[i], lasts[i] = l.Feature, l.SubscriptionID, l.Amount.String(), l.EventCount,
+			l.LastEventAt
 	}
 	t.Queue("snapshot of a period", addSnapshotSQL, s.TenantID, s.PeriodKey, s.Snapshot, s.Cut, s.FrozenPosition, s.FrozenAt,
 		s.Figures.Logic, s.Figures.LogicHash, s.FiguresHash, n, s.Despite, s.ChargesHash)
@@ -206,9 +214,11 @@ func (t Tx) SaveSnapshot(s domain.Snapshot) error {
 	return t.Exec("snapshot's lines", addLinesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, amounts, counts, lasts)
 }
 
-const addChargesSQL = `INSERT INTO period_charges (tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, starts, ends, amount, event_count,
+const addChargesSQL = `INSERT INTO period_charges (tenant_id, period_key, snapshot, feature, subscription_id, grant_number, status, starts,
+	ends, amount, event_count,
   price, price_version, currency, micro_units)
-SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::numeric[], $11::bigint[],
+SELECT $1, $2, $3, * FROM unnest($4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::timestamptz[], $9::timestamptz[], $10::numeric[],
+$11::bigint[],
   $12::text[], $13::bigint[], $14::text[], $15::numeric[])`
 
 // queueCharges inserts the charges of a snapshot.
@@ -221,23 +231,29 @@ func (t Tx) queueCharges(s domain.Snapshot) {
 	var versions []*int64
 	for i := range s.Figures.Charges {
 		l := s.Figures.Charges[i].Frozen()
-		features, subscriptions, grants, statuses = append(features, l.Feature), append(subscriptions, l.SubscriptionID), append(grants, l.Grant), append(statuses, l.Status)
+		features, subscriptions, grants, statuses = append(features, l.Feature), append(subscriptions, l.SubscriptionID),
+			append(grants, l.Grant), append(statuses, l.Status)
 		starts, ends, amounts, counts = append(starts, l.From), append(ends, l.To), append(amounts, l.Amount), append(counts, l.EventCount)
 		if l.Price == "" {
-			prices, versions, currencies, charges = append(prices, nil), append(versions, nil), append(currencies, nil), append(charges, nil)
+			prices, versions, currencies, charges = append(prices, nil), append(versions, nil), append(currencies, nil),
+				append(charges, nil)
 			continue
 		}
-		prices, versions, currencies, charges = append(prices, &l.Price), append(versions, &l.PriceVersion), append(currencies, &l.Currency), append(charges, &l.MicroUnits)
+		prices, versions, currencies, charges = append(prices, &l.Price), append(versions, &l.PriceVersion),
+			append(currencies, &l.Currency), append(charges, &l.MicroUnits)
 	}
-	t.Queue("snapshot's charges", addChargesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, grants, statuses, starts, ends, amounts, counts,
+	t.Queue("snapshot's charges", addChargesSQL, s.TenantID, s.PeriodKey, s.Snapshot, features, subscriptions, grants, statuses, starts,
+		ends, amounts, counts,
 		prices, versions, currencies, charges)
 }
 
 const (
-	adjustmentsSQL = `SELECT id, tenant_id, period_key, snapshot, state, amount::text FROM adjustments WHERE tenant_id = $1 AND id = ANY ($2) ORDER BY id`
+	adjustmentsSQL = `SELECT id, tenant_id, period_key, snapshot, state, amount::text FROM adjustments WHERE tenant_id = $1
+		AND id = ANY ($2) ORDER BY id`
 
 	pendingSQL = `SELECT count(*), coalesce(sum(amount), 0)::text FROM adjustments
- WHERE tenant_id = $1 AND snapshot = $2 AND period_key = $3 AND state = 'PENDING' AND position <= $4 AND $5 IN ('', feature) AND $6 IN ('', kind)`
+ WHERE tenant_id = $1 AND snapshot = $2 AND period_key = $3 AND state = 'PENDING' AND position <= $4 AND $5 IN ('', feature) AND $6 IN ('',
+ kind)`
 
 	approvedSQL = `SELECT count(*) FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED'`
 )
@@ -273,7 +289,8 @@ func Integer(text string) (*big.Int, error) {
 
 // PendingAdjustments implements billing.PeriodTx.
 func (t Tx) PendingAdjustments(tenant uuid.UUID, snapshot int, scope events.AdjustmentScope) (count int64, amount string, err error) {
-	err = t.DB().QueryRow(t.Context(), pendingSQL, tenant, snapshot, scope.PeriodKey, scope.UpTo.Number, scope.Feature, scope.Kind).Scan(&count, &amount)
+	err = t.DB().QueryRow(t.Context(), pendingSQL, tenant, snapshot, scope.PeriodKey, scope.UpTo.Number, scope.Feature, scope.Kind).
+		Scan(&count, &amount)
 	if err != nil {
 		return 0, "", fmt.Errorf("counting adjustments: %w", err)
 	}

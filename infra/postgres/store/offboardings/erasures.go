@@ -27,7 +27,8 @@ var (
 )
 
 const (
-	// erasureRows bounds the events or answers that a batch changes, and erasureSpan the positions that it looks at: most may be of other tenants.
+	// erasureRows bounds the events or answers that a batch changes, and erasureSpan the positions that it looks at: most may be of other
+	// tenants.
 	erasureRows = 1000
 	erasureSpan = 50_000
 )
@@ -54,14 +55,17 @@ const (
 	erasureColumns     = `id, tenant_id, saga_id, state, reason, actor, requested_at, up_to, cursor, place, rewritten, ended_at`
 	erasureOfTenantSQL = `SELECT ` + erasureColumns + ` FROM erasures WHERE tenant_id = $1`
 	erasuresSQL        = `SELECT ` + erasureColumns + ` FROM erasures WHERE tenant_id > $1 ORDER BY tenant_id LIMIT $2`
-	lockErasureSQL     = `SELECT ` + erasureColumns + ` FROM erasures WHERE id = $1 AND state = '` + domain.ErasureRunning + `' ORDER BY id FOR UPDATE`
-	saveErasureSQL     = `INSERT INTO erasures (` + erasureColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
- ON CONFLICT (id) DO UPDATE SET state = excluded.state, cursor = excluded.cursor, place = excluded.place, rewritten = excluded.rewritten, ended_at = excluded.ended_at`
+	lockErasureSQL     = `SELECT ` + erasureColumns + ` FROM erasures WHERE id = $1 AND state = '` + domain.ErasureRunning +
+		`' ORDER BY id FOR UPDATE`
+	saveErasureSQL = `INSERT INTO erasures (` + erasureColumns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+ ON CONFLICT (id) DO UPDATE SET state = excluded.state, cursor = excluded.cursor, place = excluded.place, rewritten = excluded.rewritten,
+ ended_at = excluded.ended_at`
 )
 
 func scanErasure(row pgx.Row) (*domain.Erasure, error) {
 	var e domain.Erasure
-	err := row.Scan(&e.ID, &e.TenantID, &e.SagaID, &e.State, &e.Reason, &e.Actor, &e.RequestedAt, &e.UpTo, &e.Cursor, &e.Place, &e.Rewritten, &e.EndedAt)
+	err := row.Scan(&e.ID, &e.TenantID, &e.SagaID, &e.State, &e.Reason, &e.Actor, &e.RequestedAt, &e.UpTo, &e.Cursor, &e.Place,
+		&e.Rewritten, &e.EndedAt)
 	return store.One(&e, "erasure", err)
 }
 
@@ -91,8 +95,10 @@ func (t erasureTx) SaveErasure(e domain.Erasure) error {
 
 // answers drops the answers that are kept of requests about the tenant. A place is a key.
 func answers() projections.PersonalData {
-	return projections.PersonalData{Name: "idempotency_answers", Erase: func(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, after string) (next string, err error) {
-		return next, tx.QueryRow(ctx, `SELECT erase_answers($1, $2, $3, $4)`, tenant, events.PartitionOf(tenant), after, erasureRows).Scan(&next)
+	return projections.PersonalData{Name: "idempotency_answers", Erase: func(ctx context.Context, tx pgx.Tx, tenant uuid.UUID,
+		after string) (next string, err error) {
+		return next, tx.QueryRow(ctx, `SELECT erase_answers($1, $2, $3, $4)`, tenant, events.PartitionOf(tenant), after, erasureRows).
+			Scan(&next)
 	}}
 }
 
@@ -117,7 +123,8 @@ func (s *Erasures) EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, 
 	err = s.running(ctx, erasure, func(tx pgx.Tx, e *domain.Erasure) error {
 		var erased int64
 		err := tx.QueryRow(ctx, `SELECT reached, erased FROM erase_events($1, $2, $3, $4, $5)`,
-			e.TenantID, events.PartitionOf(e.TenantID), e.Cursor, min(e.Cursor+erasureSpan, e.UpTo), cmp.Or(s.Rows, erasureRows)).Scan(&e.Cursor, &erased)
+			e.TenantID, events.PartitionOf(e.TenantID), e.Cursor, min(e.Cursor+erasureSpan, e.UpTo), cmp.Or(s.Rows, erasureRows)).
+			Scan(&e.Cursor, &erased)
 		if err != nil {
 			return fmt.Errorf("erasing events: %w", err)
 		}
@@ -128,10 +135,11 @@ func (s *Erasures) EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, 
 	return more, err
 }
 
-// behindSQL reports for each generation of a consumer whether it has yet to fold an event of its topic ($3; 0: the log) up to a number ($4). It locks the
-// checkpoints, as each fold and each chunk of a rebuild does: a later one reads the erased log.
+// behindSQL reports for each generation of a consumer whether it has yet to fold an event of its topic ($3; 0: the log) up to a number
+// ($4). It locks the checkpoints, as each fold and each chunk of a rebuild does: a later one reads the erased log.
 const behindSQL = `SELECT c.joined AND c.position < CASE WHEN $3 = 0 THEN $4 ELSE least($4, h.topic_positions[$3]) END
- FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE c.partition = $1 AND c.consumer = $2 ORDER BY c.generation FOR UPDATE OF c`
+ FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE c.partition = $1 AND c.consumer = $2 ORDER BY c.generation
+ FOR UPDATE OF c`
 
 // publishingSQL names what has yet to publish events of the tenant ($3) up to a number ($2), and may hold old ones in memory: the relay,
 // and replays of ranges. A replay that reads them now reads erased ones; it is not told from one that has read them before.

@@ -44,7 +44,8 @@ func newErasure(t *testing.T) *erasure {
 		`INSERT INTO idempotency_answers (tenant_id, key, request_hash, status, body, created_at)
  SELECT '00000000-0000-0000-0000-000000000000'::uuid, n::text, '\x01'::bytea, 200, to_json('ann of ' || $1::uuid), now() - interval '1 day'
  FROM generate_series(1, 10100) n
- UNION ALL SELECT '00000000-0000-0000-0000-000000000000'::uuid, 'of others ' || n, '\x01'::bytea, 200, '{}'::json, now() - interval '1 day' FROM generate_series(1, 5000) n`,
+ UNION ALL SELECT '00000000-0000-0000-0000-000000000000'::uuid, 'of others ' || n, '\x01'::bytea, 200, '{}'::json, now() - interval '1 day'
+ FROM generate_series(1, 5000) n`,
 		`INSERT INTO usage_series SELECT 1, 0, t, 'calls', timestamptz '2026-01-01Z' + n * interval '1 hour', '{"user":"ann"}', 1, 1
  FROM unnest(ARRAY[$1, gen_random_uuid()]) t, generate_series(1, 5000) n`,
 		`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason, producer_event_id, feature,
@@ -107,10 +108,12 @@ func TestP6_BatchesOfAnErasureAreBounded(t *testing.T) {
 	if left := e.count(`SELECT count(*) FROM event_log_rows WHERE tenant_id = $1 AND body::text ~ 'ann'`, e.Tenant) +
 		e.count(`SELECT count(*) FROM dead_letter_events WHERE tenant_id = $1 AND reason ~ 'ann'`, e.Tenant) +
 		e.count(`SELECT count(*) FROM usage_series WHERE tenant_id = $1 AND group_values ~ 'ann'`, e.Tenant) +
-		e.count(`SELECT count(*) FROM idempotency_answers WHERE key NOT LIKE 'of others %' AND (body IS NOT NULL OR length(request_hash) > 0)`); left > 0 {
+		e.count(`SELECT count(*) FROM idempotency_answers WHERE key NOT LIKE 'of others %' AND (body IS NOT NULL
+			OR length(request_hash) > 0)`); left > 0 {
 		t.Errorf("%d rows still have personal data", left)
 	}
-	if kept := e.count(`SELECT count(*) FROM idempotency_answers WHERE key LIKE 'of others %' AND body IS NOT NULL AND length(request_hash) > 0`); kept != 5000 {
+	if kept := e.count(`SELECT count(*) FROM idempotency_answers WHERE key LIKE 'of others %' AND body IS NOT NULL
+		AND length(request_hash) > 0`); kept != 5000 {
 		t.Errorf("%d of 5,000 answers of others are kept", kept)
 	}
 }
@@ -146,8 +149,10 @@ func TestP6_AnErasureWaitsForReplays(t *testing.T) {
 	}
 	replay := func(tenant *uuid.UUID, partition int16, first, upTo int64) uuid.UUID {
 		id := NewID()
-		e.exec(`INSERT INTO replays (id, kind, tenant_id, reason, state, created_at) VALUES ($1, 'range', $2, 'r', 'RUNNING', now())`, id, tenant)
-		e.exec(`INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, $2, $3::bigint, $3::bigint - 1, $4)`, id, partition, first, upTo)
+		e.exec(`INSERT INTO replays (id, kind, tenant_id, reason, state, created_at) VALUES ($1, 'range', $2, 'r', 'RUNNING', now())`, id,
+			tenant)
+		e.exec(`INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, $2, $3::bigint, $3::bigint - 1, $4)`, id,
+			partition, first, upTo)
 		return id
 	}
 	// finish runs the steps until the erasure waits, or has ended.

@@ -54,8 +54,10 @@ func (s *Offboardings) ChangeOffboarding(ctx context.Context, tenant uuid.UUID, 
 
 const saveOffboardingSQL = `INSERT INTO offboardings (` + store.OffboardingColumns + `)
  VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
- ON CONFLICT (id) DO UPDATE SET state = excluded.state, step = excluded.step, cancel_reason = excluded.cancel_reason, cancel_actor = excluded.cancel_actor, suspended_at = excluded.suspended_at,
-  drained_to = excluded.drained_to, closed = excluded.closed, exports = excluded.exports, manifest = excluded.manifest, ended_at = excluded.ended_at`
+ ON CONFLICT (id) DO UPDATE SET state = excluded.state, step = excluded.step, cancel_reason = excluded.cancel_reason,
+ cancel_actor = excluded.cancel_actor, suspended_at = excluded.suspended_at,
+  drained_to = excluded.drained_to, closed = excluded.closed, exports = excluded.exports, manifest = excluded.manifest,
+  ended_at = excluded.ended_at`
 
 // SaveOffboarding implements offboarding.Tx.
 func (t offboardingTx) SaveOffboarding(o domain.Offboarding) error {
@@ -68,7 +70,8 @@ func (t offboardingTx) SaveOffboarding(o domain.Offboarding) error {
 		text := string(o.Manifest)
 		manifest = &text
 	}
-	return t.Exec("offboarding", saveOffboardingSQL, o.ID, o.TenantID, o.SagaID, o.State, o.Step, o.Reason, o.Actor, o.CancelReason, o.CancelActor, o.RequestedAt, o.SuspendedAt,
+	return t.Exec("offboarding", saveOffboardingSQL, o.ID, o.TenantID, o.SagaID, o.State, o.Step, o.Reason, o.Actor, o.CancelReason,
+		o.CancelActor, o.RequestedAt, o.SuspendedAt,
 		o.DrainedTo, closed, o.Exports, manifest, o.EndedAt)
 }
 
@@ -98,7 +101,8 @@ func (t offboardingTx) HeldCount(tenant uuid.UUID) (count int64, err error) {
 	return count, t.row(`SELECT count(*) FROM reservations WHERE tenant_id = $1 AND state = 'HELD'`, []any{tenant}, &count)
 }
 
-const heldOfTenantSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id, r.feature
+const heldOfTenantSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''),
+	r.reservation_id, r.feature
  FROM reservations r WHERE r.state = 'HELD' AND r.tenant_id = $1 ORDER BY r.feature, r.period_key, r.expires_at, r.reservation_id LIMIT $2`
 
 // HeldReservations implements offboarding.Store.
@@ -125,7 +129,8 @@ func (t offboardingTx) texts(sql string, args ...any) ([]string, error) {
 
 // UsedPeriods implements offboarding.Tx.
 func (t offboardingTx) UsedPeriods(tenant uuid.UUID) ([]string, error) {
-	return t.texts(`SELECT DISTINCT u.period_key FROM usage_aggregates u WHERE u.tenant_id = $1 AND u.generation = live_generation($2, u.tenant_id, u.period_key) ORDER BY 1`,
+	return t.texts(`SELECT DISTINCT u.period_key FROM usage_aggregates u WHERE u.tenant_id = $1 AND u.generation = live_generation($2,
+		u.tenant_id, u.period_key) ORDER BY 1`,
 		tenant, projections.ProjectionUsage)
 }
 
@@ -145,7 +150,8 @@ func (t offboardingTx) Snapshots(tenant uuid.UUID) ([]domain.Closing, error) {
 }
 
 func snapshotsOf(ctx context.Context, tx store.Querier, tenant uuid.UUID) ([]domain.Closing, error) {
-	rows, err := tx.Query(ctx, `SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key, snapshot`, tenant)
+	rows, err := tx.Query(ctx, `SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key,
+		snapshot`, tenant)
 	if err != nil {
 		return nil, fmt.Errorf("reading snapshots: %w", err)
 	}
@@ -156,15 +162,18 @@ func snapshotsOf(ctx context.Context, tx store.Querier, tenant uuid.UUID) ([]dom
 	return list, nil
 }
 
-const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s.figures_hash, l.feature, l.subscription_id, l.amount::text, l.event_count
+const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s.figures_hash, l.feature, l.subscription_id, l.amount::text,
+	l.event_count
  FROM period_snapshots s LEFT JOIN period_lines l USING (tenant_id, period_key, snapshot) WHERE s.tenant_id = $1
  ORDER BY s.period_key, s.snapshot, l.feature, l.subscription_id`
 
 // exportedLogSQL returns the tenant's events. A line of the export is the position, the id, the subject and the payload.
-const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::text FROM event_log_rows l WHERE l.partition = $2 AND l.tenant_id = $1 ORDER BY l.position`
+const exportedLogSQL = `SELECT l.position, l.event_id, l.subject, l.payload::text FROM event_log_rows l WHERE l.partition = $2
+	AND l.tenant_id = $1 ORDER BY l.position`
 
 // Manifest implements offboarding.Store.
-func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error) {
+func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32,
+	err error) {
 	err = closes.InSnapshot(ctx, s.Store, func(tx pgx.Tx) error {
 		m = nil
 		if listed, err := listedBefore(ctx, tx, offboarding, tenant); err != nil || listed {
@@ -229,7 +238,8 @@ func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]doma
 			return nil, err
 		}
 		figures := of[len(of)-1]
-		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: *feature, SubscriptionID: *subscription, Amount: n, EventCount: *count})
+		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: *feature, SubscriptionID: *subscription, Amount: n,
+			EventCount: *count})
 	}
 	for i := range list {
 		e := &list[i]

@@ -40,8 +40,10 @@ const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::te
 func scanPush(row pgx.Row, more ...any) (*push.Push, error) {
 	var p push.Push
 	var amount string
-	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer, &p.Event, &p.Key, &p.Identifier,
-		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince, &p.NextAt, &p.DeliveredAt, &p.Code,
+	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer,
+		&p.Event, &p.Key, &p.Identifier,
+		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince,
+		&p.NextAt, &p.DeliveredAt, &p.Code,
 		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
 	if err == nil {
 		p.Amount, err = closes.Integer(amount)
@@ -58,8 +60,10 @@ func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func
 
 const lockPushSQL = `SELECT ` + pushColumns + `, clock_timestamp() FROM pushes WHERE id = $1 FOR UPDATE`
 
-// UpdatePush implements billing.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt then.
-func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *push.Push, now time.Time) bool) (updated *push.Push, err error) {
+// UpdatePush implements billing.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt
+// then.
+func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *push.Push, now time.Time) bool) (updated *push.Push,
+	err error) {
 	err = postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
 		var now time.Time
 		p, err := scanPush(tx.QueryRow(ctx, lockPushSQL, id), &now)
@@ -74,11 +78,14 @@ func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *pu
 	return updated, nil
 }
 
-const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6, unknown_since = $7, next_at = $8, delivered_at = $9,
- last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15, renewals = $16, amount = $17::numeric WHERE id = $1`
+const savePushSQL = `UPDATE pushes SET state = $2, attempts = $3, failures = $4, first_attempt_at = $5, attempted_at = $6,
+	unknown_since = $7, next_at = $8, delivered_at = $9,
+ last_code = $10, last_error = $11, last_reason = $12, last_actor = $13, customer = $14, event = $15, renewals = $16, amount = $17::numeric
+ WHERE id = $1`
 
 func savePush(ctx context.Context, tx pgx.Tx, p *push.Push) error {
-	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt, p.DeliveredAt,
+	if _, err := tx.Exec(ctx, savePushSQL, p.ID, p.State, p.Attempts, p.Failures, p.FirstAttemptAt, p.AttemptedAt, p.UnknownSince, p.NextAt,
+		p.DeliveredAt,
 		p.Code, p.LastError, p.LastReason, p.LastActor, p.Customer, p.Event, p.Renewals, p.Amount.String()); err != nil {
 		return fmt.Errorf("saving a push: %w", err)
 	}
@@ -87,7 +94,9 @@ func savePush(ctx context.Context, tx pgx.Tx, p *push.Push) error {
 
 // OpenPushes implements billing.PushStore.
 func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []push.Push, now time.Time, err error) {
-	rows, err := s.Store.Pool().Query(ctx, `SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED' ORDER BY stored_at, id`,
+	rows, err := s.Store.Pool().Query(ctx,
+		`SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED'
+			ORDER BY stored_at, id`,
 		tenant, periodKey)
 	if err != nil {
 		return nil, now, store.Unavailable(err)
@@ -103,7 +112,8 @@ func (s *Pushes) PeriodEvent(ctx context.Context, of domain.Closing, change stri
 
 // NotePushes implements billing.PushStore.
 func (s *Pushes) NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, reason string) error {
-	_, err := s.Store.Pool().Exec(ctx, `UPDATE pushes SET last_error = $3 WHERE tenant_id = $1 AND period_key = $2 AND state = 'PENDING' AND last_error <> $3`, tenant, periodKey, reason)
+	_, err := s.Store.Pool().Exec(ctx, `UPDATE pushes SET last_error = $3 WHERE tenant_id = $1 AND period_key = $2 AND state = 'PENDING'
+		AND last_error <> $3`, tenant, periodKey, reason)
 	return store.Unavailable(err)
 }
 
@@ -116,24 +126,29 @@ func (t pushTx) Push(id uuid.UUID) (p *push.Push, now time.Time, err error) {
 // SavePush implements billing.PushTx.
 func (t pushTx) SavePush(p push.Push) error { return savePush(t.Context(), t.DB(), &p) }
 
-const addPushSQL = `INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier, counted_at, state, stored_at, next_at)
+const addPushSQL = `INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier,
+	counted_at, state, stored_at, next_at)
  VALUES ($1, $2, $3, $4, $5, $6, $7::numeric, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
 
 // AddPush implements billing.PushTx.
 func (t pushTx) AddPush(p push.Push) error {
-	return t.Exec("push", addPushSQL, p.ID, p.TenantID, p.Feature, p.PeriodKey, p.Snapshot, p.N, p.Amount.String(), p.Provider, p.Customer, p.Event, p.Key, p.Identifier,
+	return t.Exec("push", addPushSQL, p.ID, p.TenantID, p.Feature, p.PeriodKey, p.Snapshot, p.N, p.Amount.String(), p.Provider, p.Customer,
+		p.Event, p.Key, p.Identifier,
 		p.Timestamp, p.State, p.StoredAt, p.NextAt)
 }
 
-// dueOfPeriodSQL compares what is billable of the snapshot $3 with the pushes of all snapshots, in every state: a push that is not delivered is on its way, or is sent by a
-// retry.
+// dueOfPeriodSQL compares what is billable of the snapshot $3 with the pushes of all snapshots, in every state: a push that is not
+// delivered is on its way, or is sent by a retry.
 const dueOfPeriodSQL = `WITH billable AS (
   SELECT feature, sum(frozen) AS frozen, sum(amount) AS amount FROM (
     SELECT feature, amount AS frozen, amount FROM period_lines WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3
-    UNION ALL SELECT feature, 0, amount FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3 AND state = 'APPROVED') b
+    UNION ALL SELECT feature, 0, amount FROM adjustments WHERE tenant_id = $1 AND period_key = $2 AND snapshot = $3
+    AND state = 'APPROVED') b
   GROUP BY feature),
-pushed AS (SELECT feature, sum(amount) AS amount, max(n) FILTER (WHERE snapshot = $3) AS last FROM pushes WHERE tenant_id = $1 AND period_key = $2 GROUP BY feature)
-SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text, coalesce(p.last, -1)
+pushed AS (SELECT feature, sum(amount) AS amount, max(n) FILTER (WHERE snapshot = $3) AS last FROM pushes WHERE tenant_id = $1
+AND period_key = $2 GROUP BY feature)
+SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text,
+coalesce(p.last, -1)
  FROM billable b FULL JOIN pushed p USING (feature) LEFT JOIN features f ON f.lookup_key = feature
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
@@ -165,8 +180,10 @@ func (t pushTx) Due(c domain.Closing) ([]push.Due, error) {
 }
 
 // recentlyClosedSQL returns the last snapshots of closed periods; those without a snapshot of their last close are still closing.
-const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot, EXISTS (SELECT FROM pushes p WHERE p.tenant_id = c.tenant_id AND p.period_key = c.period_key) FROM (
-  SELECT DISTINCT ON (period_key) tenant_id, period_key, snapshot, change FROM period_changes WHERE tenant_id = $1 ORDER BY period_key, position DESC) c
+const recentlyClosedSQL = `SELECT tenant_id, period_key, snapshot, EXISTS (SELECT FROM pushes p WHERE p.tenant_id = c.tenant_id
+	AND p.period_key = c.period_key) FROM (
+  SELECT DISTINCT ON (period_key) tenant_id, period_key, snapshot, change FROM period_changes WHERE tenant_id = $1 ORDER BY period_key,
+  position DESC) c
  WHERE change = 'closed' ORDER BY period_key`
 
 // RecentlyClosed implements billing.PushTx. A period without an end, and one that was closed before its end, is recent. So is one
@@ -196,7 +213,8 @@ func (t pushTx) RecentlyClosed(tenant uuid.UUID) (recent []domain.Closing, err e
 
 // NeverSent implements billing.PushTx.
 func (t pushTx) NeverSent(tenant uuid.UUID) ([]push.Push, error) {
-	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND state = 'PENDING' AND attempts = 0 ORDER BY stored_at, id FOR UPDATE`, tenant)
+	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND state = 'PENDING' AND attempts = 0 ORDER BY stored_at,
+		id FOR UPDATE`, tenant)
 }
 
 func collectPushes(rows pgx.Rows, more ...any) ([]push.Push, error) {
@@ -211,7 +229,8 @@ func collectPushes(rows pgx.Rows, more ...any) ([]push.Push, error) {
 
 // PushesOf implements billing.PushTx.
 func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]push.Push, error) {
-	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND feature = $2 AND period_key = $3 ORDER BY stored_at, snapshot, n`, tenant, feature, periodKey)
+	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND feature = $2 AND period_key = $3 ORDER BY stored_at,
+		snapshot, n`, tenant, feature, periodKey)
 }
 
 func (t pushTx) list(sql string, args ...any) ([]push.Push, error) {
@@ -233,7 +252,8 @@ func (t pushTx) RetryPushes(tenant uuid.UUID, reason, actor string) error {
 
 // Billed implements billing.PushTx.
 func (t pushTx) Billed() (billed bool, err error) {
-	err = t.DB().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pushes) OR EXISTS (SELECT FROM tenants WHERE billing_provider IS NOT NULL)`).Scan(&billed)
+	err = t.DB().QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pushes) OR EXISTS (SELECT FROM tenants
+		WHERE billing_provider IS NOT NULL)`).Scan(&billed)
 	return billed, err
 }
 
@@ -245,15 +265,19 @@ func (t pushTx) Today() (day string, err error) {
 
 // SaveComparison implements billing.PushTx.
 func (t pushTx) SaveComparison(w push.Window, total, delivered *big.Int) error {
-	return t.Exec("comparison", `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ($1, $2, $3, $4, $5::numeric, $6::numeric, clock_timestamp())
- ON CONFLICT (provider, customer, event, month) DO UPDATE SET total = excluded.total, delivered = excluded.delivered, compared_at = excluded.compared_at`,
+	return t.Exec("comparison", `INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ($1,
+		$2, $3, $4, $5::numeric, $6::numeric, clock_timestamp())
+ ON CONFLICT (provider, customer, event, month) DO UPDATE SET total = excluded.total, delivered = excluded.delivered,
+ compared_at = excluded.compared_at`,
 		w.Provider, w.Customer, w.Event, w.Month, total.String(), delivered.String())
 }
 
 // The month of a push is that of its timestamp. A window belongs to the tenant and the feature of its last push.
 const pushWindowsSQL = `SELECT w.provider, w.customer, w.event, w.month, w.tenant_id, w.feature FROM (
-  SELECT DISTINCT ON (provider, customer, event, month) provider, customer, event, to_char(counted_at AT TIME ZONE 'UTC', 'YYYY-MM') AS month, tenant_id, feature
-  FROM pushes WHERE counted_at > now() - $2::interval AND (state = 'DELIVERED' OR unknown_since IS NOT NULL) ORDER BY provider, customer, event, month, stored_at DESC) w
+  SELECT DISTINCT ON (provider, customer, event, month) provider, customer, event, to_char(counted_at AT TIME ZONE 'UTC',
+  'YYYY-MM') AS month, tenant_id, feature
+  FROM pushes WHERE counted_at > now() - $2::interval AND (state = 'DELIVERED' OR unknown_since IS NOT NULL) ORDER BY provider, customer,
+  event, month, stored_at DESC) w
  LEFT JOIN push_comparisons c USING (provider, customer, event, month) WHERE c.compared_at IS NULL OR c.compared_at < $1 ORDER BY 2, 3, 4`
 
 // PushWindows implements billing.PushStore.
@@ -269,8 +293,10 @@ func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]push.Windo
 }
 
 // A refused push whose earlier attempt has no answer may be counted, as an unknown one. It is on its way while a retry may send it.
-// A push that was never sent without a refusal, and that an operator resolved as delivered, was billed in another way: the provider does not count it.
-const pushSumsSQL = `SELECT ` + pushColumns + `, state = 'UNKNOWN' AND next_at IS NOT NULL OR state = 'FAILED' AND unknown_since > now() - $7::interval
+// A push that was never sent without a refusal, and that an operator resolved as delivered, was billed in another way: the provider does
+// not count it.
+const pushSumsSQL = `SELECT ` + pushColumns +
+	`, state = 'UNKNOWN' AND next_at IS NOT NULL OR state = 'FAILED' AND unknown_since > now() - $7::interval
   OR delivered_at > now() - $6::interval FROM pushes
  WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5
   AND (state IN ('DELIVERED', 'FAILED') AND unknown_since IS NOT NULL OR state = 'UNKNOWN') ORDER BY id`
@@ -309,7 +335,8 @@ func (r Reader) Push(ctx context.Context, id uuid.UUID) (*push.Push, error) {
 }
 
 // Ids follow time.
-const pushesSQL = `SELECT ` + pushColumns + ` FROM pushes WHERE ($1 = '' OR state = $1) AND ($2 = '' OR period_key = $2) AND ($3::uuid IS NULL OR tenant_id = $3)
+const pushesSQL = `SELECT ` + pushColumns +
+	` FROM pushes WHERE ($1 = '' OR state = $1) AND ($2 = '' OR period_key = $2) AND ($3::uuid IS NULL OR tenant_id = $3)
  AND ($4::uuid IS NULL OR id < $4) ORDER BY id DESC LIMIT $5`
 
 // Pushes lists pushes, the newest first.

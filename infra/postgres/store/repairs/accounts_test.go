@@ -67,10 +67,13 @@ func asOwner(t *testing.T, url string) *sql.DB {
 func heldEvent(t *testing.T, tenant uuid.UUID, id string, amount int64) events.Pending {
 	t.Helper()
 	used, held := json.Number("0"), json.Number(fmt.Sprint(amount))
-	payload, err := codec.EncodePayload(events.ReservationHeld, &events.Reservation{ReservationID: id, Feature: "calls", PeriodKey: domain.PeriodLifetime,
-		SubscriptionID: newID(), FeatureType: domain.FeatureQuota, Amount: amount, ExpiresAt: time.Now().UTC().Add(time.Hour).Truncate(time.Microsecond), Used: &used, Held: &held})
+	payload, err := codec.EncodePayload(events.ReservationHeld, &events.Reservation{ReservationID: id, Feature: "calls",
+		PeriodKey:      domain.PeriodLifetime,
+		SubscriptionID: newID(), FeatureType: domain.FeatureQuota, Amount: amount,
+		ExpiresAt: time.Now().UTC().Add(time.Hour).Truncate(time.Microsecond), Used: &used, Held: &held})
 	must.OK(t, err)
-	return events.Pending{EventID: newID(), Subject: events.ReservationHeld, TenantID: tenant, DedupeKey: events.KeyHold(id), Actor: events.Actor{Type: "api_key", ID: "k"},
+	return events.Pending{EventID: newID(), Subject: events.ReservationHeld, TenantID: tenant, DedupeKey: events.KeyHold(id),
+		Actor:     events.Actor{Type: "api_key", ID: "k"},
 		Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: payload}
 }
 
@@ -111,13 +114,15 @@ type failingOver struct {
 	afterAccounts, afterReservations func()
 }
 
-func (s *failingOver) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, repair.FoldedTo, error) {
+func (s *failingOver) FoldedAccounts(ctx context.Context, tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, repair.FoldedTo,
+	error) {
 	sums, upTo, err := s.Accounts.FoldedAccounts(ctx, tenant)
 	s.afterAccounts()
 	return sums, upTo, err
 }
 
-func (s *failingOver) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, repair.FoldedTo, error) {
+func (s *failingOver) HeldReservations(ctx context.Context, tenant uuid.UUID) (map[string]*events.ReservationState, repair.FoldedTo,
+	error) {
 	held, upTo, err := s.Accounts.HeldReservations(ctx, tenant)
 	s.afterReservations()
 	return held, upTo, err
@@ -128,7 +133,8 @@ func loseLast(t *testing.T, owner *sql.DB, partition int16) {
 	t.Helper()
 	for _, lose := range []string{
 		`DELETE FROM event_log_rows l USING log_heads h WHERE h.partition = $1 AND l.partition = h.partition AND l.position = h.position`,
-		`UPDATE log_heads SET position = position - 1, timeline = timeline - 1, started_at = started_at - interval '1 hour' WHERE partition = $1`,
+		`UPDATE log_heads SET position = position - 1, timeline = timeline - 1, started_at = started_at - interval '1 hour'
+			WHERE partition = $1`,
 	} {
 		if _, err := owner.Exec(lose, partition); err != nil {
 			t.Fatal(err)
@@ -155,7 +161,8 @@ func TestP7_ARepairAcrossAFailoverSetsAnAccountToTheLog(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tenant := newID()
-			must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'ACTIVE', now())`, tenant)
+			must.Exec(t, pool, `INSERT INTO tenants (id, name, class, status, created_at) VALUES ($1, 'Acme', 'small', 'ACTIVE', now())`,
+				tenant)
 			hold := func(id string, amount int64) {
 				if err := s.Change(t.Context(), tenant, func(tx commands.Tx) error {
 					_, err := tx.Append(heldEvent(t, tenant, id, amount))
@@ -180,7 +187,8 @@ func TestP7_ARepairAcrossAFailoverSetsAnAccountToTheLog(t *testing.T) {
 			accounts := &repair.Accounts{Store: at, Now: time.Now, NewID: newID}
 			result, err := accounts.Reconcile(t.Context(), commands.Request{}, tenant, true, "INC-1")
 			if x.want == "" {
-				if !errors.Is(err, commands.ErrUnavailable) || count(t, pool, `SELECT count(*) FROM quota_accounts WHERE tenant_id = $1`, tenant) != 0 {
+				if !errors.Is(err, commands.ErrUnavailable) || count(t, pool, `SELECT count(*) FROM quota_accounts WHERE tenant_id = $1`,
+					tenant) != 0 {
 					t.Errorf("no fold is of the log's epoch, and the answer is %+v: %v", result, err)
 				}
 				return
@@ -189,7 +197,8 @@ func TestP7_ARepairAcrossAFailoverSetsAnAccountToTheLog(t *testing.T) {
 				t.Fatalf("%+v: %v", result, err)
 			}
 			var held string
-			if err := pool.QueryRow(t.Context(), `SELECT held::text FROM quota_accounts WHERE tenant_id = $1`, tenant).Scan(&held); err != nil || held != x.want {
+			if err := pool.QueryRow(t.Context(), `SELECT held::text FROM quota_accounts WHERE tenant_id = $1`, tenant).
+				Scan(&held); err != nil || held != x.want {
 				t.Errorf("the account holds %s, want %s: %v", held, x.want, err)
 			}
 		})

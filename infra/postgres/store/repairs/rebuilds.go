@@ -70,7 +70,8 @@ func readRebuilds(ctx context.Context, q postgres.Queryer, where string, args ..
 
 const (
 	rebuildSQL      = `SELECT ` + rebuildColumns + ` FROM projection_rebuilds WHERE id = $1`
-	openRebuildsSQL = `SELECT ` + rebuildColumns + ` FROM projection_rebuilds WHERE projection = $1 AND state IN ('FOLDING', 'CATCHING_UP', 'READY')`
+	openRebuildsSQL = `SELECT ` + rebuildColumns +
+		` FROM projection_rebuilds WHERE projection = $1 AND state IN ('FOLDING', 'CATCHING_UP', 'READY')`
 )
 
 func oneRebuild(ctx context.Context, q postgres.Queryer, id uuid.UUID) (*domain.Rebuild, error) {
@@ -100,7 +101,8 @@ func (t *rebuildTx) Rebuilds(projection string) ([]domain.Rebuild, error) {
 
 // Readers of a scope may see several generations: every pointer that shares a figure
 // with the scope counts, except those that a later one covers there.
-const liveFolds = `SELECT array_agg(DISTINCT g.fold_version) FROM projection_pointers p JOIN projection_generations g USING (projection, generation)
+const liveFolds = `SELECT array_agg(DISTINCT g.fold_version) FROM projection_pointers p JOIN projection_generations g USING (projection,
+	generation)
  WHERE p.projection = $1 AND p.live
    AND (p.tenant_id IN ($2, '00000000-0000-0000-0000-000000000000') OR $2 = '00000000-0000-0000-0000-000000000000')
    AND (p.period_key IN ($3, '') OR $3 = '')

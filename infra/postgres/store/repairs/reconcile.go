@@ -13,16 +13,20 @@ import (
 )
 
 // foldReservationsSQL reads what the events of a tenant after one position up to another change of its reservations.
-var foldReservationsSQL = events.SQL(`SELECT l.subject, coalesce(l.payload ->> 'reservationId', l.payload -> 'admitted' ->> 'reservationId'), l.payload ->> 'feature',
-  coalesce(l.payload ->> 'periodKey', ''), (l.payload ->> 'amount')::bigint, coalesce((l.payload ->> 'expiresAt')::timestamptz, l.occurred_at)
+var foldReservationsSQL = events.SQL(`SELECT l.subject, coalesce(l.payload ->> 'reservationId',
+	l.payload -> 'admitted' ->> 'reservationId'), l.payload ->> 'feature',
+  coalesce(l.payload ->> 'periodKey', ''), (l.payload ->> 'amount')::bigint, coalesce((l.payload ->> 'expiresAt')::timestamptz,
+  l.occurred_at)
  FROM event_log_rows l
  WHERE l.partition = $1 AND l.tenant_id = $2 AND l.position > $3 AND l.position <= $4
-  AND (l.subject IN ({entitlements.reservation.held}, {entitlements.reservation.extended}, {entitlements.reservation.released}, {entitlements.reservation.expired})
+  AND (l.subject IN ({entitlements.reservation.held}, {entitlements.reservation.extended}, {entitlements.reservation.released},
+  {entitlements.reservation.expired})
    OR l.subject = {usage.event.admitted} AND l.payload -> 'admitted' ->> 'reservationId' IS NOT NULL)
  ORDER BY l.position`)
 
 // addHeld applies the events of a tenant after a position to the reservations that are held, by their ids.
-func addHeld(ctx context.Context, from store.Querier, tenant uuid.UUID, after events.Position, held map[string]*events.ReservationState) (repair.FoldedTo, error) {
+func addHeld(ctx context.Context, from store.Querier, tenant uuid.UUID, after events.Position,
+	held map[string]*events.ReservationState) (repair.FoldedTo, error) {
 	head, err := store.ReadHead(ctx, from, after.Partition)
 	if err != nil {
 		return head, err

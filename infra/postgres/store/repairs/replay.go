@@ -100,7 +100,8 @@ const startReplaySQL = `INSERT INTO replays (id, kind, topic, tenant_id, consume
 // StartReplay implements repair.ReplayTx.
 func (t *replayTx) StartReplay(r repair.Replay) error {
 	topic, _ := events.TopicOf(r.Topic)
-	t.Queue("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt, r.EndedAt)
+	t.Queue("replay", startReplaySQL, r.ID, r.Kind, int16(topic), r.TenantID, r.Consumer, r.Target, r.Reason, r.State, r.CreatedAt,
+		r.EndedAt)
 	return cursors.AddUnits(t.Context(), t.DB(), r.ID, unitsOf(r.Units))
 }
 
@@ -127,7 +128,8 @@ func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, 
 
 // ReplayRecords implements repair.ReplayTx.
 func (t *replayTx) ReplayRecords(id uuid.UUID) (records int64, err error) {
-	if err = t.DB().QueryRow(t.Context(), `SELECT coalesce(sum(records), 0)::bigint FROM replay_units WHERE replay_id = $1`, id).Scan(&records); err != nil {
+	if err = t.DB().QueryRow(t.Context(), `SELECT coalesce(sum(records), 0)::bigint FROM replay_units WHERE replay_id = $1`,
+		id).Scan(&records); err != nil {
 		return 0, fmt.Errorf("counting the records of a replay: %w", err)
 	}
 	return records, nil
@@ -142,12 +144,14 @@ func (t *replayTx) PublishedRanges() ([]repair.Replay, error) {
 }
 
 // The units are read with their replay, so that one statement sees both at one moment.
-const replayColumns = `SELECT r.id, r.kind, r.topic, r.tenant_id, r.consumer, r.target, r.reason, r.state, r.failure, r.created_at, r.ended_at,
+const replayColumns = `SELECT r.id, r.kind, r.topic, r.tenant_id, r.consumer, r.target, r.reason, r.state, r.failure, r.created_at,
+	r.ended_at,
  coalesce((SELECT sum(greatest(v.upto - CASE r.kind WHEN 'relay' THEN greatest(c.position, v.cursor) ELSE v.cursor END, 0))
   FROM replay_units v JOIN relay_cursors c USING (partition) WHERE v.replay_id = r.id AND r.kind <> 'consumer'), 0)::bigint,
  u.partitions, u.firsts, u.cursors, u.uptos, u.records
  FROM replays r CROSS JOIN LATERAL (
-  SELECT coalesce(array_agg(partition ORDER BY partition), '{}') AS partitions, coalesce(array_agg(first ORDER BY partition), '{}') AS firsts,
+  SELECT coalesce(array_agg(partition ORDER BY partition), '{}') AS partitions, coalesce(array_agg(first ORDER BY partition),
+  '{}') AS firsts,
    coalesce(array_agg(cursor ORDER BY partition), '{}') AS cursors, coalesce(array_agg(upto ORDER BY partition), '{}') AS uptos,
    coalesce(array_agg(records ORDER BY partition), '{}') AS records
   FROM replay_units WHERE replay_id = r.id) u`
@@ -164,11 +168,13 @@ func scanReplay(row pgx.CollectableRow) (r repair.Replay, err error) {
 	var topic events.Topic
 	var partitions []int16
 	var firsts, cursors, upTos, records []int64
-	err = row.Scan(&r.ID, &r.Kind, &topic, &r.TenantID, &r.Consumer, &r.Target, &r.Reason, &r.State, &r.Failure, &r.CreatedAt, &r.EndedAt, &r.Remaining,
+	err = row.Scan(&r.ID, &r.Kind, &topic, &r.TenantID, &r.Consumer, &r.Target, &r.Reason, &r.State, &r.Failure, &r.CreatedAt, &r.EndedAt,
+		&r.Remaining,
 		&partitions, &firsts, &cursors, &upTos, &records)
 	r.Topic = topic.Name()
 	for i, p := range partitions {
-		r.Units = append(r.Units, repair.ReplayUnit{Partition: p, First: firsts[i], Cursor: cursors[i], UpTo: upTos[i], Records: records[i]})
+		r.Units = append(r.Units, repair.ReplayUnit{Partition: p, First: firsts[i], Cursor: cursors[i], UpTo: upTos[i],
+			Records: records[i]})
 	}
 	return r, err
 }

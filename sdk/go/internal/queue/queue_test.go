@@ -126,14 +126,18 @@ func TestTakeOver(t *testing.T) {
 		"no process":                     {change: func(o *owner) { o.PID = 1 << 22 }},
 		"another process":                {change: func(o *owner) { o.PID = os.Getppid() }, left: true},
 		"another host":                   {change: func(o *owner) { o.Host = "x" }, left: true},
-		"another host, not renewed":      {change: func(o *owner) { o.Host = "x" }, set: func(p string) error { return os.Chtimes(p, past, past) }},
-		"a process, not renewed":         {change: func(o *owner) { o.PID = os.Getppid() }, set: func(p string) error { return os.Chtimes(p, past, past) }},
-		"no owner":                       {set: os.Remove},
-		"an owner that is cut":           {set: func(p string) error { return os.WriteFile(p, []byte("{"), 0o600) }},
-		"another tenant":                 {change: func(o *owner) { o.Tenant = "b" }, tenant: "a", left: true},
-		"a tenant, the client has none":  {change: func(o *owner) { o.Tenant = "b" }, left: true},
-		"the tenant":                     {change: func(o *owner) { o.Tenant = "a" }, tenant: "a"},
-		"no tenant":                      {tenant: "a"},
+		"another host, not renewed": {change: func(o *owner) { o.Host = "x" }, set: func(p string) error {
+			return os.Chtimes(p, past, past)
+		}},
+		"a process, not renewed": {change: func(o *owner) { o.PID = os.Getppid() }, set: func(p string) error {
+			return os.Chtimes(p, past, past)
+		}},
+		"no owner":                      {set: os.Remove},
+		"an owner that is cut":          {set: func(p string) error { return os.WriteFile(p, []byte("{"), 0o600) }},
+		"another tenant":                {change: func(o *owner) { o.Tenant = "b" }, tenant: "a", left: true},
+		"a tenant, the client has none": {change: func(o *owner) { o.Tenant = "b" }, left: true},
+		"the tenant":                    {change: func(o *owner) { o.Tenant = "a" }, tenant: "a"},
+		"no tenant":                     {tenant: "a"},
 	} {
 		dir, _ := newDir(t, copyQueues(t, "plain"))
 		dir.Tenant = c.tenant

@@ -121,7 +121,8 @@ func (q *File) segmentAfter(number int, end position) (int, error) {
 }
 
 func (q *File) reportMissing(first, last int) {
-	q.dir.OnDamage(Damage{Segment: first, Detail: fmt.Sprintf("the segments %d to %d of the queue %s are missing, with their events", first, last, q.token)})
+	q.dir.OnDamage(Damage{Segment: first, Detail: fmt.Sprintf("the segments %d to %d of the queue %s are missing, with their events", first,
+		last, q.token)})
 }
 
 // segments returns the numbers of the segments in a queue, ascending.
@@ -144,7 +145,8 @@ func (q *File) keepDamage(at position, b []byte) error {
 		return err
 	}
 	q.dir.OnDamage(Damage{Segment: at.Segment, Offset: at.Offset, Bytes: len(b),
-		Detail: fmt.Sprintf("%d bytes of the queue at %d of segment %d are damaged; they are kept in %s", len(b), at.Offset, at.Segment, filepath.Join("damaged", name))})
+		Detail: fmt.Sprintf("%d bytes of the queue at %d of segment %d are damaged; they are kept in %s", len(b), at.Offset, at.Segment,
+			filepath.Join("damaged", name))})
 	return nil
 }
 
@@ -171,8 +173,8 @@ func (q *File) Settle(events [][]byte) {
 	}
 }
 
-// moveTo moves the cursor, and deletes the segments before it. If the cursor cannot be written, e.g. to a full disk, the events before it may be sent
-// again after a crash; they are duplicates for the service then.
+// moveTo moves the cursor, and deletes the segments before it. If the cursor cannot be written, e.g. to a full disk, the events before it
+// may be sent again after a crash; they are duplicates for the service then.
 func (q *File) moveTo(at position) {
 	from := q.cursor
 	q.mu.Lock()

@@ -107,7 +107,8 @@ func (d *Dir) own(path, token string) error {
 	return writeJSON(filepath.Join(path, "owner"), owner{Version: 1, Token: token, PID: os.Getpid(), Host: host, Tenant: d.Tenant}, d.Fsync)
 }
 
-// ownInPlace overwrites the file owner, which needs no space. A client that ends meanwhile leaves an owner that cannot be read: a dead queue.
+// ownInPlace overwrites the file owner, which needs no space. A client that ends meanwhile leaves an owner that cannot be read: a dead
+// queue.
 func (d *Dir) ownInPlace(path, token string) error {
 	f, err := os.OpenFile(filepath.Join(path, "owner"), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

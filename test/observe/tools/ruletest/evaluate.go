@@ -143,7 +143,8 @@ func (r *running) checkAlerts(at time.Duration) {
 }
 
 func (r *running) checkExpr(e exprTest) error {
-	query, err := r.series.QueryEngine().NewInstantQuery(r.series.Context(), r.series.Queryable(), nil, e.Expr, time.Unix(0, 0).UTC().Add(time.Duration(e.At)))
+	query, err := r.series.QueryEngine().NewInstantQuery(r.series.Context(), r.series.Queryable(), nil, e.Expr,
+		time.Unix(0, 0).UTC().Add(time.Duration(e.At)))
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package scheme takes the place of a package that knows the kinds of all versions of Kubernetes: it knows those that a chart may use here. Others
-// fail in the strict decoder of the checks.
+// Package scheme takes the place of a package that knows the kinds of all versions of Kubernetes: it knows those that a chart may use here.
+// Others fail in the strict decoder of the checks.
 package scheme
 
 import (
@@ -13,7 +13,8 @@ import (
 )
 
 var (
-	builder = runtime.NewSchemeBuilder(apps.AddToScheme, autoscaling.AddToScheme, batch.AddToScheme, core.AddToScheme, networking.AddToScheme, policy.AddToScheme)
+	builder = runtime.NewSchemeBuilder(apps.AddToScheme, autoscaling.AddToScheme, batch.AddToScheme, core.AddToScheme,
+		networking.AddToScheme, policy.AddToScheme)
 	// AddToScheme adds the kinds to a scheme.
 	AddToScheme = builder.AddToScheme
 	// Scheme has the kinds.
