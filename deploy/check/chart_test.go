@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -84,6 +83,8 @@ func TestTheChartRefusesUnknownValues(t *testing.T) {
 		"deployments: {api: {roles: [apis], replicas: 2}}":                    "roles",
 		"deployments: {api: {roles: [], replicas: 2}}":                        "roles",
 		"deployments: {api: {roles: [api], replicas: -1}}":                    "replicas",
+		"deployments: {service: {connections: 0}}":                            "connections",
+		"settings: {METERPLEX_DATABASE_CONNECTIONS: 20}":                      "settings",
 		"deployments: {a-name-that-is-too-long: {roles: [api], replicas: 1}}": "a-name-that-is-too-long",
 		"preStopSeconds: 0":                                                   "preStopSeconds",
 		"ingress: {enabled: true}":                                            "ingress.host",
@@ -272,31 +273,30 @@ func withoutObserved(manifests string) string {
 	return observed.ReplaceAllString(manifests, "# $1$2")
 }
 
-// The notes have the sum of the connections, by the pools of the service, and warn where a default server gives fewer.
-func TestTheNotesSumTheConnections(t *testing.T) {
-	code, err := os.ReadFile("../../cmd/meterplex/node/connections.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	each := 3 // of the log, beside its pool
-	for _, size := range regexp.MustCompile(`(?m)^\t(?:work|carrying|read|look|listen)Conns +=\s(\d+)`).FindAllSubmatch(code, -1) {
-		n, _ := strconv.Atoi(string(size[1]))
-		each += n
-	}
-	for file, want := range map[string]struct {
-		pods, each, upgrade int
-		small               bool
-	}{"default.yaml": {8, each, 12, true}, "postgres-pipe.yaml": {8, each + 8 + 6, 12, true}, "one-deployment.yaml": {1, each, 2, false},
-		"production.yaml": {12, each, 16, true}} {
-		files, err := renderValues(t, read(t, filepath.Join(testdata, "values", file)))
+// The notes have the sum of the connections, and warn if it is more than a default server gives. The default values fit one, with the third
+// pod of an upgrade.
+func TestTheConnectionsFitADefaultServer(t *testing.T) {
+	for file, want := range map[string][3]int{
+		"": {2, 64, 96}, "default.yaml": {2, 64, 96}, "one-deployment.yaml": {1, 32, 64}, "production.yaml": {12, 260, 338},
+	} {
+		values := chartutil.Values{}
+		if file != "" {
+			values = read(t, filepath.Join(testdata, "values", file))
+		}
+		files, err := renderValues(t, values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		notes := files["meterplex/templates/NOTES.txt"]
-		sum := fmt.Sprintf("%d pods open %d at most (%d each), and %d during an upgrade", want.pods, want.pods*want.each, want.each,
-			want.upgrade*want.each)
-		if !strings.Contains(notes, sum) || strings.Contains(notes, "max_connections") != want.small {
+		sum := fmt.Sprintf("%d pods open %d at most, and %d during an upgrade", want[0], want[1], want[2])
+		if !strings.Contains(notes, sum) || strings.Contains(notes, "raise it, or lower") != (want[2] > 97) {
 			t.Errorf("%s: no %q in\n%s", file, sum, notes)
+		}
+	}
+	for _, d := range objects[apps.Deployment](t, "{}", nil) {
+		pods, c := int(*d.Spec.Replicas)+d.Spec.Strategy.RollingUpdate.MaxSurge.IntValue(), d.Spec.Template.Spec.Containers[0]
+		if pods != 3 || env(c, "METERPLEX_DATABASE_CONNECTIONS") != "32" {
+			t.Errorf("%s has %d pods during an upgrade, with %v", d.Name, pods, c.Env)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func objects[T any](t *testing.T, values string, at cluster) map[string]*T {
 // An autoscaler sets the number of replicas: an upgrade keeps it. No autoscaler raises a Deployment from 0, to which a migration needs it
 // to be scaled: the chart does.
 func TestAnUpgradeKeepsTheReplicasOfTheAutoscaler(t *testing.T) {
-	const name = "prod-meterplex-api"
+	const name = "prod-meterplex-service"
 	for _, was := range []struct {
 		found cluster
 		want  int32 // 0: not given

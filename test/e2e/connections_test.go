@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -14,27 +15,31 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-// An instance never has more sessions than it logs at its start, with PostgreSQL as the pipe, too: not under load, and not
-// while a session that holds every head makes all others wait. The read server of the second one is its own database.
+// An instance never has more sessions than it logs at its start, with PostgreSQL as the pipe, too: not under load, and not while a session
+// that holds every head makes all others wait. The read server of the second one is its own database. The third one serves the same with as
+// few as its roles need, one less than a pod of the chart has.
 func TestAnInstanceStaysWithinItsConnections(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	for _, pipe := range []string{"kafka", "postgres"} {
-		t.Run(pipe, func(t *testing.T) {
+	for name, c := range map[string]struct {
+		pipe    string
+		setting string
+		want    map[string]int
+	}{
+		"kafka":    {"kafka", "METERPLEX_DATABASE_CONNECTIONS=0", map[string]int{"DATABASE_URL": 36}},
+		"postgres": {"postgres", "DATABASE_READ_URL", map[string]int{"DATABASE_URL": 50, "DATABASE_READ_URL": 8}},
+		"few":      {"postgres", "METERPLEX_DATABASE_CONNECTIONS=31", map[string]int{"DATABASE_URL": 31}},
+	} {
+		t.Run(name, func(t *testing.T) {
 			w := newDeployment(t)
-			w.pipe = pipe
-			var env []string
-			if pipe == "postgres" {
-				env = append(env, "DATABASE_READ_URL="+w.db)
+			w.pipe = c.pipe
+			if c.setting == "DATABASE_READ_URL" {
+				c.setting += "=" + w.db
 			}
-			at := w.serve("", env...)
+			at := w.serve("", c.setting)
 			budget := at.connections()
-			want := map[string]int{"DATABASE_URL": 36}
-			if pipe == "postgres" {
-				want = map[string]int{"DATABASE_URL": 50, "DATABASE_READ_URL": 8}
-			}
-			if fmt.Sprint(budget) != fmt.Sprint(want) {
-				t.Errorf("it logs that it opens %v, docs/how-to/sizing.md says %v", budget, want)
+			if !maps.Equal(budget, c.want) {
+				t.Errorf("it logs that it opens %v, docs/how-to/sizing.md says %v", budget, c.want)
 			}
 			w.catalogue(at)
 			tenants := w.createTenants(at, 2)

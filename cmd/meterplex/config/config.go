@@ -39,6 +39,9 @@ type Config struct {
 	DatabaseMigrateURL string // the same database as its owner; "" means DatabaseURL
 	DatabaseReadURL    string // a replica; "" means DatabaseURL
 
+	// DatabaseConnections bounds the connections to DatabaseURL; 0: as many as the roles can use
+	DatabaseConnections int64
+
 	Kafka Kafka
 	Pipe  string // one of the pipes above, or "" to choose automatically
 

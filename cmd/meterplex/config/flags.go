@@ -23,9 +23,10 @@ type ServiceFlags struct {
 	HTTPAddressConnections *string `name:"http-address-connections" placeholder:"N" setting:"METERPLEX_HTTP_ADDRESS_CONNECTIONS" help:"Maximum number of open connections of one client address (IPv6: of one /64), for an instance with a public address; 0: no bound, as behind a proxy."`
 	AdminAddr              *string `name:"admin-addr" placeholder:"HOST:PORT" setting:"METERPLEX_ADMIN_ADDR" help:"Address of its own for /livez, /readyz, /metrics and /debug/pprof, which need no key: only operators should reach it. They are not served at the other address then."`
 
-	DatabaseURL        *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"PostgreSQL to use; without one, an embedded PostgreSQL is started."`
-	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, for migrations."`
-	DatabaseReadURL    *string `name:"database-read-url" placeholder:"URL" setting:"DATABASE_READ_URL" help:"A replica to read from."`
+	DatabaseURL         *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"PostgreSQL to use; without one, an embedded PostgreSQL is started."`
+	DatabaseMigrateURL  *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, for migrations."`
+	DatabaseReadURL     *string `name:"database-read-url" placeholder:"URL" setting:"DATABASE_READ_URL" help:"A replica to read from."`
+	DatabaseConnections *string `name:"database-connections" placeholder:"N" setting:"METERPLEX_DATABASE_CONNECTIONS" help:"Maximum number of connections to the database (not to the replica); 0: as many as the roles can use, 36 for all with Kafka and 50 without."`
 
 	KafkaBrokers *string `name:"kafka-brokers" placeholder:"HOST:PORT,…" setting:"KAFKA_BROKERS" help:"Brokers to use. Without any, PostgreSQL is the pipe; without a database URL, too, an embedded Kafka is, if Java 17 or later and Maven are found."`
 	KafkaAccess

@@ -38,6 +38,7 @@ func settings() []setting {
 		{"DATABASE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseURL, v) }},
 		{"DATABASE_MIGRATE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseMigrateURL, v) }},
 		{"DATABASE_READ_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseReadURL, v) }},
+		{"METERPLEX_DATABASE_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.DatabaseConnections, v) }},
 		{"KAFKA_BROKERS", "", nil, func(c *Config, v string) error { return setBrokers(&c.Kafka.Brokers, v) }},
 		{"KAFKA_TLS_ENABLED", "false", nil, func(c *Config, v string) error { return setBool(&c.Kafka.TLS, v) }},
 		{"KAFKA_TLS_CA", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSCA, v) }},

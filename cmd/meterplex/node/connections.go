@@ -2,44 +2,82 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Connections of an instance: workConns for writers, rebuilds and changes; carryingConns
-// for the relay and the consumers that process every event; readConns for reads, shared by query.Seats, and as many on a
-// read server; lookConns for the queries that validate caches.
+// sizes are the largest numbers of connections that an instance opens to its database, by their use.
+type sizes struct {
+	work     int // writers, rebuilds and changes
+	carrying int // the relay and the consumers that process every event
+	read     int // reads, shared by query.Seats
+	look     int // the queries that validate caches
+	pipe     int // PostgreSQL as the pipe: one for each of its readers, and others for batches, which wait for a free one
+}
+
 const (
-	workConns     = 14
-	carryingConns = 8
-	readConns     = 8
-	lookConns     = 2
-	listenConns   = 1 // of the notifier
-	// pipeWriteConns are for batches on their way through PostgreSQL as the pipe, beside a connection for each of its
-	// readers, and for the statements that trim and watch it. A batch waits for a free one.
-	pipeWriteConns = 8
+	// readConns are for reads, and as many on a read server.
+	readConns = 8
+	// besideConns are the notifier's and the log's, outside the pools.
+	besideConns = 1 + eventlog.AsideConns
 )
 
-// pipeConns is the size of the pool of PostgreSQL as the pipe; 0 with Kafka.
-func (n *Node) pipeConns() int {
-	if n.cfg.Pipe != config.PipePostgres {
-		return 0
+// bounds returns the connections that the roles of this instance need to work, and those that they can use.
+func (n *Node) bounds() (least, most sizes) {
+	least, most = sizes{work: 4, carrying: 1, read: 1, look: 2}, sizes{work: 8, carrying: 1, read: 1, look: 2}
+	if n.has("api") {
+		least.work, least.read, most.read = 8, query.ReservedSeats+2, readConns
 	}
-	readers := 0
-	for _, c := range n.consumers() {
-		if c.Topic != 0 && n.has(c.Role) {
-			readers++
+	if n.has("api") || n.has("projector") { // requests or rebuilds
+		most.work = 14
+	}
+	if len(n.reading) > 0 || n.relaying != nil {
+		least.carrying, most.carrying = 4, 8
+	}
+	if n.cfg.Pipe == config.PipePostgres {
+		least.pipe, most.pipe = 2, 2 // to trim and watch it
+		for _, c := range n.consumers() {
+			if c.Topic != 0 && n.has(c.Role) {
+				least.pipe++
+			}
+		}
+		if n.has("commands") {
+			least.pipe++ // of usage.commands
+		}
+		if most.pipe = least.pipe; n.has("relay") {
+			most.pipe += 6
 		}
 	}
-	if n.has("commands") {
-		readers++ // of usage.commands
+	return least, most
+}
+
+func (s sizes) all() int { return s.work + s.carrying + s.read + s.look + s.pipe + besideConns }
+
+// sized returns the sizes of the pools of this instance: those that its roles can use, or their shares of METERPLEX_DATABASE_CONNECTIONS.
+func (n *Node) sized() (sizes, error) {
+	least, most := n.bounds()
+	given := int(n.cfg.DatabaseConnections)
+	free, wanted := given-least.all(), most.all()-least.all()
+	switch {
+	case given == 0 || free >= wanted:
+		return most, nil
+	case free < 0:
+		return sizes{}, fmt.Errorf("METERPLEX_DATABASE_CONNECTIONS is %d, and the roles %s need %d (docs/how-to/sizing.md)", given,
+			strings.Join(n.cfg.Roles, ", "), least.all())
 	}
-	return readers + pipeWriteConns
+	share := func(least, most int) int { return least + (most-least)*free/wanted }
+	return sizes{
+		work: share(least.work, most.work), carrying: share(least.carrying, most.carrying), read: share(least.read, most.read),
+		look: share(least.look, most.look), pipe: share(least.pipe, most.pipe),
+	}, nil
 }
 
 // database is a server that an instance connects to, by the setting that names it.
@@ -51,8 +89,7 @@ type database struct {
 
 // databases lists the servers of an instance whose pools are open.
 func (n *Node) databases() []database {
-	list := []database{{"DATABASE_URL", []*pgxpool.Pool{n.pool, n.carrying, n.readers, n.looks},
-		listenConns + eventlog.AsideConns + n.pipeConns()}}
+	list := []database{{"DATABASE_URL", []*pgxpool.Pool{n.pool, n.carrying, n.readers, n.looks}, besideConns + n.sizes.pipe}}
 	if n.replica != nil {
 		list = append(list, database{"DATABASE_READ_URL", []*pgxpool.Pool{n.replica}, 0})
 	}
@@ -91,7 +128,7 @@ func (n *Node) checkConnections(ctx context.Context) {
 func connectionsSaid(server postgres.Connections, own, most int) (slog.Level, string) {
 	if server.Free() < most-own {
 		return slog.LevelWarn, "the database server has too few connections left for this instance: raise max_connections or the limit " +
-			"of the login, or run fewer instances (docs/how-to/sizing.md)"
+			"of the login, lower METERPLEX_DATABASE_CONNECTIONS, or run fewer instances (docs/how-to/sizing.md)"
 	}
 	return slog.LevelInfo, "the database server has enough connections for this instance"
 }

@@ -54,6 +54,7 @@ type Node struct {
 	logger    *slog.Logger
 	instance  string
 	commit    string
+	sizes     sizes // of the pools
 	pool      *pgxpool.Pool
 	readers   *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
 	seats     *query.Seats  // of readers: one tenant's reads take no connections from the others'
@@ -121,29 +122,32 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if err := n.startTraces(ctx); err != nil {
 		return err
 	}
-	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: workConns, ApplicationName: "meterplex"}
+	if n.sizes, err = n.sized(); err != nil {
+		return err
+	}
+	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: int32(n.sizes.work), ApplicationName: "meterplex"}
 	n.tracePool(&db)
 	if n.pool, err = postgres.Open(ctx, db); err != nil {
 		return err
 	}
 	n.state.Pool = n.pool
 	carrying := db
-	carrying.MaxConns, carrying.KeepPlans = carryingConns, true
+	carrying.MaxConns, carrying.KeepPlans = int32(n.sizes.carrying), true
 	if n.carrying, err = postgres.Open(ctx, carrying); err != nil {
 		return err
 	}
 	looks := db
-	looks.MaxConns = lookConns
+	looks.MaxConns = int32(n.sizes.look)
 	if n.looks, err = postgres.Open(ctx, looks); err != nil {
 		return err
 	}
-	db.MaxConns, db.StatementTimeout = readConns, readTime
+	db.MaxConns, db.StatementTimeout = int32(n.sizes.read), readTime
 	if n.readers, err = postgres.Open(ctx, db); err != nil {
 		return err
 	}
-	n.seats = query.NewSeats(readConns, query.ReservedSeats)
+	n.seats = query.NewSeats(n.sizes.read, query.ReservedSeats)
 	if n.cfg.DatabaseReadURL != "" {
-		db.URL = n.cfg.DatabaseReadURL
+		db.URL, db.MaxConns = n.cfg.DatabaseReadURL, readConns
 		if n.replica, err = postgres.Open(ctx, db); err != nil {
 			return fmt.Errorf("DATABASE_READ_URL: %w", err)
 		}
@@ -166,9 +170,11 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	n.sampleBy(n.log.ID())
 	n.checkConnections(ctx)
-	n.store = store.New(n.pool, n.log, store.Config{Now: time.Now, Catalogue: n.grants.Catalogue, Admission: edge.AdmissionOf})
+	n.store = store.New(n.pool, n.log, store.Config{
+		Connections: n.sizes.work, Now: time.Now, Catalogue: n.grants.Catalogue, Admission: edge.AdmissionOf,
+	})
 	n.metrics.Queue(n.registry, n.log)
-	if n.pipe, err = openPipe(ctx, n.cfg, n.pipeConns(), n.newLife, n.logger); err != nil {
+	if n.pipe, err = openPipe(ctx, n.cfg, n.sizes.pipe, n.newLife, n.logger); err != nil {
 		return err
 	}
 	// A broker that did not answer is not waited for a second time at the start.

@@ -45,16 +45,22 @@ func unseated(ctx context.Context, err error) error {
 // at the heads of the log; a client that guesses keys causes any number of loads. With
 // the seats of rebuild.Rebuilder these bounds leave a connection for every writer.
 const (
-	maxChanges = 3
-	// maxOperators is how many of the changes may be those of operators and of the service: tenants and they leave each other one.
-	maxOperators = maxChanges - 1
-	maxLoads     = 3
+	maxChanges = 3 // those of operators and of the service one less: tenants and they leave each other one
+	maxLoads   = 3
 	// maxDeliveries is how many transactions of webhooks' deliveries run at the same time. They are short, and their requests need no
 	// connection: a writer waits for one of them at most.
 	maxDeliveries = 2
 	// deliveryPatience is how long such a transaction waits. It is shorter than the lease of a webhook.
 	deliveryPatience = 10 * time.Second
 )
+
+// share returns how many connections of a small pool one of the bounds above leaves to its use: a quarter, and two at least.
+func (c Config) share(most int) int {
+	if c.Connections == 0 {
+		return most
+	}
+	return min(most, max(2, c.Connections/4))
+}
 
 // limited limits how many connections one kind of work holds at once.
 type limited chan struct{}

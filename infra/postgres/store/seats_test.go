@@ -36,15 +36,15 @@ func TestChangesThatWaitLeaveEventsTheirConnections(t *testing.T) {
 			}
 		})
 	}
-	must.Until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxOperators+1 })
+	must.Until(t, "the changes wait", func() bool { return int(pool.Stat().AcquiredConns()) == maxChanges })
 	if got := submit(t, l, tenant, usageEvent(tenant, "a", 1)); got[0].Status != metering.Appended {
 		t.Errorf("%v", got[0].Status)
 	}
-	if n := pool.Stat().AcquiredConns(); n > maxOperators+1 {
+	if n := pool.Stat().AcquiredConns(); n > maxChanges {
 		t.Errorf("%d connections are in use", n)
 	}
 	must.Until(t, "those without a seat are refused", func() bool {
-		return refused.Load() >= int64(pool.Config().MaxConns)+8-2*maxOperators
+		return refused.Load() >= int64(pool.Config().MaxConns)+8-2*(maxChanges-1)
 	})
 	let()
 	all.Wait()

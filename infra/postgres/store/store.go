@@ -33,6 +33,8 @@ type Config struct {
 	Catalogue CatalogueSeen
 	// Admission returns the admission of a context's request; the zero value without a request. Nil: no change has a key.
 	Admission func(context.Context) commands.Admission
+	// Connections is the size of the pool, if it is a small one.
+	Connections int
 }
 
 // Store changes the tables of the write side, each change together with its events. It implements
@@ -68,10 +70,11 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 	if cfg.Admission == nil {
 		cfg.Admission = func(context.Context) commands.Admission { return commands.Admission{} }
 	}
-	loads := make(limited, maxLoads) // of keys and histories
+	loads := make(limited, cfg.share(maxLoads)) // of keys and histories
+	changes := cfg.share(maxChanges)
 	return &Store{
 		log: log, pool: pool, admission: cfg.Admission, deliveries: make(limited, maxDeliveries), periods: paced{make(limited, 1)},
-		changes: seats.New(seats.Config{All: maxChanges, Operators: maxOperators, Patience: patience}),
+		changes: seats.New(seats.Config{All: changes, Operators: changes - 1, Patience: patience}),
 		Keys:    newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }

@@ -135,7 +135,7 @@ seccompProfile:
 {{- end }}
 {{- end }}
 
-{{/* The largest number of connections that a pod opens to PostgreSQL (docs/how-to/sizing.md). */}}
-{{- define "meterplex.connectionsOfPod" -}}
-{{- ternary 36 50 (ne .Values.kafka.brokers "") }}
+{{/* The connections that each pod of a Deployment opens to PostgreSQL at most (docs/how-to/sizing.md). */}}
+{{- define "meterplex.connections" -}}
+{{ .connections | default 32 }}
 {{- end }}
