@@ -252,7 +252,8 @@ func queryCases(base call) (list []badCase) {
 var badValues = map[string][]string{
 	"groupBy":    {"region", "metadata.none", "metadata.region&groupBy=metadata.region"},
 	"cursor":     {"x", "eyJ2IjoyfQ", "..%2F..%2Fetc%2Fpasswd"},
-	"externalId": {"a%20b", "%C3%A9"}, "kind": {strings.Repeat("x", 41)}, "q": {"%00", strings.Repeat("%C3%A9", 256)},
+	"externalId": {"a%20b", "%C3%A9"}, "eventId": {"a%20b", "%C3%A9"},
+	"kind": {strings.Repeat("x", 41)}, "q": {"%00", strings.Repeat("%C3%A9", 256)},
 	"sha256": {"x", strings.Repeat("0", 64)}, "tenantId": {"x", "'%20OR%201=1--"}, "subscriptionId": {"x", "..%2F"},
 }
 

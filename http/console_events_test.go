@@ -50,6 +50,11 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id, bootstrap, nil, `{"externalIds":["crm-17"]}`})
 	twins := []string{w.newAccount("Twin_1").id, w.newAccount("Twin_2").id}
 	w.ingest(a, batch(event("order/17", nil)))
+	for range 30 {
+		w.newAccountlessTenant("Without usage")
+	}
+	late := w.newAccount("Late")
+	w.ingest(late, batch(event("order/18", nil)))
 	w.fold()
 	logged := w.firstOf(a)
 	envelope := w.want(200, call{method: "GET", path: "/api/v1/events/" + logged, key: bootstrap})
@@ -63,6 +68,7 @@ func TestConsole_SearchFindsWhatTheKeyMayOpen(t *testing.T) {
 		{operator, "q=CME+%3Cb%3E", "/console/tenants/" + a.id}, {operator, "q=+" + position + "+", "/console/events/" + position},
 		{operator, "q=" + logged, "/console/events/" + position}, {operator, "q=" + trace, "/console/events?correlationId=" + trace},
 		{operator, "q=order/17", "/console/usage/events/order%2F17?tenantId=" + a.id},
+		{operator, "q=order/18", "/console/usage/events/order%2F18?tenantId=" + late.id},
 		{operator, "q=order/17&tenantId=" + a.id, "/console/usage/events/order%2F17?tenantId=" + a.id},
 		{tenant, "q=order/17", "/console/usage/events/order%2F17"}, {tenant, "q=" + position, "/console/events/" + position},
 		{operator, "q=x+" + a.key + "+y", "/console/search?secret=removed"},

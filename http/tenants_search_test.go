@@ -40,3 +40,27 @@ func TestTenantsAreFoundByAText(t *testing.T) {
 		w.same(q, got, want)
 	}
 }
+
+// GET /tenants?eventId= finds the tenants that recorded usage with the id, a page of tenants at a time, also together with q.
+func TestTenantsAreFoundByAnEventID(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	first, other, last := w.newAccount("First"), w.newAccount("Other"), w.newAccount("Last")
+	w.ingest(first, batch(event("order/17", nil), event("order/1", nil)))
+	w.ingest(other, batch(event("order/170", nil)))
+	w.ingest(last, batch(event("order/17", nil)))
+	for query, want := range map[string][]string{"eventId=order/17": {first.id, last.id}, "eventId=order/1": {first.id},
+		"eventId=order/17&q=last": {last.id},
+		"eventId=order%2F170":     {other.id}, "eventId=Order/17": nil, "eventId=u/order/17": nil} {
+		for _, limit := range []string{"1", "2", "100"} {
+			var got []string
+			for _, entry := range w.entries(bootstrap, "/api/v1/tenants?"+query+"&limit="+limit) {
+				got = append(got, entry["id"].(string))
+			}
+			w.same(query+" by "+limit, got, want)
+		}
+	}
+	page := w.want(200, call{method: "GET", path: "/api/v1/tenants?limit=1&eventId=order/17", key: bootstrap})
+	cursor := "&cursor=" + url.QueryEscape(page["nextCursor"].(string))
+	w.refused(w.do(call{method: "GET", path: "/api/v1/tenants?limit=1&eventId=order/1" + cursor, key: bootstrap}), 400, "cursor_invalid")
+}

@@ -42,7 +42,7 @@ func finders() []finder {
 
 func searchPage() *Page {
 	return &Page{Path: searchPath, Title: "Search", Template: "search.html", Who: auth.AnyKey, Params: []string{"q", "tenantId", "secret"},
-		CLI: []string{"meterplex tenants list[ --q {q}]"}, before: withoutSecret, Load: search}
+		CLI: []string{"meterplex tenants list[ --q {q}]", "meterplex tenants list --event-id {q}"}, before: withoutSecret, Load: search}
 }
 
 // secretForm is the begin of a key's secret.
@@ -131,36 +131,48 @@ func findLogged(v *Visit, q string) ([]hit, error) {
 		Query(Prefix+PathOf("events", Text(d["position"])), "tenantId", v.Query.Get("tenantId"))}}, nil
 }
 
-// searchedTenants bounds the tenants in which an operator's search without a tenant looks for an eventId.
-const searchedTenants = 20
+// Bounds of an operator's search for an eventId without a tenant.
+const (
+	searchedPages  = 10   // of the list of tenants
+	searchedAtOnce = 1000 // tenants on such a page
+	maxRecorders   = 50   // tenants with the eventId, after which no further page is searched
+)
 
-// findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant: without one, each of the first is
-// asked.
+// findUsage finds usage by the eventId that its producer gave it. Such an id belongs to one tenant.
 func findUsage(v *Visit, q string) (hits []hit, err error) {
 	if v.TenantID() == "" {
-		tenants, err := Tried(v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: Limited(searchedTenants, nil)}))
-		if err != nil {
-			return nil, err
-		}
-		for _, entry := range Items(tenants["data"]) {
-			tenant := Object(entry)
-			of := url.Values{"tenantId": {Text(tenant["id"])}}
-			found, err := Tried(v.Do(Request{Method: http.MethodGet, Path: API("usage", "events", q), Query: of}))
-			if err != nil {
-				return nil, err
-			}
-			if found["problem"] == nil {
-				hits = append(hits, hit{"Usage event", q + " of " + Text(tenant["name"]), Prefix + PathOf("usage", "events", q) + "?" +
-					of.Encode()})
-			}
-		}
-		return hits, nil
+		return findRecorders(v, q)
 	}
 	d, err := v.look(API("usage", "events", q), v.Pick("tenantId"))
 	if d == nil || err != nil {
 		return nil, err
 	}
 	return []hit{{"Usage event", q, Query(Prefix+PathOf("usage", "events", q), "tenantId", v.Query.Get("tenantId"))}}, nil
+}
+
+// findRecorders finds the tenants that recorded usage with an eventId.
+func findRecorders(v *Visit, q string) (hits []hit, err error) {
+	query := Limited(searchedAtOnce, url.Values{"eventId": {q}})
+	for range searchedPages {
+		page, err := Tried(v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: query}))
+		if err != nil || page["problem"] != nil {
+			return nil, err
+		}
+		for _, entry := range Items(page["data"]) {
+			tenant := Object(entry)
+			hits = append(hits, hit{"Usage event", q + " of " + Text(tenant["name"]),
+				Query(Prefix+PathOf("usage", "events", q), "tenantId", tenant["id"])})
+		}
+		cursor := Text(page["nextCursor"])
+		if cursor == "" {
+			return hits, nil
+		}
+		if query.Set("cursor", cursor); len(hits) >= maxRecorders {
+			break
+		}
+	}
+	return append(hits, hit{Kind: "Usage event",
+		Name: "More tenants may have recorded this event id: not all were searched. Name the tenant"}), nil
 }
 
 // findTrace finds the events of a trace, by its id in hex or by their correlationId: among the newest, then among the first.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -29,7 +30,9 @@ func (s *handlers) tenantOperations(t *api.Site) {
 			"sends usage."}, s.createTenant)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listTenants", Tag: "Tenants",
 		Summary: "List tenants", Description: "All tenants, by id, which is the order of their creation; with q those whose name or " +
-			"external ids contain a text, or whose id begins with it, and with externalId the one tenant that has it."}, s.listTenants)
+			"external ids contain a text, or whose id begins with it, with externalId the one tenant that has it, and with eventId those " +
+			"that recorded usage with this eventId. With eventId a page of `limit` tenants is searched at a time: it may hold " +
+			"fewer tenants, even none, and still have a nextCursor."}, s.listTenants)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getTenant", Tag: "Tenants",
 		Summary: "Read a tenant", Description: "A tenant by its id.",
 		Problems: []int{http.StatusNotFound}}, s.getTenant)
@@ -80,12 +83,15 @@ type listTenantsRequest struct {
 	api.Paging
 	Query      string `query:"q" minLength:"1" maxLength:"255" doc:"Only tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard to case (of letters beyond ASCII as the locale of the database has it). Wildcards have no meaning." example:"acme"`
 	ExternalID string `query:"externalId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only the tenant with this external id, or none." example:"crm-4711"`
+	EventID    string `query:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only tenants that recorded usage with this eventId, which its producer gave it." example:"order-4711"`
 }
 
 func (s *handlers) listTenants(ctx context.Context, in *listTenantsRequest) (*api.Listed[domain.Tenant], error) {
 	l, read := api.List{"tenants"}, func(p commands.Page) ([]domain.Tenant, error) { return s.Reader.Tenants(ctx, p) }
-	if in.ExternalID != "" && !catalogue.IsExternalID(in.ExternalID) {
-		return nil, problem.New("parameter_invalid", "externalId must be 1 to 255 printable ASCII characters without space")
+	for name, id := range map[string]string{"externalId": in.ExternalID, "eventId": in.EventID} {
+		if id != "" && !catalogue.IsExternalID(id) { // an eventId has the same form
+			return nil, problem.New("parameter_invalid", name+" must be 1 to 255 printable ASCII characters without space")
+		}
 	}
 	switch {
 	case in.Query != "" && in.ExternalID != "":
@@ -104,8 +110,26 @@ func (s *handlers) listTenants(ctx context.Context, in *listTenantsRequest) (*ap
 			return []domain.Tenant{*t}, err
 		}
 	}
-	return api.ListCatalogue(l, in.Paging, read,
+	if in.EventID != "" {
+		l = append(l, "event", in.EventID)
+	}
+	page, err := api.ListCatalogue(l, in.Paging, read,
 		func(t *domain.Tenant) string { return t.ID.String() })
+	if err != nil || in.EventID == "" {
+		return page, err
+	}
+	page.Body.Data, err = s.recorders(ctx, in.EventID, page.Body.Data)
+	return page, err
+}
+
+// recorders returns those of the tenants that recorded usage with an eventId.
+func (s *handlers) recorders(ctx context.Context, eventID string, tenants []domain.Tenant) ([]domain.Tenant, error) {
+	ids := make([]uuid.UUID, len(tenants))
+	for i := range tenants {
+		ids[i] = tenants[i].ID
+	}
+	found, err := s.Reads.Events.Recorders(ctx, query.Viewer{Operator: true}, eventID, ids)
+	return slices.DeleteFunc(tenants, func(t domain.Tenant) bool { return !slices.Contains(found, t.ID) }), err
 }
 
 func (s *handlers) getTenant(ctx context.Context, in *struct{ api.TenantPath }) (*tenantAnswer, error) {

@@ -129,6 +129,22 @@ func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*
 	return onePlace(ctx, tx, readPlaceInAll, id, tenant, partitions, int64(idSpan))
 }
 
+// readRecorders looks each tenant up by the unique key of the log. LIMIT keeps the planner from reading the log instead.
+const readRecorders = `
+SELECT given.tenant_id FROM unnest($1::smallint[], $2::uuid[]) AS given (partition, tenant_id) CROSS JOIN LATERAL (
+  SELECT FROM event_log l WHERE l.partition = given.partition AND l.tenant_id = given.tenant_id AND l.dedupe_key = $3 LIMIT 1) found`
+
+// Recorders returns those of the tenants that recorded usage with an eventId.
+func (r *Reads) Recorders(ctx context.Context, v query.Viewer, eventID string, tenants []uuid.UUID) (found []uuid.UUID, err error) {
+	partitions := make([]int16, len(tenants))
+	for i, tenant := range tenants {
+		partitions[i] = events.PartitionOf(tenant)
+	}
+	scan := func(rows pgx.Rows) (tenant uuid.UUID, err error) { return tenant, rows.Scan(&tenant) }
+	err = r.Snapshot(ctx, v, query.New(readRecorders, []any{partitions, tenants, events.KeyUsage(eventID)}, query.Into(&found, scan)))
+	return found, err
+}
+
 func onePlace(ctx context.Context, tx pgx.Tx, sql string, args ...any) (*events.Position, error) {
 	var found *events.Position
 	err := query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
