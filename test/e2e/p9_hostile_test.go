@@ -37,7 +37,8 @@ type hostile struct {
 	tls     *tls.Config
 	tenants []*tenant
 	victim  *tenant
-	n       int // of the victim's rounds so far
+	n       int  // of the victim's rounds so far
+	busy    bool // the attackers' work takes the processors
 }
 
 // TestP9_HostileTenantsBesideAnInstance: 1, 4 and 8 tenants, or clients without a key, attack an instance with the memory of a pod in each
@@ -81,20 +82,24 @@ func TestP9_HostileTenantsBesideAnInstance(t *testing.T) {
 				attack.run(ctx, &running, x)
 			}
 			time.Sleep(2 * time.Second)
-			name := fmt.Sprintf("%s, of %d", attack.name, n)
-			if n >= attack.busy {
+			name, slow := fmt.Sprintf("%s, of %d", attack.name, n), ""
+			var during map[string]time.Duration
+			if h.busy = n >= attack.busy; h.busy {
 				h.work(name, rounds/10)
 			} else {
-				slow := slower(h.work(name, rounds), alone)
-				for again := 0; slow != "" && again < 4; again++ { // another program may have had the processors
-					slow = slower(h.work(name, rounds), alone)
+				during = h.work(name, rounds)
+				for again := 0; slower(during, alone) != "" && again < 4; again++ { // another program may have had the processors
+					during = h.work(name, rounds)
 				}
-				if slow != "" {
-					t.Errorf("%s: %s", name, slow)
-				}
+				slow = slower(during, alone)
 			}
 			cancel()
 			running.Wait()
+			if slow != "" { // another program may have them still
+				if slow = slower(during, h.work("alone again", rounds)); slow != "" {
+					t.Errorf("%s: %s", name, slow)
+				}
+			}
 		}
 	}
 	most := memoryOf(t, h.at, "VmHWM")
@@ -111,6 +116,9 @@ func (h *hostile) work(name string, rounds int) map[string]time.Duration {
 	ask := func(what, key, method, path string, in any) {
 		began := time.Now()
 		status, body, err := h.w.call(h.w.t.Context(), key, method, h.at.url()+path, in)
+		for again := 0; h.busy && status == http.StatusServiceUnavailable && again < 4; again++ { // as a client does
+			status, body, err = h.w.call(h.w.t.Context(), key, method, h.at.url()+path, in)
+		}
 		if err != nil || status/100 != 2 {
 			h.w.t.Errorf("%s, %s: %d %v %s", name, what, status, err, body)
 		}
