@@ -76,10 +76,11 @@ bench: ## Measure the service beside its raw limits, into docs/benchmarks/ and d
 	$(if $(ARGS),,go run ./test/scaling)
 
 UPDATE = $(TEST) -count=1
-generate: ## Write every generated file: vocabulary, rules and dashboards, codes of errors, examples, operations of the command line, golden files
+generate: ## Write every generated file: vocabulary, rules and dashboards, codes of errors, settings, examples, operations of the command line, golden files
 	$(UPDATE) ./events -run '^TestEveryVocabularyIsEmbedded$$' -update
 	$(UPDATE) ./test/observe -run '^TestTheFilesHoldTheTable$$' -update
 	$(UPDATE) ./domain/codes -run '^(TestTheDocumentHoldsTheTable|TestTheSDKsHoldTheRemedies)$$' -update
+	$(UPDATE) ./cmd/meterplex/config -run '^TestTheReferenceHoldsTheSettings$$' -update
 	$(UPDATE) ./http -run '^TestEveryExampleIsSent$$' -update
 	$(UPDATE) ./http -run '^TestTheSDKsKnowTheDocument$$' -update-sdk
 	$(UPDATE) ./http -run '^TestTheCommandLineKnowsTheDocument$$' -update-cli

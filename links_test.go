@@ -129,7 +129,7 @@ func TestCodeNamesDocumentsThatExist(t *testing.T) {
 	}
 }
 
-// A page has at most 150 lines, and none above 200 columns outside of code. The table of codes is generated.
+// A page has at most 150 lines, and none above 200 columns outside of code. Tables of codes and settings are generated.
 func TestPagesAreShort(t *testing.T) {
 	for _, folder := range []string{"tutorials", "how-to", "reference", "explanation", "project"} {
 		pages, err := filepath.Glob(filepath.Join("docs", folder, "*.md"))
@@ -138,7 +138,7 @@ func TestPagesAreShort(t *testing.T) {
 			t.Errorf("docs/%s has no pages", folder)
 		}
 		for _, page := range pages {
-			if page == "docs/reference/errors.md" {
+			if page == "docs/reference/errors.md" || page == "docs/reference/settings.md" {
 				continue
 			}
 			text, err := os.ReadFile(page)

@@ -36,7 +36,7 @@ type ServiceFlags struct {
 	DataDir              *string `name:"data-dir" placeholder:"DIR" setting:"METERPLEX_DATA_DIR" help:"Where embedded servers and imports keep their files."`
 	BootstrapOperatorKey *string `name:"bootstrap-operator-key" placeholder:"KEY" setting:"METERPLEX_BOOTSTRAP_OPERATOR_KEY" help:"Operator key with all scopes that is accepted from the start; prefer the variable."`
 	Roles                *string `name:"roles" placeholder:"ROLE,…" setting:"METERPLEX_ROLES" help:"The roles of this instance."`
-	TopicPrefix          *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic and consumer group."`
+	TopicPrefix          *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"First characters of each topic and consumer group, for several installations on one Kafka."`
 	Region               *string `name:"region" placeholder:"NAME" setting:"METERPLEX_REGION" help:"Region of this deployment: the data residency of tenants that are created without one, and of events of no tenant. All instances have the same."`
 	IngestAhead          *string `name:"ingest-ahead" placeholder:"DURATION" setting:"METERPLEX_INGEST_AHEAD" help:"Maximum time of a usage event ahead of the clock."`
 	IngestBehind         *string `name:"ingest-behind" placeholder:"DURATION" setting:"METERPLEX_INGEST_BEHIND" help:"Maximum age of a usage event."`
@@ -45,6 +45,8 @@ type ServiceFlags struct {
 	RollbackKeep         *string `name:"rollback-keep" placeholder:"DURATION" setting:"METERPLEX_ROLLBACK_KEEP" help:"Time for which the previous generation is kept for a rollback."`
 	AnswerKeep           *string `name:"answer-keep" placeholder:"DURATION" setting:"METERPLEX_ANSWER_KEEP" help:"How long the answer to a request with an Idempotency-Key is kept, a day at least. A later repeat is refused; it never takes effect again."`
 	EndedKeep            *string `name:"ended-keep" placeholder:"DURATION" setting:"METERPLEX_ENDED_KEEP" help:"How long ended replays are listed, and the progress of dropped rebuilds by partition is kept, a day at least. The log keeps their events."`
+	Erasures             *string `name:"erasures" placeholder:"DIR" setting:"METERPLEX_ERASURES" help:"A directory outside the database, for all instances, that lists erased tenants. Not given: a restored backup has the data that were erased since."`
+	WebhookAllow         *string `name:"webhook-allow" placeholder:"CIDR,…" setting:"METERPLEX_WEBHOOK_ALLOW" help:"Private networks that webhooks of operators may be sent to, also over http."`
 	StripeKey            *string `name:"stripe-key" placeholder:"SECRET" setting:"METERPLEX_STRIPE_KEY" help:"Secret or restricted key of Stripe, for instances with the role biller; prefer the variable. Not given: amounts that are due are stored, and wait."`
 	StripeURL            *string `name:"stripe-url" placeholder:"URL" setting:"METERPLEX_STRIPE_URL" help:"Where Stripe's API is."`
 	Console              *string `name:"console" placeholder:"SWITCH" setting:"METERPLEX_CONSOLE" help:"Whether the role api serves the console at /console: on or off."`
