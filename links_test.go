@@ -117,6 +117,50 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// Each file of Go that a document names exists. Decisions have the names of their time.
+func TestDocumentsNameFilesThatExist(t *testing.T) {
+	found, err := exec.Command("find", ".", "-name", "*.go").Output()
+	must.OK(t, err)
+	name := regexp.MustCompile(`(?:^|[^\w./*-])([A-Za-z][\w./-]*\.go)\b`)
+	for _, document := range documents(t) {
+		if strings.HasPrefix(document, "docs/decisions/") {
+			continue
+		}
+		for _, named := range name.FindAllStringSubmatch(markdownLink.ReplaceAllString(prose(t, document), ""), -1) {
+			if !strings.Contains(string(found), "/"+named[1]+"\n") {
+				t.Errorf("%s names %s, which does not exist", document, named[1])
+			}
+		}
+	}
+}
+
+// Each decision has its line in the index, and one that a later decision replaces has a link to it in its first lines.
+func TestDecisionsAreListed(t *testing.T) {
+	index, err := os.ReadFile("docs/decisions/README.md")
+	must.OK(t, err)
+	pages, err := filepath.Glob("docs/decisions/0*.md")
+	must.OK(t, err)
+	line := regexp.MustCompile(`(?m)^\| \[\d+\]\(([^)]*)\) \| .* \|(.*)\|$`)
+	listed := map[string]string{}
+	for _, l := range line.FindAllStringSubmatch(string(index), -1) {
+		listed[l[1]] = l[2]
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		must.OK(t, err)
+		head, _, _ := strings.Cut(string(text), "\n\n")
+		replaced, ok := listed[filepath.Base(page)]
+		if !ok {
+			t.Errorf("the index lacks %s", page)
+		}
+		for _, by := range markdownLink.FindAllStringSubmatch(replaced, -1) {
+			if !strings.Contains(head, by[1]) {
+				t.Errorf("%s does not say that %s replaces it", page, by[1])
+			}
+		}
+	}
+}
+
 // Each document that the code of an SDK or a chart names exists.
 func TestCodeNamesDocumentsThatExist(t *testing.T) {
 	named, err := exec.Command("grep", "-rhoE", "--exclude-dir=node_modules", `\bdocs/[a-zA-Z0-9_/-]+\.md`, "sdk", "deploy", "cmd", "http").
