@@ -32,7 +32,7 @@ var layers = map[string]layer{
 	"domain/push":       {ours: []string{"domain", "events"}, others: []string{"github.com/google/uuid"}},
 	"domain/webhook":    {ours: []string{"domain", "domain/strictjson", "events"}, others: []string{"github.com/google/uuid"}},
 	"domain/strictjson": {},
-	"domain/ticks":      {},
+	"domain/loop":       {ours: []string{"domain/retries"}},
 	"domain/retries":    {},
 	"domain/seats":      {others: []string{"github.com/google/uuid"}},
 	"domain/codes":      {},
@@ -51,10 +51,10 @@ var layers = map[string]layer{
 
 	// Models do not import each other, and the packages that run them import no model.
 	"projections/query":   projection("projections", "domain/seats"),
-	"projections/consume": projection("projections", "projections/query"),
+	"projections/consume": projection("projections", "projections/query", "domain/loop"),
 	"projections/prices":  projection("projections/query"),
 	"projections/rebuild": projection("projections", "projections/query", "projections/consume", "projections/prices",
-		"projections/state", "domain/retries", "domain/ticks"),
+		"projections/state", "domain/loop"),
 	"projections/validate":     projection("projections"),
 	"projections/usage":        projection("projections", "projections/query", "projections/rebuild", "projections/prices"),
 	"projections/entitlements": projection("projections", "projections/query"),
@@ -62,7 +62,7 @@ var layers = map[string]layer{
 	"projections/series":       projection("projections", "projections/query"),
 	"projections/refusals":     projection("projections", "projections/query"),
 	"projections/audit":        projection("projections", "projections/query"),
-	"projections/state":        projection("projections", "projections/query", "domain/push", "domain/webhook", "domain/ticks"),
+	"projections/state":        projection("projections", "projections/query", "domain/push", "domain/webhook", "domain/loop"),
 	"projections/overview":     projection("projections", "projections/query", "projections/state"), // in memory: it reads no database
 	"projections/periods":      projection("projections", "projections/query", "projections/prices"),
 	"projections/models": projection("projections", "projections/query", "projections/rebuild", "projections/usage",
@@ -94,9 +94,9 @@ var layers = map[string]layer{
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
-	"infra/postgres": {ours: []string{"domain/ticks", "migrations"}, anyOther: true},
-	"infra/postgres/eventlog": {ours: []string{"commands", "commands/metering", "domain", "domain/retries", "domain/ticks", "events",
-		"infra/postgres", "infra/postgres/eventlog/newest",
+	"infra/postgres": {ours: []string{"domain/loop", "migrations"}, anyOther: true},
+	"infra/postgres/eventlog": {ours: []string{"commands", "commands/metering", "domain", "domain/loop", "events", "infra/postgres",
+		"infra/postgres/eventlog/newest",
 		"infra/postgres/eventlog/crossings", "infra/postgres/eventlog/dedupe", "infra/postgres/eventlog/origins",
 		"infra/postgres/eventlog/reads", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables", "infra/relay/cursors"},
 		anyOther: true},
@@ -114,7 +114,7 @@ var layers = map[string]layer{
 		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/store": {ours: []string{"commands", "commands/metering", "commands/catalogue", "commands/billing", "commands/webhooks",
 		"commands/repair", "commands/offboarding",
-		"domain", "domain/webhook", "domain/seats", "events", "projections", "projections/validate", "projections/periods",
+		"domain", "domain/loop", "domain/webhook", "domain/seats", "events", "projections", "projections/validate", "projections/periods",
 		"projections/query",
 		"infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/server"}, anyOther: true},
 	"infra/postgres/store/closes": {ours: []string{"commands", "commands/billing", "domain", "events", "projections", "projections/periods",
@@ -198,8 +198,8 @@ var layers = map[string]layer{
 		others: []string{"github.com/schollz/progressbar", "golang.org/x/sync"}},
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing",
 		"commands/webhooks", "commands/repair", "commands/offboarding",
-		"domain", "domain/webhook", "domain/retries", "domain/ticks", "events", "http", "http/api", "http/auth", "http/console",
-		"http/edge", "infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+		"domain", "domain/webhook", "domain/retries", "domain/loop", "events", "http", "http/api", "http/auth", "http/console", "http/edge",
+		"infra", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/closes",
 		"infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections",
 		"projections/query",
@@ -252,7 +252,7 @@ func pages(ours ...string) layer {
 // subject returns the layer of a package below commands/.
 func subject(ours ...string) layer {
 	return layer{ours: append(ours, "commands", "events", "domain", "domain/intake", "domain/push", "domain/webhook", "domain/retries",
-		"domain/strictjson", "domain/ticks"), others: []string{"github.com/google/uuid"}}
+		"domain/strictjson", "domain/loop"), others: []string{"github.com/google/uuid"}}
 }
 
 // projection returns the layer of a package below projections/.

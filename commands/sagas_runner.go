@@ -14,8 +14,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
-	"github.com/meterplex/meterplex/domain/ticks"
 )
 
 // SagaRunner runs the steps of sagas. Any number of instances may run it: a saga is leased to one of them. It leaves sagas whose kind or
@@ -24,10 +24,10 @@ type SagaRunner struct {
 	Queue    SagaQueue
 	Kinds    []SagaKind
 	NewID    func() uuid.UUID
-	Requests <-chan struct{}            // hints that a saga may be due; may be nil
+	Requests loop.Hint                  // that a saga may be due, also given by the end of a step; nil: only by that
 	Ended    func(kind, outcome string) // is called for each saga that ended here; may be nil
 	Logger   *slog.Logger
-	Ticks    ticks.Shared  // the moments of looks while no saga is due
+	Ticks    loop.Ticks    // the moments of looks while no saga is due
 	Every    time.Duration // the longest time between two looks; 0: 1 s
 	Lease    time.Duration // 0: 30 s
 	Places   int           // the steps that run at the same time; 0: 2
@@ -61,42 +61,26 @@ var errLeaseLost = errors.New("the lease of the saga was lost")
 func (r *SagaRunner) Run(ctx context.Context) error {
 	r.queue = retries.New(r.Logger, slog.LevelWarn, "cannot read or save sagas; will retry", "")
 	r.steps = retries.New(r.Logger, slog.LevelWarn, "a step of a saga failed; will retry", "")
-	steps, places, freed := SagaSteps(r.Kinds), make(chan struct{}, cmp.Or(r.Places, sagaPlaces)), make(chan struct{}, 1)
-	if len(steps) == 0 {
-		<-ctx.Done()
-		return nil
+	if r.Requests == nil {
+		r.Requests = loop.NewHint()
 	}
+	steps, places := SagaSteps(r.Kinds), make(chan struct{}, cmp.Or(r.Places, sagaPlaces))
 	var running sync.WaitGroup
 	defer running.Wait()
 	start := func(s *domain.Saga, lease uuid.UUID, leased time.Time) {
 		running.Go(func() {
 			began := time.Now()
 			r.runStep(ctx, s, lease, leased)
-			select {
-			case <-ctx.Done():
-			case <-time.After(r.rest(time.Since(began))):
-			}
+			loop.Sleep(ctx, r.rest(time.Since(began)))
 			<-places
-			select {
-			case freed <- struct{}{}: // its next step may be due
-			default:
-			}
+			r.Requests.Notify() // its next step may be due
 		})
 	}
-	for more := false; ; {
-		var next time.Duration
+	more := false
+	return loop.Loop{Wake: r.Requests}.RunPaced(ctx, func(ctx context.Context) (next time.Duration, err error) {
 		next, more = r.look(ctx, steps, places, more, start)
-		wait := time.NewTimer(next)
-		select {
-		case <-ctx.Done():
-		case <-r.Requests:
-		case <-freed:
-		case <-wait.C:
-		}
-		if wait.Stop(); ctx.Err() != nil {
-			return nil
-		}
-	}
+		return next, nil
+	})
 }
 
 // rest returns how long a place rests after a step.

@@ -34,12 +34,11 @@ const SagaPeriodClose = "period_close"
 const (
 	// sagaShortestWait bounds how often a step runs that waits for a condition.
 	sagaShortestWait = 100 * time.Millisecond
-	// sagaFirstBackoff and sagaLongestBackoff bound the wait after a failed attempt, which doubles with each.
-	sagaFirstBackoff   = time.Second
-	sagaLongestBackoff = 5 * time.Minute
 	// maxSagaError bounds the bytes of an error that are kept.
 	maxSagaError = 1000
 )
+
+var sagaBackoff = Backoff{First: time.Second, Longest: 5 * time.Minute}
 
 // SagaStart describes a new saga. Kind, TenantID (Nil: of the platform) and Key identify it for ever: a second start has no effect.
 type SagaStart struct {
@@ -161,7 +160,7 @@ func (s *Saga) Fail(reason string, now time.Time) {
 	s.Attempts++
 	s.LastError = sagaError(reason)
 	drifts := s.State == SagaDrift
-	s.schedule(now, SagaBackoff(s.Attempts))
+	s.schedule(now, sagaBackoff.After(s.Attempts))
 	if drifts {
 		s.State = SagaDrift
 	}
@@ -177,15 +176,6 @@ func (s *Saga) schedule(now time.Time, wait time.Duration) {
 	case s.DeadlineAt.Before(s.NextAt):
 		s.NextAt = *s.DeadlineAt
 	}
-}
-
-// SagaBackoff returns the wait after a number of failures.
-func SagaBackoff(attempts int) time.Duration {
-	wait := sagaFirstBackoff
-	for n := 1; n < attempts && wait < sagaLongestBackoff; n++ {
-		wait *= 2
-	}
-	return min(wait, sagaLongestBackoff)
 }
 
 // Retry requests a run at once, and adds conditions that the saga no longer waits for. It changes no step and no deadline. It returns the

@@ -44,12 +44,12 @@ func TestSagaIsPartialFromItsDeadlineOn(t *testing.T) {
 	}
 }
 
-func TestSagaBackoffDoublesUpToItsBound(t *testing.T) {
+func TestAFailedSagaWaitsLongerEachTime(t *testing.T) {
 	s, now, before := Saga{State: SagaDrift}, time.Now(), time.Duration(0)
 	for n := range 100 {
 		s.Fail("x"+strings.Repeat("é\x00", 1000), now) // the bound is in the middle of a character
 		wait := s.NextAt.Sub(now)
-		if wait < before || wait < time.Second || wait > 5*time.Minute || n < 9 && wait != min(time.Second<<n, 5*time.Minute) {
+		if wait < before || wait < time.Second || wait > 5*time.Minute {
 			t.Errorf("after %d failures it waits %s", n+1, wait)
 		}
 		if before = wait; s.State != SagaDrift || s.Attempts != n+1 || len(s.LastError) > 1000 || !utf8.ValidString(s.LastError) ||

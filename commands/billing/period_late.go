@@ -1,15 +1,11 @@
 package billing
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/meterplex/meterplex/commands"
 )
 
 // LateUsage is late usage of a tenant's closed periods. The log counts it by the verdict's amount, and the live fold, which is of another
@@ -31,8 +27,6 @@ func (l *LateUsage) reconciliation() reconciliation {
 // LateReconciles starts reconciliations of late usage. Any number of instances may run it: the saga has one key.
 type LateReconciles struct {
 	Periods *Periods
-	Logger  *slog.Logger
-	Every   time.Duration // 0: 5 s
 
 	seen  uuid.UUID               // the newest adjustment when all late usage was compared last
 	equal map[uuid.UUID]LateUsage // whose lines do not differ, by tenant
@@ -44,12 +38,6 @@ const lateBatch = 200
 
 // lateWhole is the number of looks of which one compares all tenants: neither a close nor the end of a dead letter adds an adjustment.
 const lateWhole = 12
-
-// Run starts reconciliations that are due until ctx ends. After a failure it tries again at the next look.
-func (r *LateReconciles) Run(ctx context.Context) error {
-	return commands.RunEvery(ctx, cmp.Or(r.Every, 5*time.Second), r.Logger, "cannot reconcile late usage of closed periods; will retry",
-		r.Look)
-}
 
 // Look starts the reconciliation of each tenant whose late usage is folded, if a line differs. One that fails delays no other.
 func (r *LateReconciles) Look(ctx context.Context) (failed error) {

@@ -1,9 +1,7 @@
 package billing
 
 import (
-	"cmp"
 	"context"
-	"log/slog"
 	"math/big"
 	"time"
 
@@ -147,22 +145,10 @@ func (c *Pushes) recordComparison(ctx context.Context, w push.Window, total, del
 	})
 }
 
-// Comparisons starts a comparison each day of the database's clock. Any number of instances may run it: the date is the saga's key.
-type Comparisons struct {
-	Pushes *Pushes
-	Logger *slog.Logger
-	Every  time.Duration // 0: 10 minutes
-}
-
-// Run starts comparisons until ctx ends.
-func (s *Comparisons) Run(ctx context.Context) error {
-	return commands.RunEvery(ctx, cmp.Or(s.Every, 10*time.Minute), s.Logger,
-		"cannot start the comparison with the billing provider; will retry", s.start)
-}
-
-func (s *Comparisons) start(ctx context.Context) error {
+// StartComparison starts the comparison of today, by the database's clock. Any number of instances may call it: the date is the saga's key.
+func (c *Pushes) StartComparison(ctx context.Context) error {
 	started := false
-	err := s.Pushes.Store.ChangePushes(ctx, events.Platform, func(tx PushTx) error {
+	err := c.Store.ChangePushes(ctx, events.Platform, func(tx PushTx) error {
 		billed, err := tx.Billed()
 		if err != nil || !billed {
 			return err
@@ -171,12 +157,12 @@ func (s *Comparisons) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		_, started, err = tx.StartSaga(domain.SagaStart{ID: s.Pushes.NewID(), Kind: SagaBillingCompare, TenantID: uuid.Nil, Key: day,
+		_, started, err = tx.StartSaga(domain.SagaStart{ID: c.NewID(), Kind: SagaBillingCompare, TenantID: uuid.Nil, Key: day,
 			FirstStep: stepCompare, Deadline: compareDeadline})
 		return err
 	})
 	if err == nil && started {
-		s.Pushes.wake()
+		c.wake()
 	}
 	return err
 }

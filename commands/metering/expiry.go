@@ -11,8 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/domain/retries"
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/loop"
 )
 
 // Expiry ends reservations whose time is over. Any number of instances may run it: a reservation ends once, under the lock of the
@@ -20,7 +19,7 @@ import (
 type Expiry struct {
 	Quotas *Quotas
 	Logger *slog.Logger
-	Ticks  ticks.Shared  // the moments of looks while no reservation is due
+	Ticks  loop.Ticks    // the moments of looks while no reservation is due
 	Every  time.Duration // the shortest time between two looks, a third of the longest; 0: 250 ms
 }
 
@@ -37,17 +36,8 @@ const (
 // Run ends reservations until ctx ends. After a failure it tries again at the next look.
 func (x *Expiry) Run(ctx context.Context) error {
 	every := cmp.Or(x.Every, expiryEvery)
-	log := retries.New(x.Logger, slog.LevelWarn, "cannot end reservations whose time is over; will retry", "")
-	for wait := every; ; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-		var err error
-		wait, err = x.look(ctx, every)
-		log.Report(ctx, err)
-	}
+	looks := loop.Loop{Every: every, Logger: x.Logger, Failed: "cannot end reservations whose time is over; will retry"}
+	return looks.RunPaced(ctx, func(ctx context.Context) (time.Duration, error) { return x.look(ctx, every) })
 }
 
 // look ends the reservations that are due, and returns the time until the next look. If no reservation is due it costs one read.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain/intake"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -102,19 +103,14 @@ func featureOf(item *intake.BatchItem) string {
 
 // Run writes the counts each second until ctx ends, and the remaining counts then.
 func (s *UsageSeen) Run(ctx context.Context) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			s.flush(ctx)
-		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			s.flush(last)
-			return nil
-		}
-	}
+	_ = loop.Loop{Every: time.Second}.Run(ctx, func(ctx context.Context) error {
+		s.flush(ctx)
+		return nil
+	}) // never fails
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	s.flush(last)
+	return nil
 }
 
 func (s *UsageSeen) flush(ctx context.Context) {

@@ -36,21 +36,12 @@ type RepeatErasures struct {
 	Erasures *Erasures // with Files
 	Tenants  commands.TenantReader
 	Reader   ErasureReader
-	Every    time.Duration // 0: a minute
 
 	told map[uuid.UUID]time.Time // when a tenant that cannot be erased was logged
 }
 
 // erasureTold is the time after which a tenant that cannot be erased is logged again.
 const erasureTold = time.Hour
-
-// Run looks at once and each minute, until ctx ends.
-func (r *RepeatErasures) Run(ctx context.Context) error {
-	if r.Every == 0 {
-		r.Every = time.Minute
-	}
-	return commands.RunEvery(ctx, r.Every, r.Erasures.Logger, "cannot compare METERPLEX_ERASURES with the database; will retry", r.Look)
-}
 
 // Look compares the files with the database once.
 func (r *RepeatErasures) Look(ctx context.Context) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
-	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 )
@@ -68,12 +68,12 @@ type Deliverer struct {
 	Webhooks *Webhooks
 	Sender   Sender
 	NewID    func() uuid.UUID
-	Requests <-chan struct{}                     // hints that a delivery may be due; may be nil
+	Requests loop.Hint                           // that a delivery may be due, also given by a free place; nil: only by that
 	Sent     func(kind string, r webhook.Result) // is called for each attempt; may be nil
 	Disabled func(w *webhook.Webhook)            // is called for each webhook that the service disables; may be nil
 	Retries  []time.Duration                     // nil: webhook.Retries
 	Logger   *slog.Logger
-	Ticks    ticks.Shared  // the moments of looks
+	Ticks    loop.Ticks    // the moments of looks
 	Every    time.Duration // the longest time between two looks while there are webhooks; 0: 200 ms
 	EndEvery time.Duration // the time between two looks for deliveries of disabled webhooks; 0: 5 s
 	Lease    time.Duration // longer than a request; 0: 30 s
@@ -108,28 +108,23 @@ const (
 func (d *Deliverer) Run(ctx context.Context) error {
 	places := cmp.Or(d.Places, deliverPlaces)
 	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)),
-		slow: make(chan struct{}, places), feeding: make(chan struct{}, 1), freed: make(chan struct{}, 1),
+		slow: make(chan struct{}, places), feeding: make(chan struct{}, 1),
 		queue: retries.New(d.Logger, slog.LevelWarn, "cannot read or save deliveries of webhooks; will retry", ""),
 		sends: retries.New(d.Logger, slog.LevelWarn, "cannot send or save a delivery of a webhook; will retry", "")}
+	if d.Requests == nil {
+		d.Requests = loop.NewHint()
+	}
 	defer r.running.Wait()
 	r.running.Go(func() {
-		_ = commands.RunEvery(ctx, cmp.Or(d.EndEvery, deliverEndEvery), d.Logger, "cannot end deliveries of disabled webhooks; will retry",
-			d.Queue.EndDeliveries)
+		ends := loop.Loop{Every: cmp.Or(d.EndEvery, deliverEndEvery), Logger: d.Logger,
+			Failed: "cannot end deliveries of disabled webhooks; will retry"}
+		_ = ends.Run(ctx, d.Queue.EndDeliveries)
 	})
-	for {
+	return loop.Loop{Wake: d.Requests}.RunPaced(ctx, func(ctx context.Context) (time.Duration, error) {
 		wait, err := r.look(ctx)
 		r.queue.Report(ctx, err)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-d.Requests:
-		case <-r.freed:
-		case <-timer.C:
-		}
-		if timer.Stop(); ctx.Err() != nil {
-			return nil
-		}
-	}
+		return wait, nil
+	})
 }
 
 // delivering is a running Deliverer.
@@ -138,17 +133,8 @@ type delivering struct {
 	all, failing chan struct{} // places that are taken
 	slow         chan struct{} // places of slow requests that are taken
 	feeding      chan struct{} // taken while the queues are fed
-	freed        chan struct{}
 	running      sync.WaitGroup
 	queue, sends *retries.Log
-}
-
-// free lets the next look begin.
-func (r *delivering) free() {
-	select {
-	case r.freed <- struct{}{}:
-	default:
-	}
 }
 
 // look feeds the queues and leases webhooks while there are places. If nothing waits it costs one read.
@@ -163,7 +149,7 @@ func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
 			err := r.Queue.FeedWebhooks(ctx)
 			<-r.feeding
 			if r.queue.Report(ctx, err); err == nil {
-				r.free()
+				r.Requests.Notify()
 			}
 		})
 	}
@@ -205,7 +191,7 @@ func (r *delivering) start(ctx context.Context, failing bool) (found bool, err e
 		r.running.Go(func() {
 			r.deliver(ctx, &list[i], lease, free[i])
 			free[i].end()
-			r.free()
+			r.Requests.Notify()
 		})
 	}
 	return len(list) == len(free), err

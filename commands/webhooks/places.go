@@ -32,7 +32,7 @@ func (p *place) slowDown() {
 	}
 	p.slow = true
 	p.giveBack()
-	p.r.free()
+	p.r.Requests.Notify()
 }
 
 func (p *place) giveBack() {

@@ -4,8 +4,7 @@ import "testing"
 
 // TestAPlaceIsGivenBackOnce: the timer of a request can fire as the request ends, so that slowDown is called after end.
 func TestAPlaceIsGivenBackOnce(t *testing.T) {
-	r := &delivering{all: make(chan struct{}, 4), failing: make(chan struct{}, 4), slow: make(chan struct{}, 4),
-		freed: make(chan struct{}, 1)}
+	r := &delivering{all: make(chan struct{}, 4), failing: make(chan struct{}, 4), slow: make(chan struct{}, 4), Deliverer: &Deliverer{}}
 	taken := func() [3]int { return [3]int{len(r.all), len(r.failing), len(r.slow)} }
 	other := r.place(true)
 	for _, failing := range []bool{false, true} {

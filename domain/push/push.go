@@ -42,14 +42,14 @@ const (
 	// Attempt bounds an attempt. It is longer than the timeouts of a provider's client: no two attempts run at the same time.
 	Attempt = 2 * time.Minute
 
-	pushFirstBackoff   = 5 * time.Second
-	pushLongestBackoff = time.Hour
 	// pushKeyBackoff bounds the wait after the provider refused the secret key: pushes go on soon after the key is corrected.
 	pushKeyBackoff = 5 * time.Minute
 	// pushLongestWait bounds the wait that a provider asks for.
 	pushLongestWait = 6 * time.Hour
 	maxPushError    = 1000
 )
+
+var pushBackoff = domain.Backoff{First: 5 * time.Second, Longest: time.Hour}
 
 // Codes of pushes that the provider did not refuse.
 const (
@@ -259,7 +259,7 @@ func (p *Push) Answered(r Result, attempt int, now time.Time) bool {
 		p.fail(r.Code, r.Reason)
 		return true
 	}
-	wait := Backoff(p.Attempts)
+	wait := pushBackoff.After(p.Attempts)
 	if r.Outcome == KeyRefused {
 		wait = min(wait, pushKeyBackoff)
 	}
@@ -356,15 +356,6 @@ func (p *Push) SettleByTotal(counted bool, now time.Time) {
 
 func pushDelivered(p *Push) *domain.Error {
 	return &domain.Error{Code: "push_delivered", Message: "The push " + p.ID.String() + " is DELIVERED"}
-}
-
-// Backoff is the wait after a number of attempts.
-func Backoff(attempts int) time.Duration {
-	wait := pushFirstBackoff
-	for n := 1; n < attempts && wait < pushLongestBackoff; n++ {
-		wait *= 2
-	}
-	return min(wait, pushLongestBackoff)
 }
 
 func pushError(reason string) string {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -104,7 +105,7 @@ func (a *Admin) Ensure(ctx context.Context) error {
 			return err
 		}
 		tooFew = fmt.Errorf("%w: %w", ErrTooFewBrokers, err)
-		if time.Now().After(until) || !pause(ctx, 200*time.Millisecond) {
+		if time.Now().After(until) || !loop.Sleep(ctx, 200*time.Millisecond) {
 			return tooFew
 		}
 	}
@@ -226,7 +227,7 @@ func (a *Admin) check(ctx context.Context) error {
 		if missing == "" {
 			return nil
 		}
-		if !pause(ctx, nackPause) {
+		if !loop.Sleep(ctx, nackPause) {
 			return fmt.Errorf("wait for the Kafka topic %s: %w", missing, ctx.Err())
 		}
 	}

@@ -5,29 +5,27 @@ import (
 	"sync"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // committer commits the marked offsets of a member. It waits for a mark: franz-go's own loop wakes each idle member at each interval.
 type committer struct {
 	client *kgo.Client
-	marked chan struct{}
+	marked loop.Hint
 	closed chan struct{}
 	loop   sync.WaitGroup
 }
 
 func newCommitter(client *kgo.Client) *committer {
-	c := &committer{client: client, marked: make(chan struct{}, 1), closed: make(chan struct{})}
+	c := &committer{client: client, marked: loop.NewHint(), closed: make(chan struct{})}
 	c.loop.Go(c.run)
 	return c
 }
 
 // soon commits within commitEvery.
 func (c *committer) soon() {
-	select {
-	case c.marked <- struct{}{}:
-	default:
-	}
+	c.marked.Notify()
 }
 
 func (c *committer) run() {

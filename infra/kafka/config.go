@@ -17,6 +17,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -85,7 +86,7 @@ func (c *Config) options(purpose string) ([]kgo.Opt, error) {
 		kgo.ClientID(c.ClientID),
 		kgo.Dialer(c.dial),
 		kgo.MetadataMinAge(metadataMinAge),
-		kgo.RetryBackoffFn(backoff),
+		kgo.RetryBackoffFn(backoff.After),
 		kgo.WithHooks(newReachability(c.Logger, purpose)),
 		// Client metrics cost a second at each close.
 		kgo.DisableClientMetrics(),
@@ -130,6 +131,4 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 
 // backoff is the pause before a client repeats a request. It is short enough to find a recovered broker
 // within a second.
-func backoff(failures int) time.Duration {
-	return min(100*time.Millisecond<<min(failures, 4), time.Second)
-}
+var backoff = domain.Backoff{First: 200 * time.Millisecond, Longest: time.Second}

@@ -11,6 +11,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -145,7 +146,7 @@ func (s *lowRate) connect(ctx context.Context, inner *wmkafka.Subscriber, topic 
 			return in
 		}
 		log.Report(ctx, permission(err, "Read on the topic "+topic+" and the group "+s.cfg.TopicPrefix+s.cfg.Group), "topic", topic)
-		if !pause(ctx, lowRateRetry) {
+		if !loop.Sleep(ctx, lowRateRetry) {
 			return nil
 		}
 	}

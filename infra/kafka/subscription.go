@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -72,7 +72,7 @@ func (s *subscription) deliver(ctx context.Context, batch []share) {
 		case watermill.Stopped:
 			return
 		case watermill.Nacked:
-			if !pause(ctx, nackPause) {
+			if !loop.Sleep(ctx, nackPause) {
 				return
 			}
 			batch = s.owned.stillOwned(batch)
@@ -114,7 +114,7 @@ func (s *subscription) poll(ctx context.Context) {
 	if err == nil || ctx == nil || ctx.Err() != nil {
 		return
 	}
-	pause(ctx, nackPause)
+	loop.Sleep(ctx, nackPause)
 	if errors.Is(err, kerr.UnknownTopicID) {
 		s.reconnect()
 	}
@@ -182,16 +182,4 @@ func closeClient(client *kgo.Client) {
 	// If no broker answers, the session times out instead.
 	_ = client.LeaveGroupContext(ctx)
 	client.Close()
-}
-
-// pause reports false if ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

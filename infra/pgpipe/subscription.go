@@ -7,6 +7,7 @@ import (
 	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
 
@@ -27,7 +28,7 @@ type subscription struct {
 func (s *subscription) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.session(ctx)
-		pause(ctx, nackPause)
+		loop.Sleep(ctx, nackPause)
 	}
 }
 
@@ -60,7 +61,7 @@ func (s *subscription) session(ctx context.Context) {
 	if err != nil {
 		endPauses()
 		s.polls.HandleError(nil, false, err)
-		pause(ctx, retryPause)
+		loop.Sleep(ctx, retryPause)
 		return
 	}
 	defer func() {
@@ -114,13 +115,4 @@ func (s *subscription) deliver(ctx context.Context, msg *message.Message) bool {
 	<-handling.Done()
 	s.first = "" // if the row comes again, the group was rewound
 	return true
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

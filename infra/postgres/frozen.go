@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/loop"
 )
 
 // FrozenSessions ends sessions of processes like this one that have stopped in the
@@ -30,7 +30,7 @@ type FrozenSessions struct {
 	After  time.Duration // longest wait of a session for its client, 0: DefaultFrozen
 	Answer time.Duration // longest wait for the client to read an answer, 0: DefaultUntaken
 	Every  time.Duration // interval between looks, 0: DefaultFrozenEvery
-	Ticks  ticks.Shared  // the moments of looks
+	Ticks  loop.Ticks    // the moments of looks
 
 	seen    map[frozen]waiting // by the previous look
 	refused bool               // the database has refused to end a session
@@ -65,16 +65,12 @@ type waiting struct {
 
 // Run looks until the context ends.
 func (f *FrozenSessions) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(f.Ticks.Until(f.every())):
-		}
+	return loop.Loop{Every: f.every(), Ticks: f.Ticks, Logger: f.Logger}.Run(ctx, func(ctx context.Context) error {
 		if err := f.poll(ctx); err != nil && ctx.Err() == nil {
 			f.report(err)
 		}
-	}
+		return nil
+	})
 }
 
 func (f *FrozenSessions) every() time.Duration { return cmp.Or(f.Every, DefaultFrozenEvery) }

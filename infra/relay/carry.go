@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -43,7 +44,7 @@ func (s *Subscriber) carry(ctx context.Context, spans []span, out chan<- *messag
 		b.tries++
 		s.recordFailure(ctx, b)
 		// The router has paused already, but another router might not.
-		if !sleep(ctx, firstPause) || !s.allValid(spans) {
+		if !loop.Sleep(ctx, pauses.First) || !s.allValid(spans) {
 			s.freeAll(spans, 0)
 			return
 		}
@@ -225,7 +226,7 @@ func (s *Subscriber) finish(ctx context.Context, b *batch, i int) {
 		return
 	}
 	s.recordFailure(ctx, b)
-	rest := pauseAfter(tries, s.Jitter)
+	rest := pauses.Jittered(tries, s.Jitter)
 	if refused {
 		s.Observe.Refused(b.topicAt(i), p.refused != nil)
 	} else {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
 )
 
@@ -30,7 +31,7 @@ func (s *Subscriber) move(ctx context.Context, moves []cursorMove, runs []run) m
 			break
 		}
 		s.logFault(ctx, "cannot move the relay's cursors", err)
-		if !sleep(ctx, pauseAfter(try, s.Jitter)) {
+		if !loop.Sleep(ctx, pauses.Jittered(try, s.Jitter)) {
 			break
 		}
 	}

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"strings"
 	"sync/atomic"
@@ -35,9 +34,7 @@ func newExpiryFixture(t *testing.T) *expiryFixture {
 }
 
 func (f *expiryFixture) expiry(batch int) *Expiry {
-	return &Expiry{Pool: f.pool, Retention: kept, Deleted: func(n int64) {
-		f.deleted.Add(n)
-	}, Logger: slog.New(slog.DiscardHandler), Batch: batch}
+	return &Expiry{Pool: f.pool, Retention: kept, Deleted: func(n int64) { f.deleted.Add(n) }, Batch: batch}
 }
 
 // publish inserts publications of one event each from a position on, at an age of the given hours.
@@ -62,7 +59,7 @@ func (f *expiryFixture) left() (n int64, places string) {
 
 func (f *expiryFixture) round(x *Expiry) {
 	f.Helper()
-	must.OK(f, x.round(f.Context()))
+	must.OK(f, x.Look(f.Context()))
 }
 
 // Publications beyond their own topic's retention go, all others stay.
@@ -83,7 +80,7 @@ func TestPublicationsAreKeptForTheRetentionOfTheirTopic(t *testing.T) {
 	}
 	failing := f.expiry(2)
 	failing.Retention = func(context.Context) (map[events.Topic]time.Duration, error) { return nil, errors.New("no broker") }
-	if err := failing.round(t.Context()); err == nil || !strings.Contains(err.Error(), "no broker") {
+	if err := failing.Look(t.Context()); err == nil || !strings.Contains(err.Error(), "no broker") {
 		t.Errorf("without a broker: %v", err)
 	}
 }
@@ -99,7 +96,7 @@ func TestPublicationsOfARewindAreKept(t *testing.T) {
 	must.Exec(t, tx, `UPDATE outbox_publications SET published_at = now() WHERE from_position = 4`)
 	soon, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := f.expiry(6).round(soon); err != nil { // waits for no lock
+	if err := f.expiry(6).Look(soon); err != nil { // waits for no lock
 		t.Fatal(err)
 	}
 	must.OK(t, tx.Commit(t.Context()))
@@ -126,7 +123,7 @@ func TestTwoInstancesDeletePublications(t *testing.T) {
 		go func() {
 			for {
 				n, _ := f.left()
-				if err := f.expiry(3).round(context.Background()); err != nil || n == 16 {
+				if err := f.expiry(3).Look(context.Background()); err != nil || n == 16 {
 					done <- err
 					return
 				}
@@ -167,7 +164,7 @@ func TestDeletionOfPublicationsContinuesAfterACrash(t *testing.T) {
 	x := f.expiry(4)
 	x.Deleted = func(n int64) { f.deleted.Add(n); crash() }
 	for { // the server may notice the end of the session later
-		if err := x.round(ctx); err != nil || ctx.Err() != nil {
+		if err := x.Look(ctx); err != nil || ctx.Err() != nil {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("stopped: %v", err)
 			}
@@ -180,25 +177,5 @@ func TestDeletionOfPublicationsContinuesAfterACrash(t *testing.T) {
 	f.round(f.expiry(4))
 	if n, got := f.left(); n != 0 || f.deleted.Load() != 10 {
 		t.Errorf("the next round: %d deleted, left %q", f.deleted.Load(), got)
-	}
-}
-
-// Run ends with its context, also while it deletes, and not before.
-func TestExpiryRunsUntilItIsStopped(t *testing.T) {
-	f := newExpiryFixture(t)
-	f.publish(3, events.TopicUsageRaw, 1, 9, 26)
-	ctx, stop := context.WithCancel(t.Context())
-	x := f.expiry(1)
-	x.Every = time.Millisecond
-	x.Deleted = func(int64) {
-		if f.deleted.Add(1) == 5 {
-			stop()
-		}
-	}
-	if err := x.Run(ctx); err != nil {
-		t.Error(err)
-	}
-	if n, got := f.left(); n != 4 {
-		t.Errorf("left %q", got)
 	}
 }

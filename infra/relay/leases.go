@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -16,16 +17,16 @@ import (
 type leases struct {
 	*Relay
 	held *holdings
-	kick chan struct{} // a free lease was seen
+	kick loop.Hint // a free lease was seen
 	// handed notifies the subscriber of new leases.
-	handed chan struct{}
+	handed loop.Hint
 	share  int
 }
 
 func newLeases(r *Relay) *leases {
 	return &leases{
 		Relay: r, held: &holdings{fresh: r.LeaseTTL / 2},
-		kick: make(chan struct{}, 1), handed: make(chan struct{}, 1),
+		kick: loop.NewHint(), handed: loop.NewHint(),
 	}
 }
 
@@ -45,7 +46,7 @@ func (l *leases) run(ctx context.Context) {
 			return
 		case <-timer.C:
 		case <-l.kick:
-			if !sleep(ctx, time.Until(earliest)) {
+			if !loop.Sleep(ctx, time.Until(earliest)) {
 				return
 			}
 		}
@@ -133,7 +134,7 @@ func (l *leases) acquire(ctx context.Context, want int) error {
 	}
 	if len(acquired) > 0 {
 		l.held.add(acquired)
-		hint(l.handed)
+		l.handed.Notify()
 	}
 	return nil
 }
@@ -158,12 +159,4 @@ func (l *leases) releaseAll(ctx context.Context) error {
 		l.held.forget(s.partition, s.fence)
 	}
 	return l.release(ctx, held)
-}
-
-// hint sends a wake-up unless one is pending.
-func hint(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/meterplex/meterplex/domain/loop"
 )
 
 // Notifier notifies the readers of the log of appends: those of this process directly, other instances by
@@ -20,21 +21,21 @@ type Notifier struct {
 	pool    *pgxpool.Pool
 	logger  *slog.Logger
 	sender  string // this process, whose readers need no notification
-	wake    chan struct{}
-	follow  chan struct{}
-	later   chan struct{}
-	notify  chan struct{}
+	wake    loop.Hint
+	follow  loop.Hint
+	later   loop.Hint
+	notify  loop.Hint
 	hearing atomic.Bool
 
 	mu      sync.Mutex
-	readers []chan struct{} // but the relay
+	readers []loop.Hint // but the relay
 }
 
 // NewNotifier returns a notifier. Only while Run runs are notifications exchanged with other processes.
 func NewNotifier(pool *pgxpool.Pool, logger *slog.Logger) *Notifier {
 	return &Notifier{
 		pool: pool, logger: logger, sender: uuid.NewString(),
-		wake: make(chan struct{}, 1), follow: make(chan struct{}, 1), later: make(chan struct{}, 1), notify: make(chan struct{}, 1),
+		wake: loop.NewHint(), follow: loop.NewHint(), later: loop.NewHint(), notify: loop.NewHint(),
 	}
 }
 
@@ -49,18 +50,18 @@ func (n *Notifier) Followed([]int16) { n.announce(n.follow) }
 func (n *Notifier) Handed([]int16) { n.announce(n.later) }
 
 // announce hints the relay, by one of its channels, and all other readers.
-func (n *Notifier) announce(relay chan struct{}) {
+func (n *Notifier) announce(relay loop.Hint) {
 	n.hintHere(relay)
-	hint(n.notify)
+	n.notify.Notify()
 }
 
 // hintHere hints the readers of this process.
-func (n *Notifier) hintHere(relay chan struct{}) {
-	hint(relay)
+func (n *Notifier) hintHere(relay loop.Hint) {
+	relay.Notify()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range n.readers {
-		hint(c)
+		c.Notify()
 	}
 }
 
@@ -77,7 +78,7 @@ func (n *Notifier) Wake() <-chan struct{} { return n.wake }
 func (n *Notifier) Reader() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	c := make(chan struct{}, 1)
+	c := loop.NewHint()
 	n.readers = append(n.readers, c)
 	return c
 }
@@ -112,12 +113,12 @@ func (n *Notifier) Run(ctx context.Context) error {
 		if _, err := n.pool.Exec(ctx, notifySQL, n.sender); err != nil {
 			n.logger.DebugContext(ctx, "cannot notify of an append; will retry", "error", err)
 			failures++
-			pause = pauseAfter(failures, rand.N[time.Duration])
-			hint(n.notify)
+			pause = pauses.Jittered(failures, rand.N[time.Duration])
+			n.notify.Notify()
 		} else {
 			failures = 0
 		}
-		if !sleep(ctx, pause) {
+		if !loop.Sleep(ctx, pause) {
 			return nil
 		}
 	}
@@ -127,7 +128,7 @@ func (n *Notifier) receive(ctx context.Context) {
 	for try := 1; ctx.Err() == nil; try++ {
 		if err := n.listen(ctx, func() { try = 0 }); err != nil && ctx.Err() == nil {
 			n.logger.DebugContext(ctx, "cannot receive notifications", "error", err)
-			sleep(ctx, pauseAfter(try, rand.N[time.Duration]))
+			loop.Sleep(ctx, pauses.Jittered(try, rand.N[time.Duration]))
 		}
 	}
 }
@@ -148,7 +149,7 @@ func (n *Notifier) listen(ctx context.Context, ok func()) error {
 	}
 	ok()
 	defer n.hearing.Store(false)
-	hint(n.notify) // its return proves that notifications arrive
+	n.notify.Notify() // its return proves that notifications arrive
 	for {
 		got, err := conn.WaitForNotification(ctx)
 		if err != nil {

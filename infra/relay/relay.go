@@ -8,6 +8,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -48,7 +50,7 @@ type Relay struct {
 	// are polled less often then. May be nil.
 	Hinted func() bool
 	// Ticks are the moments of polls without a hint, and of renewals of the leases.
-	Ticks   ticks.Shared
+	Ticks   loop.Ticks
 	Logger  *slog.Logger
 	Router  []watermill.Option
 	Observe Observe
@@ -79,6 +81,9 @@ const (
 	topic = "outbox"
 )
 
+// pauses follow failures. The longest one also bounds the idle time after the pipe has recovered.
+var pauses = domain.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
+
 // Run relays until ctx ends, then finishes the batches under way and releases its leases.
 //
 // A batch flows like this: leases.go leases partitions, dispatch (subscriber.go) chooses those with
@@ -107,23 +112,16 @@ func (r *Relay) Run(ctx context.Context) error {
 
 func (r *Relay) withDefaults() *Relay {
 	c := *r
-	c.LeaseTTL = orDefault(c.LeaseTTL, defaultLeaseTTL)
-	c.MaxEvents = orDefault(c.MaxEvents, defaultMaxEvents)
-	c.MaxBytes = orDefault(c.MaxBytes, defaultMaxBytes)
-	c.MaxInFlight = orDefault(c.MaxInFlight, defaultMaxInFlight)
-	c.CloseGrace = orDefault(c.CloseGrace, defaultCloseGrace)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, defaultLeaseTTL)
+	c.MaxEvents = cmp.Or(c.MaxEvents, defaultMaxEvents)
+	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, defaultMaxInFlight)
+	c.CloseGrace = cmp.Or(c.CloseGrace, defaultCloseGrace)
 	c.Observe = c.Observe.withDefaults()
 	if c.Jitter == nil {
 		c.Jitter = rand.N[time.Duration]
 	}
 	return &c
-}
-
-func orDefault[T int | time.Duration](v, otherwise T) T {
-	if v <= 0 {
-		return otherwise
-	}
-	return v
 }
 
 // Pool is the part of a connection pool that a relay uses.

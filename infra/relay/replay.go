@@ -12,8 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
-	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -45,7 +45,7 @@ type Replayer struct {
 	Requests  <-chan struct{} // hint: a replay was requested; may be nil
 	Logger    *slog.Logger
 
-	Ticks    ticks.Shared  // the moments of looking for work
+	Ticks    loop.Ticks    // the moments of looking for work
 	Every    time.Duration // their interval (1 s)
 	LeaseTTL time.Duration // delay before the partition of a dead instance is leased again (2 min)
 	Window   int64         // positions per chunk (1000)
@@ -61,8 +61,8 @@ const (
 // Run replays until ctx ends. It retries while the database or the pipe is unreachable.
 func (r *Replayer) Run(ctx context.Context) error {
 	c := *r
-	c.Every, c.LeaseTTL = orDefault(c.Every, defaultReplayEvery), orDefault(c.LeaseTTL, defaultReplayLease)
-	c.Window = int64(orDefault(int(c.Window), defaultWindow))
+	c.Every, c.LeaseTTL = cmp.Or(c.Every, defaultReplayEvery), cmp.Or(c.LeaseTTL, defaultReplayLease)
+	c.Window = int64(cmp.Or(int(c.Window), defaultWindow))
 	log := retries.New(c.Logger, slog.LevelWarn, "a replay failed and will be retried", "")
 	for c.pause(ctx) {
 		log.Report(ctx, c.round(ctx))

@@ -256,26 +256,25 @@ func TestRelayRewoundBehindExpiredPublications(t *testing.T) {
 	defer stop()
 	w.awaitDrained()
 	must.Exec(t, w.pool, `UPDATE outbox_publications SET published_at = now() - interval '3 hours'`)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	expiry := &relay.Expiry{
-		Pool: w.pool, Deleted: func(int64) {}, Logger: quiet(), Every: 5 * time.Millisecond,
+		Pool: w.pool, Deleted: func(int64) {},
 		Retention: func(context.Context) (map[events.Topic]time.Duration, error) {
 			return map[events.Topic]time.Duration{events.TopicUsageRaw: time.Hour}, nil
 		},
 	}
-	done := make(chan error, 1)
-	go func() { done <- expiry.Run(ctx) }()
+	must.OK(t, expiry.Look(t.Context()))
 	const count = `SELECT count(*) FROM outbox_publications WHERE topic = 1`
-	w.until("the publications are deleted", func() bool { return w.int(count) == 0 })
+	if n := w.int(count); n != 0 {
+		t.Fatalf("%d publications are left", n)
+	}
 	if _, err := w.replays().Rewind(t.Context(), commands.Request{By: operator},
 		repair.Rewind{To: repair.RewindToStart, Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitDrained()
-	cancel()
-	if err := <-done; err != nil || w.int(count) == 0 {
-		t.Errorf("%d publications after the rewind, %v", w.int(count), err)
+	must.OK(t, expiry.Look(t.Context()))
+	if w.int(count) == 0 {
+		t.Error("no publication is left after the rewind")
 	}
 	if _, repeated := w.checkPlacesAgain(); repeated != 3*40 {
 		t.Errorf("%d records were published again", repeated)

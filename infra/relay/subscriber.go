@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/infra/watermill"
 )
@@ -20,8 +21,8 @@ type Subscriber struct {
 	*Relay
 	leases *leases
 	held   *holdings
-	freed  chan struct{} // a batch ended
-	took   atomic.Int64  // duration of the last batch, in nanoseconds
+	freed  loop.Hint    // a batch ended
+	took   atomic.Int64 // duration of the last batch, in nanoseconds
 	open   watermill.Subscriptions
 
 	begun                    retries.Start
@@ -32,7 +33,7 @@ var _ message.Subscriber = (*Subscriber)(nil)
 
 func newSubscriber(r *Relay) *Subscriber {
 	l := newLeases(r)
-	return &Subscriber{Relay: r, leases: l, held: l.held, freed: make(chan struct{}, 1), begun: retries.Begin()}
+	return &Subscriber{Relay: r, leases: l, held: l.held, freed: loop.NewHint(), begun: retries.Begin()}
 }
 
 // Subscribe starts a stream of batches. The topic only names it. A second stream would only share the
@@ -122,7 +123,7 @@ func (s *Subscriber) fill(ctx context.Context, slots chan struct{}, batches *syn
 		}
 		slots <- struct{}{}
 		batches.Go(func() {
-			defer hint(s.freed)
+			defer s.freed.Notify()
 			defer func() { <-slots }()
 			began := time.Now()
 			s.carry(ctx, spans, out)
@@ -165,7 +166,7 @@ func (s *Subscriber) readEachHead(ctx context.Context) error {
 			return err
 		}
 		if free {
-			hint(s.leases.kick)
+			s.leases.kick.Notify()
 		}
 		fence := s.held.setHead(partition, head, epoch, sameLife)
 		if fence != before[partition] {

@@ -43,7 +43,7 @@ func (s *Subscriber) withhold(ctx context.Context, sp span, position int64, caus
 		// The dead letter of a dead letter would be refused as well, and so on. It is retried as in an
 		// outage.
 		s.logFault(ctx, "cannot publish a dead letter; its partition waits", cause)
-		return longestPause
+		return pauses.Longest
 	}
 	late := false
 	if err == nil {

@@ -5,13 +5,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
-	"github.com/meterplex/meterplex/domain/ticks"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -31,7 +32,7 @@ type LogSubscriber struct {
 	// is HintedEvery then, or Every if that is longer. May be nil.
 	Hinted func() bool
 	// Ticks are the moments at which Ahead is called while the backlog is empty.
-	Ticks ticks.Shared
+	Ticks loop.Ticks
 	// Grace bounds how long a message in flight may still be settled after the end of its subscription; 0:
 	// 5 s.
 	Grace  time.Duration
@@ -98,8 +99,8 @@ func (s *LogSubscriber) follow(ctx context.Context, topic string, out chan<- *me
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			timer.Reset(pauseAfter(failures))
 			failures++
+			timer.Reset(pauses.Jittered(failures, rand.N))
 			continue
 		}
 		failures = 0

@@ -11,7 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -50,7 +50,7 @@ type Rewindable struct {
 	// Every is the interval at which a member looks for a rewind (1 s). Patience bounds how long a rewind
 	// waits for members to leave (1 min): the session of a dead member times out sooner.
 	Every, Patience time.Duration
-	Ticks           ticks.Shared // the moments of looks for a rewind
+	Ticks           loop.Ticks // the moments of looks for a rewind
 
 	open Subscriptions
 }

@@ -9,16 +9,14 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/retries"
 )
 
-// The pause before a failed batch is sent again. The first pause is short, because most failures are a
-// lost connection or a lock. The longest pause still lets a consumer notice within seconds that a
+// pauses precede each further attempt at a failed batch. The first one is short, because most failures are a
+// lost connection or a lock. The longest one still lets a consumer notice within seconds that a
 // database has recovered.
-const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 5 * time.Second
-)
+var pauses = domain.Backoff{First: 50 * time.Millisecond, Longest: 5 * time.Second}
 
 // settle turns a handler's error into a Nack after a pause. It hides the error from the router, which would log
 // each one.
@@ -61,19 +59,11 @@ func (s *settle) succeeded(name string) {
 func (s *settle) failed(ctx context.Context, name string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.streaks[name]
 	if ctx.Err() != nil {
 		return 0 // a stop is not a failure of the handler
 	}
-	s.streaks[name] = n + 1
-	return pauseAfter(n)
-}
-
-// pauseAfter doubles with each failure. Jitter of one half keeps instances that failed together from
-// retrying together.
-func pauseAfter(failures int) time.Duration {
-	d := min(firstPause<<min(failures, 10), longestPause)
-	return d/2 + rand.N(d/2+1)
+	s.streaks[name]++
+	return pauses.Jittered(s.streaks[name], rand.N)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

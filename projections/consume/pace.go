@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/meterplex/meterplex/domain/loop"
 )
 
 // pace makes a consumer rest between the transactions of a long backlog, e.g., the whole log behind a new
@@ -31,10 +33,5 @@ func (p *pace) rest(ctx context.Context, took time.Duration, share int64) {
 	if share <= 0 || share >= 100 || !p.rests.Load() {
 		return
 	}
-	timer := time.NewTimer(min(took*time.Duration(100-share)/time.Duration(share), longestRest))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	loop.Sleep(ctx, min(took*time.Duration(100-share)/time.Duration(share), longestRest))
 }

@@ -3,7 +3,6 @@ package periods_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -107,7 +106,7 @@ func TestP8_LateUsageBehindAFlipIsAdjusted(t *testing.T) {
 	f.record("a", "calls", 10)
 	f.close()
 	f.lateUsage(events.LateUsageAdjust)
-	late := &billing.LateReconciles{Periods: f.periods, Logger: slog.New(slog.DiscardHandler)}
+	late := &billing.LateReconciles{Periods: f.periods}
 	look := func(sagas int) {
 		f.Helper()
 		f.Must(late.Look(t.Context()))

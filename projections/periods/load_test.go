@@ -132,8 +132,7 @@ func TestP8_AScheduledCloseIsRequestedOnce(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer stop()
 		for range 2 {
-			s := &billing.Schedule{Periods: f.periodsOf(f.Store), Logger: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond}
-			g.Go(func() { _ = s.Run(ctx) })
+			g.Go(func() { _ = f.periodsOf(f.Store).CloseDue(ctx) })
 		}
 		g.Wait()
 	}

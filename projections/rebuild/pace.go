@@ -3,6 +3,8 @@ package rebuild
 import (
 	"context"
 	"time"
+
+	"github.com/meterplex/meterplex/domain/loop"
 )
 
 // Pace makes a rebuild's worker rest: at full speed it occupies a core and the server's
@@ -37,7 +39,7 @@ func (p *Pace) Work() { p.began = time.Now() }
 // longer, the pause is longer, too.
 func (p *Pace) Rest(ctx context.Context) {
 	if p.rests() {
-		idle(ctx, min(time.Since(p.began)*time.Duration(100-p.share)/time.Duration(p.share), longestRest))
+		loop.Sleep(ctx, min(time.Since(p.began)*time.Duration(100-p.share)/time.Duration(p.share), longestRest))
 	}
 }
 

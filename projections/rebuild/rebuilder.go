@@ -18,8 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/domain/retries"
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
@@ -46,7 +45,7 @@ type Rebuilder struct {
 	Verify func(ctx context.Context, r domain.Rebuild) error
 
 	Keep  time.Duration // how long a replaced generation is kept, 0: DefaultKeep
-	Ticks ticks.Shared  // the moments of polls for work
+	Ticks loop.Ticks    // the moments of polls for work
 	Every time.Duration // their interval, 0: DefaultRebuildEvery
 	Chunk int64         // positions that one transaction folds, 0: DefaultChunk
 	Join  int64         // how near it comes before it folds the rest under the live one's lock, 0: joinWithin
@@ -79,36 +78,29 @@ const (
 	// joinWithin is how near a unit comes to the live checkpoint before it takes that
 	// checkpoint's lock: the rest is folded under it, in some milliseconds.
 	joinWithin = 2000
-
-	// The pause of a worker after a failure.
-	backoffFirst = 100 * time.Millisecond
-	backoffLast  = 5 * time.Second
 )
+
+// backoff is the pause of a worker after a failure.
+var backoff = domain.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
 
 // Run works until the context ends. It retries after outages.
 func (b *Rebuilder) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	defer workers.Wait()
-	cleaned, log := time.Time{}, retries.New(b.Logger, slog.LevelWarn, "looking for rebuilds; will try again", "")
-	for {
+	cleaned := time.Time{}
+	looks := loop.Loop{Every: cmp.Or(b.Every, DefaultRebuildEvery), Ticks: b.Ticks, Wake: b.Requests, Logger: b.Logger,
+		Failed: "looking for rebuilds; will try again"}
+	return looks.Run(ctx, func(ctx context.Context) error {
 		open, err := openRebuilds(ctx, b.Pool)
-		if err == nil {
-			for i := range open {
-				b.begin(ctx, &workers, open[i])
-			}
-			if time.Since(cleaned) > cleanEvery {
-				err, cleaned = b.clean(ctx), time.Now()
-				b.beginPurge(ctx, &workers)
-			}
+		for i := range open {
+			b.begin(ctx, &workers, open[i])
 		}
-		log.Report(ctx, err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-b.Requests:
-		case <-time.After(b.Ticks.Until(cmp.Or(b.Every, DefaultRebuildEvery))):
+		if err == nil && time.Since(cleaned) > cleanEvery {
+			err, cleaned = b.clean(ctx), time.Now()
+			b.beginPurge(ctx, &workers)
 		}
-	}
+		return err
+	})
 }
 
 // begin works on a rebuild, once in this instance.
@@ -161,7 +153,7 @@ func (b *Rebuilder) consumerOf(r *domain.Rebuild) (*projections.Consumer, error)
 
 // Work processes units until all are done, and waits while other workers hold them.
 func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.Rebuild, worker string) {
-	wait := backoffFirst
+	failures := 0
 	for ctx.Err() == nil {
 		u := unit{rebuild: &r, consumer: c, worker: worker}
 		did, err := b.foldWithSeat(ctx, &u)
@@ -175,15 +167,16 @@ func (b *Rebuilder) Work(ctx context.Context, c *projections.Consumer, r domain.
 			if over, err = b.finish(ctx, &r); over {
 				return
 			}
-			idle(ctx, query.PollLast)
+			loop.Sleep(ctx, query.PollLast)
 		}
 		if err == nil {
-			wait = backoffFirst
+			failures = 0
 			continue
 		}
+		failures++
+		wait := backoff.After(failures)
 		b.Logger.Warn("a rebuild's worker will try again", "rebuild", r.ID, "worker", worker, "in", wait, "error", err)
-		idle(ctx, wait)
-		wait = min(2*wait, backoffLast)
+		loop.Sleep(ctx, wait)
 	}
 }
 
@@ -348,13 +341,3 @@ func (b *Rebuilder) stateEvent(r *domain.Rebuild, subject events.Subject, reason
 
 // rebuilderName is the actor of state changes that the rebuilder makes itself.
 const rebuilderName = "meterplex-rebuilder"
-
-func idle(ctx context.Context, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/loop"
 )
 
 // Watch reads the state again and again, for an instance. Its methods may run concurrently.
@@ -21,7 +21,7 @@ type Watch struct {
 	Identity func(context.Context) (Comparison, error)
 	// Viewed reports whether someone views the state: then it is worth a read of heads and lags each second.
 	Viewed func() bool
-	Ticks  ticks.Shared // the moments at which Run reads
+	Ticks  loop.Ticks // the moments at which Run reads
 
 	changes sync.Mutex
 	state   atomic.Pointer[State]
@@ -63,19 +63,17 @@ const (
 
 // Run reads the state until ctx ends. Every instance reads all of it: one that relays or folds nothing would know nothing otherwise.
 func (w *Watch) Run(ctx context.Context) error {
-	for n := 0; ; n++ {
+	n := 0
+	return loop.Loop{Every: viewedEvery, Ticks: w.Ticks}.Run(ctx, func(ctx context.Context) error {
 		switch {
 		case n%int(readEvery/viewedEvery) == 0:
 			w.Read(ctx)
 		case w.Viewed() && w.readProgress(ctx) == nil:
 			w.Set(func(s *State) { s.ReadAt = time.Now().UTC() })
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(w.Ticks.Until(viewedEvery)):
-		}
-	}
+		n++
+		return nil
+	})
 }
 
 // Read reads the state once; parts of it that change slowly are read less often. A part that cannot be read stays as it was, and ReadAt,
@@ -162,21 +160,16 @@ const (
 
 // Identify compares accepted events with their ends until ctx ends. A failed comparison is repeated after the pause.
 func (w *Watch) Identify(ctx context.Context) error {
-	for {
+	return loop.Loop{}.RunPaced(ctx, func(ctx context.Context) (time.Duration, error) {
 		began := time.Now()
 		bounded, cancel := context.WithTimeout(ctx, identityTime)
-		identity, err := w.Identity(bounded)
-		cancel()
-		if err == nil {
+		defer cancel()
+		if identity, err := w.Identity(bounded); err == nil {
 			identity.ComparedAt = began.UTC()
 			w.Set(func(s *State) { s.Identity = &identity })
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(max(identityEvery, identityShare*time.Since(began))):
-		}
-	}
+		return max(identityEvery, identityShare*time.Since(began)), nil
+	})
 }
 
 // messagesEvery is how often the messages of usage.commands are counted in the pipe.
@@ -185,21 +178,14 @@ const messagesEvery = 5 * time.Second
 // CountMessages counts the messages of usage.commands that its consumer has not passed until ctx ends. While the pipe does not answer,
 // the last count stays.
 func (w *Watch) CountMessages(ctx context.Context, waiting func(context.Context) (map[int16]int64, error)) error {
-	tick := time.NewTicker(messagesEvery)
-	defer tick.Stop()
-	for {
+	return loop.Loop{Every: messagesEvery}.Run(ctx, func(ctx context.Context) error {
 		bounded, stop := context.WithTimeout(ctx, messagesEvery)
-		counts, err := waiting(bounded)
-		stop()
-		if err == nil {
+		defer stop()
+		if counts, err := waiting(bounded); err == nil {
 			w.Set(func(s *State) { s.UsageCommands = counts })
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }
 
 // Accounts is the last turn through the accounts behind limits.

@@ -29,7 +29,7 @@ func (n *Node) consumers() []projections.Consumer {
 		{
 			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, MaxPerPartition: projections.MaxWithFollowUps,
 			Handler: &store.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){
-				events.RebuildRequested: n.rebuildRequests.notify, events.ReplayRequested: n.replayRequests.notify,
+				events.RebuildRequested: n.rebuildRequests.Notify, events.ReplayRequested: n.replayRequests.Notify,
 			}},
 		},
 	}
@@ -94,16 +94,4 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	watermill.AddLogConsumer(router, c.Name+"-log", waiting, r.ReadUpTo)
 	g.Go(func() error { return runRouter(ctx, router, sub, waiting) })
 	return nil
-}
-
-// hint tells a worker that there may be work. One that is not yet seen stands for all.
-type hint chan struct{}
-
-func newHint() hint { return make(hint, 1) }
-
-func (h hint) notify() {
-	select {
-	case h <- struct{}{}:
-	default:
-	}
 }

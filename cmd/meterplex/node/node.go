@@ -23,7 +23,7 @@ import (
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/edge"
@@ -79,12 +79,12 @@ type Node struct {
 	traces    *tracing.Tracing // nil without traces
 	stripe    *stripe.Provider // nil without a key
 	verdicts  overview.Verdicts
-	ticks     ticks.Shared // of the loops that look for work
+	ticks     loop.Ticks // of the loops that look for work
 	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
-	rebuildRequests, replayRequests hint
-	sagaRequests, pushRequests      hint // of changes that start or retry sagas, for the runners of this instance
-	deliveryRequests                hint // of changes that add deliveries of webhooks, for the deliverer of this instance
-	newLife                         hint // of the database server, for the pipe if it is in the same database
+	rebuildRequests, replayRequests loop.Hint
+	sagaRequests, pushRequests      loop.Hint // of changes that start or retry sagas, for the runners of this instance
+	deliveryRequests                loop.Hint // of changes that add deliveries of webhooks, for the deliverer of this instance
+	newLife                         loop.Hint // of the database server, for the pipe if it is in the same database
 	// serving is true while the roles run and the API, if the instance has it, accepts requests.
 	serving atomic.Bool
 	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
@@ -96,9 +96,10 @@ type Node struct {
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: ticks.Begin(), moves: &projections.Moves{},
-		histories: new(validate.Histories), rebuildRequests: newHint(), replayRequests: newHint(), sagaRequests: newHint(),
-		pushRequests: newHint(), deliveryRequests: newHint(), newLife: newHint(), Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: loop.BeginTicks(),
+		moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: loop.NewHint(), replayRequests: loop.NewHint(),
+		sagaRequests: loop.NewHint(), pushRequests: loop.NewHint(), deliveryRequests: loop.NewHint(), newLife: loop.NewHint(),
+		Folds: models.DefaultFolds()}
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry, n.state.State, n.sagaNames())
 	n.live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, State: n.state.State, List: n.projections(),
@@ -248,7 +249,7 @@ func (n *Node) Run(ctx context.Context, ready chan<- Endpoints) (err error) {
 // raised is called after this instance began epochs of the log.
 func (n *Node) raised(epochs []eventlog.Raised) {
 	n.metrics.Raised(epochs)
-	n.newLife.notify()
+	n.newLife.Notify()
 }
 
 func (n *Node) has(role string) bool { return slices.Contains(n.cfg.Roles, role) }
@@ -268,27 +269,29 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
 		g.Go(func() error { return n.replayer().Run(ctx) })
-		g.Go(func() error { return n.expiry().Run(ctx) })
 	}
 	if n.has("commands") {
-		g.Go(func() error { return n.retention().Run(ctx) })
 		g.Go(func() error { return (&metering.Expiry{Quotas: n.quotas(), Logger: n.logger, Ticks: n.ticks}).Run(ctx) })
 		if err := n.startUsageCommands(ctx, g); err != nil {
 			return err
 		}
 	}
 	if n.has("sagas") {
-		n.startSagas(ctx, g)
+		g.Go(func() error { return n.sagaRunner().Run(ctx) })
 	}
 	if n.has("biller") {
 		g.Go(func() error { return n.pushRunner().Run(ctx) })
-		g.Go(func() error { return n.comparisons().Run(ctx) })
 	}
 	if n.has("notifier") {
 		g.Go(func() error { return n.deliverWebhooks(ctx) })
 	}
 	if n.has("projector") {
 		g.Go(func() error { return n.rebuilder().Run(ctx) })
+	}
+	for _, p := range n.periodics() {
+		if n.has(p.role) {
+			g.Go(func() error { return loop.Loop{Every: p.every, Logger: n.logger, Failed: p.failed}.Run(ctx, p.look) })
+		}
 	}
 	own := slices.DeleteFunc(n.consumers(), func(c projections.Consumer) bool { return !n.has(c.Role) })
 	n.lags = consume.NewLags(n.carrying, own)

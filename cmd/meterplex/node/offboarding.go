@@ -26,12 +26,3 @@ func (n *Node) erasures() *offboarding.Erasures {
 	}
 	return c
 }
-
-// repeatErasures returns the worker that repeats erasures which the database does not know; nil without METERPLEX_ERASURES.
-func (n *Node) repeatErasures() *offboarding.RepeatErasures {
-	if n.cfg.Erasures == "" {
-		return nil
-	}
-	return &offboarding.RepeatErasures{Erasures: n.erasures(), Tenants: n.catalogue(),
-		Reader: offboardings.Reader{Catalogue: n.catalogue()}}
-}

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -32,7 +33,7 @@ type pipe struct {
 }
 
 // openPipe opens the pipe; conns is the size of the pool if it is PostgreSQL, whose rows may be of another server after newLife.
-func openPipe(ctx context.Context, cfg config.Config, conns int, newLife hint, logger *slog.Logger) (*pipe, error) {
+func openPipe(ctx context.Context, cfg config.Config, conns int, newLife loop.Hint, logger *slog.Logger) (*pipe, error) {
 	if cfg.Pipe == config.PipePostgres {
 		return openPostgresPipe(ctx, cfg, conns, newLife, logger)
 	}
@@ -145,7 +146,7 @@ const watchTopicsEvery = 5 * time.Second
 // a broker lost its data.
 func watchTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
 	logged := ""
-	return every(ctx, watchTopicsEvery, func() {
+	return loop.Loop{Every: watchTopicsEvery}.Run(ctx, func(ctx context.Context) error {
 		level, err := slog.LevelDebug, admin.Ensure(ctx)
 		switch again := fmt.Sprint(err) == logged; {
 		case again: // already logged at its own level
@@ -157,19 +158,6 @@ func watchTopics(ctx context.Context, admin topics, logger *slog.Logger) error {
 		if logged = fmt.Sprint(err); err != nil {
 			logger.Log(ctx, level, "topics could not be looked at, or made", "error", err)
 		}
+		return nil
 	})
-}
-
-// every calls do after each pause until ctx ends.
-func every(ctx context.Context, pause time.Duration, do func()) error {
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			do()
-		}
-	}
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/projections"
 )
 
-func openPostgresPipe(ctx context.Context, cfg config.Config, conns int, newLife hint, logger *slog.Logger) (*pipe, error) {
+func openPostgresPipe(ctx context.Context, cfg config.Config, conns int, newLife loop.Hint, logger *slog.Logger) (*pipe, error) {
 	// Readers poll many times a second, by statements whose plans cost several times what an idle poll reads.
 	db, err := postgres.WorkerDB(postgres.Config{URL: cfg.DatabaseURL, MaxConns: int32(conns), ApplicationName: "meterplex-pipe",
 		KeepPlans: true})
@@ -69,36 +70,25 @@ const (
 // postgresPipe maintains the tables of PostgreSQL as the pipe.
 type postgresPipe struct {
 	pgpipe.Config
-	newLife hint // the server may be another one, with the rows of a dump
-	failing bool // the last attempt to renumber rows failed
+	newLife loop.Hint // the server may be another one, with the rows of a dump
+	failing bool      // the last attempt to renumber rows failed
 }
 
 // run renumbers rows, and trims them, after each hint and each trimEvery: another instance may have begun the life of the server, and
 // ended.
 func (p *postgresPipe) run(ctx context.Context) error {
-	trims := time.NewTicker(trimEvery)
-	defer trims.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-p.newLife:
-		case <-trims.C:
-		}
+	return loop.Loop{Every: trimEvery, Wake: p.newLife}.RunPaced(ctx, func(ctx context.Context) (time.Duration, error) {
 		if !p.renumber(ctx) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(renumberAgain):
-			}
-			continue
+			return renumberAgain, nil
 		}
 		if _, err := pgpipe.Trim(ctx, p.Config); err != nil && ctx.Err() == nil {
 			p.Logger.Warn("read frames were not trimmed", "error", err)
 		}
-	}
+		return 0, nil
+	})
 }
 
-// renumber reports whether the rows of a dump, if there are any, were renumbered. If they were not, it asks run to try again.
+// renumber reports whether the rows of a dump, if there are any, were renumbered.
 func (p *postgresPipe) renumber(ctx context.Context) bool {
 	err := pgpipe.Renumber(ctx, p.Config)
 	if err != nil && ctx.Err() == nil {
@@ -108,7 +98,6 @@ func (p *postgresPipe) renumber(ctx context.Context) bool {
 		}
 		p.Logger.Log(ctx, level, "the pipe cannot be searched for rows of a dump, or these cannot be renumbered; trying again", "error",
 			err)
-		p.newLife.notify()
 	}
 	p.failing = err != nil
 	return err == nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/pgpipe"
 	"github.com/meterplex/meterplex/infra/postgres"
@@ -35,7 +36,7 @@ func TestP1_MessagesOfARestoredDumpAreDelivered(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- running.tidy(ctx) }()
-	w.newLife.notify()
+	w.newLife.Notify()
 	w.waits(running, 2, "while the instance runs")
 	stop()
 	if err := <-ended; err != nil {
@@ -48,12 +49,12 @@ type pipeWorld struct {
 	*testing.T
 	cfg     config.Config
 	owner   *sql.DB
-	newLife hint
+	newLife loop.Hint
 }
 
 func newPipeWorld(t *testing.T) *pipeWorld {
 	t.Helper()
-	w := &pipeWorld{T: t, newLife: newHint()}
+	w := &pipeWorld{T: t, newLife: loop.NewHint()}
 	w.cfg = config.Config{DatabaseURL: localtest.Migrated(t, postgres.Migrate), Pipe: config.PipePostgres}
 	var err error
 	w.owner, err = postgres.OwnerDB(w.cfg.DatabaseURL)

@@ -38,8 +38,3 @@ func (n *Node) pushRunner() *commands.SagaRunner {
 		Ended: n.metrics.SagaEnded, Logger: n.logger, Places: pushPlaces,
 	}
 }
-
-// comparisons returns the worker that compares the provider's totals each day.
-func (n *Node) comparisons() *billing.Comparisons {
-	return &billing.Comparisons{Pushes: n.pushes(), Logger: n.logger}
-}

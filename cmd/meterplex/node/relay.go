@@ -13,7 +13,3 @@ func (n *Node) relay() *relay.Relay {
 		Ticks: n.ticks, Logger: n.logger, Observe: n.metrics.Relay(), Router: n.tracedRouter(),
 	}
 }
-
-func (n *Node) expiry() *relay.Expiry {
-	return &relay.Expiry{Pool: n.pool, Retention: n.pipe.retention, Deleted: n.metrics.PublicationsDeleted, Logger: n.logger}
-}

@@ -1,11 +1,8 @@
 package node
 
 import (
-	"context"
 	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/billing"
@@ -30,24 +27,14 @@ func (n *Node) allKinds() []commands.SagaKind { return slices.Concat(n.sagaKinds
 
 // wakeSagas wakes the runners of this instance.
 func (n *Node) wakeSagas() {
-	n.sagaRequests.notify()
-	n.pushRequests.notify()
+	n.sagaRequests.Notify()
+	n.pushRequests.Notify()
 }
 
 // periods returns the command that closes periods and decides on their adjustments.
 func (n *Node) periods() *billing.Periods {
 	return &billing.Periods{Store: &closes.Periods{Store: n.store, Figures: n.Folds.PeriodFigures()}, Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
-}
-
-// schedule returns the worker that closes periods by the policies of their tenants.
-func (n *Node) schedule() *billing.Schedule {
-	return &billing.Schedule{Periods: n.periods(), Logger: n.logger}
-}
-
-// lateReconciles returns the worker that reconciles late usage of closed periods with the live fold.
-func (n *Node) lateReconciles() *billing.LateReconciles {
-	return &billing.LateReconciles{Periods: n.periods(), Logger: n.logger}
 }
 
 func (n *Node) sagas() *commands.Sagas {
@@ -62,16 +49,6 @@ func (n *Node) sagaRunner() *commands.SagaRunner {
 	return &commands.SagaRunner{
 		Queue: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), NewID: newID, Requests: n.sagaRequests, Ticks: n.ticks,
 		Ended: n.metrics.SagaEnded, Logger: n.logger, Rests: sagaRests,
-	}
-}
-
-// startSagas starts the workers of the role sagas.
-func (n *Node) startSagas(ctx context.Context, g *errgroup.Group) {
-	g.Go(func() error { return n.sagaRunner().Run(ctx) })
-	g.Go(func() error { return n.schedule().Run(ctx) })
-	g.Go(func() error { return n.lateReconciles().Run(ctx) })
-	if repeat := n.repeatErasures(); repeat != nil {
-		g.Go(func() error { return repeat.Run(ctx) })
 	}
 }
 

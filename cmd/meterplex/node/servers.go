@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/infra/local"
 	"github.com/meterplex/meterplex/infra/local/folder"
 	"github.com/meterplex/meterplex/infra/local/localkafka"
@@ -192,10 +193,7 @@ func (s *Servers) again(ctx context.Context, name string, restart func(context.C
 	s.Logger.Warn("an embedded server ended by itself and is started again", "server", name)
 	if err := restart(ctx); err != nil && ctx.Err() == nil {
 		s.Logger.Error("an embedded server did not start again", "server", name, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(2 * time.Second):
-		}
+		loop.Sleep(ctx, 2*time.Second)
 	}
 }
 

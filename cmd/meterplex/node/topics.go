@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/retries"
 )
 
@@ -29,12 +30,7 @@ const (
 // compareTopicsLater repeats the comparison until it succeeds once.
 func (n *Node) compareTopicsLater(ctx context.Context) error {
 	log := retries.New(n.logger, slog.LevelWarn, "the topics cannot be compared with the log now; trying again until they can", "")
-	for n.topicsDoubted {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(compareEvery):
-		}
+	for n.topicsDoubted && loop.Sleep(ctx, compareEvery) {
 		err := n.compareTopics(ctx)
 		log.Report(ctx, err)
 		n.topicsDoubted = err != nil

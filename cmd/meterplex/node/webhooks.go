@@ -16,7 +16,7 @@ func (n *Node) webhookStore() *store.Webhooks { return &store.Webhooks{Store: n.
 func (n *Node) webhooks() *webhooks.Webhooks {
 	return &webhooks.Webhooks{Store: n.webhookStore(), Addresses: webhook.Addresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now,
 		NewID: newID, NewSecret: newSecret,
-		Wake: n.deliveryRequests.notify}
+		Wake: n.deliveryRequests.Notify}
 }
 
 // deliverWebhooks sends the deliveries of webhooks until ctx ends.

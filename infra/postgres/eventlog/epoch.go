@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/meterplex/meterplex/domain/retries"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -186,19 +186,8 @@ const (
 // watchLife raises the epoch soon after a failover also without appends, and
 // after an append found the new life inside a caller's transaction.
 func (l *Log) watchLife(ctx context.Context) {
-	log := retries.New(l.cfg.Logger, slog.LevelWarn, "the log's epoch is not known to be the database server's life; retrying", "")
-	timer := time.NewTimer(l.cfg.Ticks.Until(lifeEvery))
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-l.newLife:
-		}
-		log.Report(ctx, l.checkLife(ctx))
-		timer.Reset(l.cfg.Ticks.Until(lifeEvery))
-	}
+	_ = loop.Loop{Every: lifeEvery, Ticks: l.cfg.Ticks, Wake: l.newLife, Logger: l.cfg.Logger,
+		Failed: "the log's epoch is not known to be the database server's life; retrying"}.Run(ctx, l.checkLife) // never fails
 }
 
 // checkLife raises the epoch of each partition that is of another life than the server.
@@ -225,10 +214,7 @@ func (l *Log) inNewLife(hs heads) error {
 	if len(hs.ofAnotherLife()) == 0 {
 		return nil
 	}
-	select {
-	case l.newLife <- struct{}{}:
-	default:
-	}
+	l.newLife.Notify()
 	return errNewLife
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/domain/ticks"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/crossings"
@@ -39,7 +39,7 @@ type Config struct {
 	Now         func() time.Time
 	NewID       func() uuid.UUID
 	Logger      *slog.Logger
-	Ticks       ticks.Shared // the moments at which the heads are compared with the server
+	Ticks       loop.Ticks // the moments at which the heads are compared with the server
 	// Carrying, if set, is the pool that ReadStretches reads with: its sessions keep
 	// their plans.
 	Carrying postgres.Queryer
@@ -73,7 +73,7 @@ type Log struct {
 	aside      postgres.Pool // AsideConns connections, for statements that a holder of a pool connection waits for
 	closeAside func()        // after all use
 	id         uuid.UUID     // of the log, in the headers of its records
-	newLife    chan struct{} // asks watchLife to raise the epoch
+	newLife    loop.Hint     // asks watchLife to raise the epoch
 	durable    durable
 	origins    *origins.Origins
 
@@ -148,7 +148,7 @@ func On(db server.Database, aside postgres.Pool, cfg Config) *Log {
 	known := origins.New(aside, cfg.Producer, cfg.Region, cfg.Logger)
 	return &Log{
 		Reader: &reads.Reader{DB: db, Carrying: cfg.Carrying, Origins: known},
-		cfg:    cfg, db: db, aside: aside, closeAside: func() {}, newLife: make(chan struct{}, 1),
+		cfg:    cfg, db: db, aside: aside, closeAside: func() {}, newLife: loop.NewHint(),
 		origins: known,
 	}
 }

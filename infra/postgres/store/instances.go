@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -48,15 +49,15 @@ const (
 // Run reports until ctx ends, then writes the end. While the database does not answer it goes on.
 func (i *Instances) Run(ctx context.Context) error {
 	reports := 0
-	_ = commands.RunEvery(ctx, cmp.Or(i.Every, defaultReportEvery), i.Logger, "cannot report this instance; will retry",
-		func(ctx context.Context) error {
-			err := i.exec(ctx, reportSQL, i.ID, i.Version, i.Roles)
-			if err == nil && reports%oldInstancesEach == 0 {
-				err = i.exec(ctx, oldInstancesSQL)
-			}
-			reports++
-			return err
-		}) // never fails
+	reporting := loop.Loop{Every: cmp.Or(i.Every, defaultReportEvery), Logger: i.Logger, Failed: "cannot report this instance; will retry"}
+	_ = reporting.Run(ctx, func(ctx context.Context) error {
+		err := i.exec(ctx, reportSQL, i.ID, i.Version, i.Roles)
+		if err == nil && reports%oldInstancesEach == 0 {
+			err = i.exec(ctx, oldInstancesSQL)
+		}
+		reports++
+		return err
+	}) // never fails
 	if err := i.exec(context.WithoutCancel(ctx), endSQL, i.ID); err != nil {
 		i.Logger.WarnContext(ctx, "cannot write the end of this instance: it is listed as lost", "error", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
@@ -26,28 +27,14 @@ type Retention struct {
 	Deliveries   time.Duration // since the end of a delivery of a webhook; 0: webhook.DeliveriesKept
 	Logger       *slog.Logger
 
-	Every time.Duration // interval of looking for old rows (10 min)
-	Batch int           // answers, replays or rebuilds for each transaction (500)
+	Batch int // answers, replays or rebuilds for each transaction (500)
 }
 
-const (
-	defaultRetentionEvery = 10 * time.Minute
-	// defaultRetentionBatch bounds the time for which a repeat waits for the row of its answer.
-	defaultRetentionBatch = 500
-)
+// defaultRetentionBatch bounds the time for which a repeat waits for the row of its answer.
+const defaultRetentionBatch = 500
 
-// Run deletes old rows until ctx ends. It retries after the next interval while the database does not answer.
-func (r *Retention) Run(ctx context.Context) error {
-	for pause(ctx, cmp.Or(r.Every, defaultRetentionEvery)) {
-		if err := r.round(ctx); err != nil && ctx.Err() == nil {
-			r.Logger.WarnContext(ctx, "cannot delete old rows; will retry", "error", err)
-		}
-	}
-	return nil
-}
-
-// round deletes all rows that are old now. An error for one table does not stop the others.
-func (r *Retention) round(ctx context.Context) error {
+// Look deletes all rows that are old now. An error for one table does not stop the others.
+func (r *Retention) Look(ctx context.Context) error {
 	return errors.Join(
 		r.expire(ctx, "answers", `SELECT expire_answers(make_interval(secs => $1), $2)`, r.Answers),
 		r.expire(ctx, "replays", `SELECT expire_replays(make_interval(secs => $1), $2)`, r.Ended),
@@ -80,36 +67,18 @@ const (
  SELECT count(*) FROM old`
 )
 
-// expire deletes batch by batch. Between batches it pauses for as long as a batch takes, so that it uses
-// at most half of a session.
 func (r *Retention) expire(ctx context.Context, rows, sql string, age time.Duration) error {
 	batch, total := cmp.Or(r.Batch, defaultRetentionBatch), 0
-	for {
-		began, n := time.Now(), 0
+	err := loop.Batches(ctx, func() (more bool, err error) {
+		n := 0
 		if err := r.Pool.QueryRow(ctx, sql, age.Seconds(), batch).Scan(&n); err != nil {
-			return fmt.Errorf("deleting old %s: %w", rows, err)
+			return false, fmt.Errorf("deleting old %s: %w", rows, err)
 		}
-		if total += n; n < batch {
-			break
-		}
-		if !pause(ctx, time.Since(began)) {
-			return ctx.Err()
-		}
-	}
-	if total > 0 {
+		total += n
+		return n == batch, nil
+	})
+	if err == nil && total > 0 {
 		r.Logger.InfoContext(ctx, "old rows were deleted", "rows", rows, "count", total)
 	}
-	return nil
-}
-
-// pause reports false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return err
 }

@@ -21,7 +21,7 @@ func retention(pool *pgxpool.Pool, batch int) *Retention {
 
 func expireAll(t *testing.T, r *Retention) {
 	t.Helper()
-	must.OK(t, r.round(t.Context()))
+	must.OK(t, r.Look(t.Context()))
 }
 
 func run(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {

@@ -3,11 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/infra/postgres"
 )
 
@@ -41,8 +41,7 @@ const endedWebhooksSQL = `WITH RECURSIVE waiting (webhook) AS (
   FROM waiting WHERE waiting.webhook IS NOT NULL)
  SELECT w.id FROM waiting JOIN webhooks w ON w.id = waiting.webhook WHERE w.status <> 'ENABLED'`
 
-// EndDeliveries implements webhooks.Queue. Between transactions it pauses for as long as one takes, so that it uses at most half of a
-// session.
+// EndDeliveries implements webhooks.Queue.
 func (s *Webhooks) EndDeliveries(ctx context.Context) error {
 	rows, err := s.Store.pool.Query(ctx, endedWebhooksSQL)
 	if err != nil {
@@ -53,14 +52,8 @@ func (s *Webhooks) EndDeliveries(ctx context.Context) error {
 		return fmt.Errorf("finding webhooks that ended: %w", err)
 	}
 	for _, id := range ids {
-		for more := true; more; {
-			began := time.Now()
-			if more, err = s.endSome(ctx, id); err != nil {
-				return fmt.Errorf("ending deliveries of a webhook: %w", err)
-			}
-			if !pause(ctx, time.Since(began)) {
-				return ctx.Err()
-			}
+		if err := loop.Batches(ctx, func() (more bool, err error) { return s.endSome(ctx, id) }); err != nil {
+			return fmt.Errorf("ending deliveries of a webhook: %w", err)
 		}
 	}
 	return nil

@@ -290,7 +290,7 @@ func TestEndedDeliveriesAreDeletedAfterTheirTime(t *testing.T) {
 	must.OK(f, err)
 	retention := &Retention{Pool: f.pool, Answers: 24 * time.Hour, Ended: 24 * time.Hour, Reservations: 24 * time.Hour,
 		Logger: slog.New(slog.DiscardHandler), Batch: 1}
-	must.OK(f, retention.round(t.Context()))
+	must.OK(f, retention.Look(t.Context()))
 	if n, attempts := f.count(`SELECT count(*) FROM webhook_deliveries`), f.count(`SELECT count(*) FROM webhook_attempts`); n != 1 ||
 		attempts != 1 {
 		t.Errorf("%d deliveries and %d attempts are left instead of 1", n, attempts)

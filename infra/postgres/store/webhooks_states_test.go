@@ -89,7 +89,7 @@ func TestEachReaderOfDeliveriesKnowsEachState(t *testing.T) {
 		same("a repetition of the range", f.count(`SELECT count(*) FROM webhook_deliveries WHERE id = $1 AND state = 'PENDING'`, delivery),
 			1)
 		set()
-		must.OK(t, (&Retention{Pool: f.pool, Batch: 9, Logger: slog.New(slog.DiscardHandler)}).round(t.Context()))
+		must.OK(t, (&Retention{Pool: f.pool, Batch: 9, Logger: slog.New(slog.DiscardHandler)}).Look(t.Context()))
 		same("the retention", f.count(`SELECT count(*) FROM webhook_deliveries WHERE id = $1`, delivery) == 1, c.kept)
 	}
 }

@@ -1,4 +1,4 @@
-package ticks
+package loop
 
 import (
 	"testing"
@@ -29,10 +29,10 @@ func TestLoopsComeToLookAtTheSameMoments(t *testing.T) {
 }
 
 func TestLoopsWithoutSharedMomentsWaitForTheirInterval(t *testing.T) {
-	if wait := (Shared{}).Until(time.Second); wait != time.Second {
+	if wait := (Ticks{}).Until(time.Second); wait != time.Second {
 		t.Errorf("a loop waits for %s", wait)
 	}
-	if wait := Begin().Until(time.Hour); wait > time.Hour || wait < 59*time.Minute {
+	if wait := BeginTicks().Until(time.Hour); wait > time.Hour || wait < 59*time.Minute {
 		t.Errorf("a loop waits for %s of an hour", wait)
 	}
 }
