@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -78,6 +79,55 @@ func (n *Node) sized() (sizes, error) {
 		work: share(least.work, most.work), carrying: share(least.carrying, most.carrying), read: share(least.read, most.read),
 		look: share(least.look, most.look), pipe: share(least.pipe, most.pipe),
 	}, nil
+}
+
+// readTime bounds a statement of a read. It is shorter than the timeout of a request, so that
+// the answer can name the reason.
+const readTime = 30 * time.Second
+
+// pools are the connections of an instance to its database.
+type pools struct {
+	sizes    sizes
+	pool     *pgxpool.Pool
+	carrying *pgxpool.Pool // for the relay and the hot consumers, which process every event
+	looks    *pgxpool.Pool // for the grants feed and the checks of the database
+	readers  *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
+	seats    *query.Seats  // of readers: one tenant's reads take no connections from the others'
+	replica  *pgxpool.Pool // nil: reads go to the primary database
+}
+
+// open opens the pools in their sizes; close closes those that were opened.
+func (p *pools) open(ctx context.Context, work postgres.Config, readURL string) (err error) {
+	work.MaxConns = int32(p.sizes.work)
+	carrying, looks, reads := work, work, work
+	carrying.MaxConns, carrying.KeepPlans = int32(p.sizes.carrying), true
+	looks.MaxConns = int32(p.sizes.look)
+	reads.MaxConns, reads.StatementTimeout = int32(p.sizes.read), readTime
+	p.seats = query.NewSeats(p.sizes.read, query.ReservedSeats)
+	for _, of := range []struct {
+		pool   **pgxpool.Pool
+		config postgres.Config
+	}{{&p.pool, work}, {&p.carrying, carrying}, {&p.looks, looks}, {&p.readers, reads}} {
+		if *of.pool, err = postgres.Open(ctx, of.config); err != nil {
+			return err
+		}
+	}
+	if readURL == "" {
+		return nil
+	}
+	reads.URL, reads.MaxConns = readURL, readConns
+	if p.replica, err = postgres.Open(ctx, reads); err != nil {
+		return fmt.Errorf("DATABASE_READ_URL: %w", err)
+	}
+	return nil
+}
+
+func (p *pools) close() {
+	for _, pool := range []*pgxpool.Pool{p.replica, p.looks, p.readers, p.carrying, p.pool} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
 }
 
 // database is a server that an instance connects to, by the setting that names it.

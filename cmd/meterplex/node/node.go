@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/jackc/pgx/v5/pgxpool"
 	prom "github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
@@ -43,48 +42,24 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 	"github.com/meterplex/meterplex/projections/models"
 	"github.com/meterplex/meterplex/projections/overview"
-	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/state"
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
 // Node is one instance of the service, with the resources that its roles share.
 type Node struct {
-	cfg       config.Config
-	logger    *slog.Logger
-	instance  string
-	commit    string
-	sizes     sizes // of the pools
-	pool      *pgxpool.Pool
-	readers   *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
-	seats     *query.Seats  // of readers: one tenant's reads take no connections from the others'
-	carrying  *pgxpool.Pool // for the relay and the hot consumers, which process every event
-	looks     *pgxpool.Pool // for the grants feed and the checks of the database
-	replica   *pgxpool.Pool // nil: reads go to the primary database
-	log       *eventlog.Log
-	store     *store.Store
-	grants    *entitlements.Cache
-	pipe      *pipe
-	notifier  *relay.Notifier
-	moves     *projections.Moves
-	lags      *consume.Lags             // of the consumers of this instance
-	recent    *newest.Recent            // for the relay and the consumers of this instance
-	relaying  *newest.Reader            // the relay's
-	reading   map[string]*newest.Reader // by consumer
-	histories *validate.Histories
-	registry  *prom.Registry
-	metrics   *prometheus.Metrics
-	state     state.Watch
-	live      *overview.Live   // runs with the role api
-	traces    *tracing.Tracing // nil without traces
-	stripe    *stripe.Provider // nil without a key
-	verdicts  overview.Verdicts
-	ticks     loop.Ticks // of the loops that look for work
-	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
-	rebuildRequests, replayRequests loop.Hint
-	sagaRequests, pushRequests      loop.Hint // of changes that start or retry sagas, for the runners of this instance
-	deliveryRequests                loop.Hint // of changes that add deliveries of webhooks, for the deliverer of this instance
-	newLife                         loop.Hint // of the database server, for the pipe if it is in the same database
+	cfg      config.Config
+	logger   *slog.Logger
+	instance string
+	commit   string
+	pools
+	memory
+	hints
+	watched
+	log    *eventlog.Log
+	store  *store.Store
+	pipe   *pipe
+	stripe *stripe.Provider // nil without a key
 	// serving is true while the roles run and the API, if the instance has it, accepts requests.
 	serving atomic.Bool
 	// topicsDoubted is true until the topics were compared with the log: no broker has answered yet.
@@ -93,13 +68,48 @@ type Node struct {
 	Folds models.Folds
 }
 
+// memory is what the instance keeps of the log, and how far its consumers are.
+type memory struct {
+	grants    *entitlements.Cache
+	histories *validate.Histories
+	recent    *newest.Recent            // for the relay and the consumers of this instance
+	relaying  *newest.Reader            // the relay's
+	reading   map[string]*newest.Reader // by consumer
+	moves     *projections.Moves
+	lags      *consume.Lags // of the consumers of this instance
+}
+
+// hints wake the loops of this instance.
+type hints struct {
+	ticks    loop.Ticks      // the moments of looks without a hint
+	notifier *relay.Notifier // of appends, for the readers of the log
+	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
+	rebuildRequests, replayRequests loop.Hint
+	sagaRequests, pushRequests      loop.Hint // of changes that start or retry sagas, for the runners of this instance
+	deliveryRequests                loop.Hint // of changes that add deliveries of webhooks, for the deliverer of this instance
+	newLife                         loop.Hint // of the database server, for the pipe if it is in the same database
+}
+
+func newHints() hints {
+	return hints{ticks: loop.BeginTicks(), rebuildRequests: loop.NewHint(), replayRequests: loop.NewHint(), sagaRequests: loop.NewHint(),
+		pushRequests: loop.NewHint(), deliveryRequests: loop.NewHint(), newLife: loop.NewHint()}
+}
+
+// watched is what the instance shows of itself and of the database's state.
+type watched struct {
+	registry *prom.Registry
+	metrics  *prometheus.Metrics
+	state    state.Watch
+	live     *overview.Live // runs with the role api
+	verdicts overview.Verdicts
+	traces   *tracing.Tracing // nil without traces
+}
+
 // Open opens an instance's resources. The log names commit as the events' producer.
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
-	n := &Node{cfg: cfg, commit: commit, logger: logger, registry: prom.NewRegistry(), ticks: loop.BeginTicks(),
-		moves: &projections.Moves{}, histories: new(validate.Histories), rebuildRequests: loop.NewHint(), replayRequests: loop.NewHint(),
-		sagaRequests: loop.NewHint(), pushRequests: loop.NewHint(), deliveryRequests: loop.NewHint(), newLife: loop.NewHint(),
-		Folds: models.DefaultFolds()}
+	n := &Node{cfg: cfg, commit: commit, logger: logger, hints: newHints(), Folds: models.DefaultFolds()}
+	n.moves, n.histories, n.registry = &projections.Moves{}, new(validate.Histories), prom.NewRegistry()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry, n.state.State, n.sagaNames())
 	n.live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, State: n.state.State, List: n.projections(),
@@ -126,33 +136,12 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if n.sizes, err = n.sized(); err != nil {
 		return err
 	}
-	db := postgres.Config{URL: n.cfg.DatabaseURL, MaxConns: int32(n.sizes.work), ApplicationName: "meterplex"}
+	db := postgres.Config{URL: n.cfg.DatabaseURL, ApplicationName: "meterplex"}
 	n.tracePool(&db)
-	if n.pool, err = postgres.Open(ctx, db); err != nil {
+	if err := n.pools.open(ctx, db, n.cfg.DatabaseReadURL); err != nil {
 		return err
 	}
 	n.state.Pool = n.pool
-	carrying := db
-	carrying.MaxConns, carrying.KeepPlans = int32(n.sizes.carrying), true
-	if n.carrying, err = postgres.Open(ctx, carrying); err != nil {
-		return err
-	}
-	looks := db
-	looks.MaxConns = int32(n.sizes.look)
-	if n.looks, err = postgres.Open(ctx, looks); err != nil {
-		return err
-	}
-	db.MaxConns, db.StatementTimeout = int32(n.sizes.read), readTime
-	if n.readers, err = postgres.Open(ctx, db); err != nil {
-		return err
-	}
-	n.seats = query.NewSeats(n.sizes.read, query.ReservedSeats)
-	if n.cfg.DatabaseReadURL != "" {
-		db.URL, db.MaxConns = n.cfg.DatabaseReadURL, readConns
-		if n.replica, err = postgres.Open(ctx, db); err != nil {
-			return fmt.Errorf("DATABASE_READ_URL: %w", err)
-		}
-	}
 	n.grants = entitlements.NewCache(n.looks, n.readers)
 	n.grants.UseSeats(n.seats)
 	n.histories.Marks = n.grants.LastCatalogue
@@ -186,10 +175,6 @@ func (n *Node) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// readTime bounds a statement of a read. It is shorter than the timeout of a request, so that
-// the answer can name the reason.
-const readTime = 30 * time.Second
-
 func (n *Node) Close() (err error) {
 	if n.log != nil {
 		n.log.Close()
@@ -200,11 +185,7 @@ func (n *Node) Close() (err error) {
 	if n.pipe != nil {
 		err = n.pipe.close()
 	}
-	for _, pool := range []*pgxpool.Pool{n.replica, n.looks, n.readers, n.carrying, n.pool} {
-		if pool != nil {
-			pool.Close()
-		}
-	}
+	n.pools.close()
 	n.stopTraces()
 	return err
 }

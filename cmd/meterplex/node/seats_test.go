@@ -14,7 +14,7 @@ import (
 
 // The reads of the write side's tables by a key of a tenant take the seats of that tenant.
 func TestP9_ATenantsReadsTakeNoSeatOfOperators(t *testing.T) {
-	n := &Node{seats: query.NewSeats(readConns, query.ReservedSeats)}
+	n := &Node{pools: pools{seats: query.NewSeats(readConns, query.ReservedSeats)}}
 	seat := n.catalogue().Seat
 	tenant := uuid.New()
 	ofTenant := edge.WithExchange(t.Context(), &edge.Exchange{Caller: commands.Caller{TenantID: tenant},
