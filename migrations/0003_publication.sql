@@ -103,7 +103,7 @@ CREATE TABLE replays (
 CREATE INDEX replays_running ON replays (kind, id) WHERE state = 'RUNNING';
 
 -- A unit of a replay is a log partition. cursor and upto are positions of the log; those of usage.commands' rewind are filled in when it has gone back: offsets
--- of the pipe, from and to. The lease says who publishes; the fence is compared with every step of the cursor.
+-- of the pipe, from and to. A saga leases a range to one instance; each step of a cursor is compared with its last one.
 CREATE TABLE replay_units (
   replay_id   uuid     NOT NULL REFERENCES replays,
   partition   smallint NOT NULL,
@@ -111,8 +111,6 @@ CREATE TABLE replay_units (
   cursor      bigint   NOT NULL,            -- published up to here
   upto        bigint   NOT NULL,
   records     bigint   NOT NULL DEFAULT 0,
-  fence       bigint   NOT NULL DEFAULT 0,
-  lease_until timestamptz NOT NULL DEFAULT '-infinity',
   PRIMARY KEY (replay_id, partition)
 ) WITH (fillfactor = 50);
 

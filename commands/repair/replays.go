@@ -75,6 +75,7 @@ type ReplayReader interface {
 // ReplayTx is the transaction of a change of replays.
 type ReplayTx interface {
 	commands.Tx
+	commands.SagaStarter
 	RelayCursors() ([]RelayCursor, error)
 	// Before returns, for each partition, the last position recorded before a time.
 	Before(at time.Time) ([events.Partitions]int64, error)
@@ -97,6 +98,7 @@ type Replays struct {
 	Store ReplayStore
 	Now   commands.Clock
 	NewID func() uuid.UUID
+	Wake  func() // wakes the runner of replays of this instance; may be nil
 }
 
 func (c *Replays) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
@@ -133,7 +135,7 @@ func (c *Replays) Range(ctx context.Context, req commands.Request, in ReplayRang
 	if in.TenantID != uuid.Nil {
 		r.TenantID = &in.TenantID
 	}
-	return commands.Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
+	started, err := commands.Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
 		if r.TenantID != nil {
 			if t, err := tx.Tenant(in.TenantID); err != nil || t == nil {
 				return r, commands.OrRefuse(err, "tenant_not_found", "/tenantId", "no such tenant")
@@ -147,6 +149,9 @@ func (c *Replays) Range(ctx context.Context, req commands.Request, in ReplayRang
 		if err := tx.StartReplay(r); err != nil {
 			return r, err
 		}
+		if err := startRange(tx, c.NewID(), r.ID); err != nil {
+			return r, err
+		}
 		said := events.Replay{Kind: r.Kind, Topic: r.Topic, TenantID: r.TenantID, Reason: r.Reason}
 		for _, u := range r.Units {
 			said.Stretches = append(said.Stretches, events.ReplayStep{Partition: u.Partition, From: u.First, To: u.UpTo})
@@ -154,6 +159,10 @@ func (c *Replays) Range(ctx context.Context, req commands.Request, in ReplayRang
 		_, err = commands.AppendEvent(tx, &req, r.ID, r.CreatedAt, events.Platform, events.ReplayRequested, said)
 		return r, err
 	})
+	if err == nil && c.Wake != nil {
+		c.Wake()
+	}
+	return started, err
 }
 
 func (in *ReplayRange) check() *domain.Error {

@@ -170,37 +170,44 @@ func TestP3_AHeadOfAnEarlierLeaseStartsNoReadingFromMemory(t *testing.T) {
 	}
 }
 
-// A replayer whose lease of a partition has run out does not move the cursor any more, nor renew the lease of the next one.
-func TestP2_AReplayMovesOnlyUnderItsLease(t *testing.T) {
+// An instance that lost a replay to another one, or to its end, moves no cursor any more, so that no record is counted twice.
+func TestP2_AReplayMovesItsCursorFromWhereItIs(t *testing.T) {
 	_, pool := migrated(t, false)
 	ctx, replay := t.Context(), uuid.New()
 	for _, sql := range []string{
 		`INSERT INTO replays (id, kind, state, topic, reason, created_at) VALUES ($1, 'range', 'RUNNING', 1, 'test', now())`,
-		`INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, 3, 0, 0, 100)`,
+		`INSERT INTO replay_units (replay_id, partition, first, cursor, upto) VALUES ($1, 3, 0, 0, 100), ($1, 4, 0, 100, 100)`,
 	} {
-		if _, err := pool.Exec(ctx, sql, replay); err != nil {
-			t.Fatal(err)
+		must.Exec(t, pool, sql, replay)
+	}
+	open := func() *cursors.OpenUnit {
+		t.Helper()
+		units, err := cursors.Open(ctx, pool, replay)
+		if err != nil || len(units) != 1 || units[0].Partition != 3 {
+			t.Fatalf("%+v %v", units, err)
+		}
+		return &units[0]
+	}
+	move := func(u *cursors.OpenUnit, to, records int64, want bool) {
+		t.Helper()
+		if moved, err := u.Move(ctx, pool, to, records); err != nil || moved != want {
+			t.Errorf("moved to %d: %t, %v", to, moved, err)
 		}
 	}
-	first, err := cursors.Claim(ctx, pool, -time.Second) // it has run out at once
-	if err != nil || first == nil {
-		t.Fatalf("%v %v", first, err)
-	}
-	second, err := cursors.Claim(ctx, pool, time.Minute)
-	if err != nil || second == nil || second.Fence == first.Fence {
-		t.Fatalf("%+v %v", second, err)
-	}
-	if moved, err := first.Move(ctx, pool, 50, 50, time.Hour); err != nil || moved {
-		t.Errorf("the replayer whose lease has run out moved the cursor: %t %v", moved, err)
-	}
-	if moved, err := second.Move(ctx, pool, 50, 50, time.Minute); err != nil || !moved {
-		t.Errorf("the replayer with the lease did not move the cursor: %t %v", moved, err)
-	}
+	frozen, other := open(), open()
+	move(other, 50, 50, true)
+	move(frozen, 70, 70, false)
+	move(other, 60, 10, true)
+	must.Exec(t, pool, `UPDATE replays SET state = 'FAILED' WHERE id = $1`, replay)
+	move(other, 70, 10, false)
 	var cursor, records int64
-	var soon bool
-	const now = `SELECT cursor, records, lease_until < now() + interval '2 minutes' FROM replay_units WHERE replay_id = $1`
-	if err := pool.QueryRow(ctx, now, replay).Scan(&cursor, &records, &soon); err != nil || cursor != 50 || records != 50 || !soon {
-		t.Errorf("the cursor is at %d after %d records, the lease ends soon: %t, %v", cursor, records, soon, err)
+	must.OK(t, pool.QueryRow(ctx, `SELECT cursor, records FROM replay_units WHERE replay_id = $1 AND partition = 3`, replay).Scan(&cursor,
+		&records))
+	if cursor != 60 || records != 60 {
+		t.Errorf("the cursor is at %d after %d records", cursor, records)
+	}
+	if units, err := cursors.Open(ctx, pool, replay); err != nil || len(units) != 0 {
+		t.Errorf("of an ended replay %+v are open: %v", units, err)
 	}
 }
 

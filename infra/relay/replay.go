@@ -5,15 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/meterplex/meterplex/domain/loop"
-	"github.com/meterplex/meterplex/domain/retries"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -26,125 +22,54 @@ type ReplayLog interface {
 	ReadTopic(ctx context.Context, s events.Stretch, topic events.Topic) ([]events.Envelope, error)
 }
 
-// ReplayEnds records the result of replays.
-type ReplayEnds interface {
-	// EndRanges ends the ranges that are published completely.
-	EndRanges(ctx context.Context) error
-	Fail(ctx context.Context, id uuid.UUID, topic, failure string) error
-}
-
-// Replayer publishes ranges of the log again. It runs beside the relay and never delays it. Any number of
-// instances share the work: each partition of a replay is leased, and its cursor moves by
-// compare-and-set. A chunk that was published by a process that died before moving the cursor is
-// published again: marked as a replay, and byte for byte the same.
+// Replayer publishes ranges of the log again, beside the relay and without delaying it. A saga leases a replay to one instance; each cursor
+// moves by compare-and-set. A chunk that was published by a process that died before moving the cursor is published again: marked as a
+// replay, and byte for byte the same.
 type Replayer struct {
 	Pool      *pgxpool.Pool
 	Log       ReplayLog
-	Ends      ReplayEnds
 	Publisher message.Publisher
-	Requests  <-chan struct{} // hint: a replay was requested; may be nil
-	Logger    *slog.Logger
-
-	Ticks    loop.Ticks    // the moments of looking for work
-	Every    time.Duration // their interval (1 s)
-	LeaseTTL time.Duration // delay before the partition of a dead instance is leased again (2 min)
-	Window   int64         // positions per chunk (1000)
+	Window    int64 // positions per chunk (1000)
 }
 
-// Defaults of a Replayer. The lease is longer than the longest publish call.
-const (
-	defaultReplayEvery = time.Second
-	defaultReplayLease = 2 * time.Minute
-	defaultWindow      = 1000
-)
+const defaultWindow = 1000
 
-// Run replays until ctx ends. It retries while the database or the pipe is unreachable.
-func (r *Replayer) Run(ctx context.Context) error {
-	c := *r
-	c.Every, c.LeaseTTL = cmp.Or(c.Every, defaultReplayEvery), cmp.Or(c.LeaseTTL, defaultReplayLease)
-	c.Window = int64(cmp.Or(int(c.Window), defaultWindow))
-	log := retries.New(c.Logger, slog.LevelWarn, "a replay failed and will be retried", "")
-	for c.pause(ctx) {
-		log.Report(ctx, c.round(ctx))
-	}
-	return nil
-}
+// errMovedElsewhere ends the work of an instance whose lease of a replay was lost.
+var errMovedElsewhere = errors.New("another instance moved the cursor of a replay, or ended it")
 
-// pause waits until there may be work. It returns false if ctx ends.
-func (r *Replayer) pause(ctx context.Context) bool {
-	timer := time.NewTimer(r.Ticks.Until(r.Every))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.Requests:
-	case <-ctx.Done():
+// Publish publishes what is left of a range. A partition that fails holds up no other: the first failure is returned after all. A record
+// that the broker refuses for ever ends the work; refused is the reason.
+func (r *Replayer) Publish(ctx context.Context, replay uuid.UUID) (topic events.Topic, refused string, failure error) {
+	units, err := cursors.Open(ctx, r.Pool, replay)
+	if err != nil {
+		return 0, "", err
 	}
-	return ctx.Err() == nil
-}
-
-// round publishes all due units, then ends the replays that are published completely. The next round retries the units
-// that failed: they hold up neither the others nor the ends.
-func (r *Replayer) round(ctx context.Context) error {
-	var running bool
-	if err := r.Pool.QueryRow(ctx, anyRunningSQL).Scan(&running); err != nil {
-		return fmt.Errorf("looking for replays: %w", err)
-	}
-	if !running {
-		return nil
-	}
-	failure := r.publishDue(ctx)
-	var done bool
-	if err := r.Pool.QueryRow(ctx, anyPublishedSQL).Scan(&done); err != nil {
-		return errors.Join(failure, fmt.Errorf("looking for completed replays: %w", err))
-	}
-	if !done || ctx.Err() != nil {
-		return failure
-	}
-	return errors.Join(failure, r.Ends.EndRanges(ctx))
-}
-
-// publishDue publishes each due unit, and returns the first failure.
-func (r *Replayer) publishDue(ctx context.Context) (failure error) {
-	var failed []*cursors.Claimed
-	for ctx.Err() == nil {
-		u, err := cursors.Claim(ctx, r.Pool, r.LeaseTTL, failed...)
-		if err != nil {
-			return cmp.Or(failure, err)
+	for i := range units {
+		err := r.publish(ctx, &units[i])
+		if refusal := permanentRefusal(err); refusal != nil {
+			return units[i].Topic, bounded(refusal.Error()), nil
 		}
-		if u == nil {
-			break
-		}
-		if err := r.publish(ctx, u); err != nil {
-			failed, failure = append(failed, u), cmp.Or(failure, err)
+		if failure = cmp.Or(failure, err); ctx.Err() != nil || errors.Is(err, errMovedElsewhere) {
+			return 0, "", cmp.Or(failure, ctx.Err())
 		}
 	}
-	return failure
+	return 0, "", failure
 }
 
-// anyRunningSQL is all that a round without a replay asks: to plan and run the other statements cost the server four times as much.
-const anyRunningSQL = `SELECT EXISTS (SELECT FROM replays WHERE state = 'RUNNING' AND kind = 'range')`
-
-const anyPublishedSQL = `SELECT EXISTS (SELECT FROM replays r WHERE r.state = 'RUNNING' AND r.kind = 'range'
- AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto))`
-
-// publish publishes a unit chunk by chunk, without an open transaction. After an error it releases the
-// unit.
-func (r *Replayer) publish(ctx context.Context, u *cursors.Claimed) error {
-	for u.Cursor < u.UpTo {
-		end := min(u.Cursor+r.Window, u.UpTo)
+// publish publishes a unit chunk by chunk, without an open transaction.
+func (r *Replayer) publish(ctx context.Context, u *cursors.OpenUnit) error {
+	for u.Cursor < u.UpTo && ctx.Err() == nil {
+		end := min(u.Cursor+cmp.Or(r.Window, defaultWindow), u.UpTo)
 		sent, err := r.chunk(ctx, u, end)
-		if refused := permanentRefusal(err); refused != nil {
-			return r.Ends.Fail(ctx, u.Replay, u.Topic.Name(), bounded(refused.Error()))
-		}
 		if err != nil {
-			return errors.Join(err, r.release(ctx, u))
+			return err
 		}
 		held, err := r.moveCursor(ctx, u, end, sent)
-		if err != nil || !held {
-			return err // the next lease holder publishes the chunk again
+		if err != nil {
+			return err // the next run publishes the chunk again, unless the cursor moved
 		}
-		if ctx.Err() != nil {
-			return r.release(context.WithoutCancel(ctx), u)
+		if !held {
+			return errMovedElsewhere
 		}
 	}
 	return nil
@@ -164,7 +89,7 @@ func permanentRefusal(err error) error {
 }
 
 // chunk publishes the events between the cursor and end, marked as a replay.
-func (r *Replayer) chunk(ctx context.Context, u *cursors.Claimed, end int64) (sent int64, err error) {
+func (r *Replayer) chunk(ctx context.Context, u *cursors.OpenUnit, end int64) (sent int64, err error) {
 	list, err := r.Log.ReadTopic(ctx, events.Stretch{Partition: u.Partition, After: u.Cursor, UpTo: end}, u.Topic)
 	if err != nil {
 		return 0, err
@@ -191,17 +116,10 @@ func (r *Replayer) chunk(ctx context.Context, u *cursors.Claimed, end int64) (se
 	return int64(len(records)), nil
 }
 
-// moveCursor reports false if the lease was lost or the replay has ended. A move that was committed
-// without an answer is discovered by the next claim.
-func (r *Replayer) moveCursor(ctx context.Context, u *cursors.Claimed, end, sent int64) (bool, error) {
+// moveCursor reports false if another instance moved it, or the replay has ended. A move that was committed without an answer is discovered
+// by the next run.
+func (r *Replayer) moveCursor(ctx context.Context, u *cursors.OpenUnit, end, sent int64) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	return u.Move(ctx, r.Pool, end, sent, r.LeaseTTL)
-}
-
-// release releases the lease, so that any instance can continue at once.
-func (r *Replayer) release(ctx context.Context, u *cursors.Claimed) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
-	defer cancel()
-	return u.Release(ctx, r.Pool)
+	return u.Move(ctx, r.Pool, end, sent)
 }

@@ -54,12 +54,11 @@ func TestAPartitionThatFailsHoldsUpNoOther(t *testing.T) {
 	other, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[9],
 		FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(t, err)
-	replayer := w.replayer(w.relay("").Publisher)
 	log := &partlyUnreadable{ReplayLog: w.log, partition: 2}
-	replayer.Log = log
+	runner := w.replayer(w.relay("").Publisher, log)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- replayer.Run(ctx) }()
+	go func() { done <- runner.Run(ctx) }()
 	w.until("one partition of one replay is left", func() bool {
 		return w.int(`SELECT count(*) FROM replay_units WHERE cursor < upto`) == 1 &&
 			w.int(`SELECT count(*) FROM replays WHERE id = $1 AND state = 'DONE'`, other.ID) == 1
@@ -98,7 +97,7 @@ func TestAFailedReplayCountsAllItsRecords(t *testing.T) {
 	w.awaitDrained()
 	defer stop()
 	id := w.replayAll()
-	got := w.runReplay(id, w.replayer(refusedTenant{w.relay("").Publisher, all[5]}))
+	got := w.runReplay(id, w.replayer(refusedTenant{w.relay("").Publisher, all[5]}, w.log))
 	for _, e := range w.logged() {
 		if e.Subject != events.ReplayDone {
 			continue

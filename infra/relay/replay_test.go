@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,19 +36,19 @@ func (w *relayFixture) replays() *repair.Replays {
 
 var operator = commands.Caller{KeyID: uuid.MustParse("01900000-0000-7000-8000-000000000001")}
 
-func (w *relayFixture) replayer(publisher message.Publisher) *relay.Replayer {
-	return &relay.Replayer{
-		Pool: w.pool, Log: w.log, Ends: w.replays(), Publisher: publisher, Logger: quiet(),
-		Every: 20 * time.Millisecond, LeaseTTL: time.Second, Window: 50,
-	}
+// replayer returns a runner of replays.
+func (w *relayFixture) replayer(publisher message.Publisher, log relay.ReplayLog) *commands.SagaRunner {
+	r := &relay.Replayer{Pool: w.pool, Log: log, Publisher: publisher, Window: 50}
+	return &commands.SagaRunner{Queue: &store.Sagas{Store: store.New(w.pool, w.log, store.Config{})},
+		Kinds: []commands.SagaKind{w.replays().RangeKind(r.Publish)}, NewID: newID, Logger: quiet(), Every: 20 * time.Millisecond}
 }
 
-// runReplay runs replayers until a replay has ended.
-func (w *relayFixture) runReplay(id uuid.UUID, replayers ...*relay.Replayer) repair.Replay {
+// runReplay runs runners until a replay has ended.
+func (w *relayFixture) runReplay(id uuid.UUID, runners ...*commands.SagaRunner) repair.Replay {
 	w.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, len(replayers))
-	for _, r := range replayers {
+	ended := make(chan error, len(runners))
+	for _, r := range runners {
 		go func() { ended <- r.Run(ctx) }()
 	}
 	var now *repair.Replay
@@ -57,7 +58,7 @@ func (w *relayFixture) runReplay(id uuid.UUID, replayers ...*relay.Replayer) rep
 		return err == nil && now.State != repair.ReplayRunning
 	})
 	stop()
-	for range replayers {
+	for range runners {
 		if err := <-ended; err != nil {
 			w.t.Error(err)
 		}
@@ -95,24 +96,24 @@ func unmarked(t testing.TB, k *kgo.Record) *kgo.Record {
 	return &bare
 }
 
-// interruptedPublisher calls die after the n-th publish call, so that the replayer loses its lease between
+// interruptedPublisher calls stop after the n-th publish call, so that the runner loses its lease between
 // publishing and moving its cursor.
 type interruptedPublisher struct {
 	message.Publisher
 	calls, at atomic.Int64
-	die       func()
+	stop      func()
 }
 
 func (p *interruptedPublisher) Publish(topic string, msgs ...*message.Message) error {
 	err := p.Publisher.Publish(topic, msgs...)
 	if p.calls.Add(1) == p.at.Load() {
-		p.die()
+		p.stop()
 	}
 	return err
 }
 
-// A range is replayed byte for byte while events are appended, two instances share the work, and one dies
-// between publishing and moving its cursor.
+// A range is replayed byte for byte and counted once while events are appended, and another instance goes on with it while the first one is
+// frozen between publishing and moving its cursor.
 func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 	w := newRelayFixture(t)
 	all := tenants(5)
@@ -127,13 +128,19 @@ func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 		t.Fatalf("%+v %v", r, err)
 	}
 	w.appendUsage(50, all...)
-	dying := &interruptedPublisher{Publisher: w.relay("").Publisher, die: func() {
-		_, _ = w.pool.Exec(context.Background(), `UPDATE replay_units SET fence = fence + 1, lease_until = '-infinity' WHERE cursor < upto`)
+	const cursors = `SELECT sum(cursor)::bigint FROM replay_units`
+	var other sync.WaitGroup
+	defer other.Wait()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	freezing := &interruptedPublisher{Publisher: w.relay("").Publisher, stop: func() {
+		at := w.int(cursors)
+		_, _ = w.pool.Exec(context.Background(), `UPDATE sagas SET lease = NULL, next_at = now() WHERE kind = 'replay'`)
+		other.Go(func() { _ = w.replayer(w.relay("").Publisher, w.log).Run(ctx) })
+		w.until("the other runner moves the cursor", func() bool { return w.int(cursors) > at })
 	}}
-	dying.at.Store(3)
-	other := w.replayer(w.relay("").Publisher)
-	other.Every = 200 * time.Millisecond // it starts later, and leaves units to the dying replayer
-	done := w.runReplay(r.ID, w.replayer(dying), other)
+	freezing.at.Store(3)
+	done := w.runReplay(r.ID, w.replayer(freezing, w.log))
 	w.awaitDrained()
 	stop()
 	records := int64(0)
@@ -157,7 +164,7 @@ func TestAReplayedRangeHasTheSameBytes(t *testing.T) {
 		}
 	}
 	if twice == 0 {
-		t.Error("the replayer that died left no chunk to be published again")
+		t.Error("the runner that was frozen left no chunk to be published again")
 	}
 	if n := w.int(`SELECT count(*) FROM event_log_rows WHERE subject IN ($1, $2)`, int16(events.ReplayRequested),
 		int16(events.ReplayDone)); n != 2 {
@@ -182,7 +189,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 	one, err := w.replays().Range(t.Context(), commands.Request{By: operator}, repair.ReplayRange{Topic: "usage.raw", TenantID: all[0],
 		FromTime: time.Unix(0, 0), Reason: "x"})
 	must.OK(t, err)
-	w.runReplay(one.ID, w.replayer(w.relay("").Publisher))
+	w.runReplay(one.ID, w.replayer(w.relay("").Publisher, w.log))
 	_, again := split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))
 	if len(again) != 20 {
 		t.Errorf("%d records of the tenant replayed, want 20", len(again))
@@ -198,7 +205,7 @@ func TestReplayOfATenantAndOfPositions(t *testing.T) {
 		Reason: "x"})
 	must.OK(t, err)
 	was := len(again)
-	if done := w.runReplay(two.ID, w.replayer(w.relay("").Publisher)); done.Units[0].Records != 5 {
+	if done := w.runReplay(two.ID, w.replayer(w.relay("").Publisher, w.log)); done.Units[0].Records != 5 {
 		t.Errorf("%+v", done)
 	}
 	_, again = split(t, events.TopicUsageRaw, w.published(events.TopicUsageRaw))

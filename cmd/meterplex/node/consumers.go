@@ -29,7 +29,7 @@ func (n *Node) consumers() []projections.Consumer {
 		{
 			Name: events.GroupCommands, Role: "commands", Topic: events.TopicCommands, MaxPerPartition: projections.MaxWithFollowUps,
 			Handler: &store.Commands{Log: n.log, Letters: letters, Workers: map[events.Subject]func(){
-				events.RebuildRequested: n.rebuildRequests.Notify, events.ReplayRequested: n.replayRequests.Notify,
+				events.RebuildRequested: n.rebuildRequests.Notify,
 			}},
 		},
 	}

@@ -81,13 +81,13 @@ type memory struct {
 
 // hints wake the loops of this instance.
 type hints struct {
-	ticks    loop.Ticks      // the moments of looks without a hint
-	notifier *relay.Notifier // of appends, for the readers of the log
-	// rebuildRequests and replayRequests are hints of the command router for the workers of this instance.
-	rebuildRequests, replayRequests loop.Hint
-	sagaRequests, pushRequests      loop.Hint // of changes that start or retry sagas, for the runners of this instance
-	deliveryRequests                loop.Hint // of changes that add deliveries of webhooks, for the deliverer of this instance
-	newLife                         loop.Hint // of the database server, for the pipe if it is in the same database
+	ticks           loop.Ticks      // the moments of looks without a hint
+	notifier        *relay.Notifier // of appends, for the readers of the log
+	rebuildRequests loop.Hint       // of the command router, for the rebuilder
+	// The next three are of changes that start or retry sagas, for the runners of this instance.
+	sagaRequests, pushRequests, replayRequests loop.Hint
+	deliveryRequests                           loop.Hint // of changes that add deliveries of webhooks, for the deliverer of this instance
+	newLife                                    loop.Hint // of the database server, for the pipe if it is in the same database
 }
 
 func newHints() hints {
@@ -249,7 +249,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 	g.Go(func() error { return postgres.WatchRequired(ctx, n.looks, postgres.DefaultRequiredEvery) })
 	if n.has("relay") {
 		g.Go(func() error { return n.relay().Run(ctx) })
-		g.Go(func() error { return n.replayer().Run(ctx) })
+		g.Go(func() error { return n.runSagas(ctx, n.replayKinds(), n.replayRequests, 0, 0) })
 	}
 	if n.has("commands") {
 		g.Go(func() error { return (&metering.Expiry{Quotas: n.quotas(), Logger: n.logger, Ticks: n.ticks}).Run(ctx) })
@@ -258,10 +258,10 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 		}
 	}
 	if n.has("sagas") {
-		g.Go(func() error { return n.sagaRunner().Run(ctx) })
+		g.Go(func() error { return n.runSagas(ctx, n.sagaKinds(), n.sagaRequests, 0, sagaRests) })
 	}
 	if n.has("biller") {
-		g.Go(func() error { return n.pushRunner().Run(ctx) })
+		g.Go(func() error { return n.runSagas(ctx, n.pushKinds(), n.pushRequests, pushPlaces, 0) })
 	}
 	if n.has("notifier") {
 		g.Go(func() error { return n.deliverWebhooks(ctx) })

@@ -3,10 +3,8 @@ package node
 import (
 	"time"
 
-	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/billing"
 
-	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
 )
 
@@ -29,12 +27,4 @@ func (n *Node) provider() billing.BillingProvider {
 func (n *Node) pushes() *billing.Pushes {
 	return &billing.Pushes{Store: &pushes.Pushes{Store: n.store}, Provider: n.provider(), Now: time.Now, NewID: newID, Wake: n.wakeSagas,
 		Observed: n.metrics.PushAttempted, Logger: n.logger, Settle: totalsAfter}
-}
-
-// pushRunner returns the worker that runs the sagas of pushes.
-func (n *Node) pushRunner() *commands.SagaRunner {
-	return &commands.SagaRunner{
-		Queue: &store.Sagas{Store: n.store}, Kinds: n.pushKinds(), NewID: newID, Requests: n.pushRequests, Ticks: n.ticks,
-		Ended: n.metrics.SagaEnded, Logger: n.logger, Places: pushPlaces,
-	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
 
@@ -13,14 +15,16 @@ import (
 )
 
 func (n *Node) replays() *repair.Replays {
-	return &repair.Replays{Store: n.replayStore(), Now: time.Now, NewID: newID}
+	return &repair.Replays{Store: n.replayStore(), Now: time.Now, NewID: newID, Wake: n.wakeSagas}
 }
 
 func (n *Node) replayStore() *repairs.Replays { return &repairs.Replays{Store: n.store} }
 
-func (n *Node) replayer() *relay.Replayer {
-	return &relay.Replayer{Pool: n.pool, Log: n.log, Ends: n.replays(), Publisher: n.pipe.publisher, Requests: n.replayRequests,
-		Ticks: n.ticks, Logger: n.logger}
+// replayKinds lists the kinds of sagas that the role relay runs. They have a runner of their own: a long replay delays no close.
+func (n *Node) replayKinds() []commands.SagaKind {
+	return []commands.SagaKind{n.replays().RangeKind(func(ctx context.Context, replay uuid.UUID) (events.Topic, string, error) {
+		return (&relay.Replayer{Pool: n.pool, Log: n.log, Publisher: n.pipe.publisher}).Publish(ctx, replay)
+	})}
 }
 
 // rewinds reads requested rewinds of the consumer of usage.commands from the database.

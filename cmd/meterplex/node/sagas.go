@@ -1,11 +1,13 @@
 package node
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/billing"
+	"github.com/meterplex/meterplex/domain/loop"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/postgres/store/closes"
 )
@@ -23,12 +25,15 @@ func (n *Node) pushKinds() []commands.SagaKind {
 }
 
 // allKinds lists the kinds of sagas that this binary runs.
-func (n *Node) allKinds() []commands.SagaKind { return slices.Concat(n.sagaKinds(), n.pushKinds()) }
+func (n *Node) allKinds() []commands.SagaKind {
+	return slices.Concat(n.sagaKinds(), n.pushKinds(), n.replayKinds())
+}
 
 // wakeSagas wakes the runners of this instance.
 func (n *Node) wakeSagas() {
 	n.sagaRequests.Notify()
 	n.pushRequests.Notify()
+	n.replayRequests.Notify()
 }
 
 // periods returns the command that closes periods and decides on their adjustments.
@@ -44,12 +49,11 @@ func (n *Node) sagas() *commands.Sagas {
 // sagaRests leaves most of the time of each place to requests, while many periods are closed at once.
 const sagaRests = 6
 
-// sagaRunner returns the worker that runs the steps of sagas.
-func (n *Node) sagaRunner() *commands.SagaRunner {
-	return &commands.SagaRunner{
-		Queue: &store.Sagas{Store: n.store}, Kinds: n.sagaKinds(), NewID: newID, Requests: n.sagaRequests, Ticks: n.ticks,
-		Ended: n.metrics.SagaEnded, Logger: n.logger, Rests: sagaRests,
-	}
+// runSagas runs the steps of sagas until ctx ends. Zero places and rests are the defaults.
+func (n *Node) runSagas(ctx context.Context, kinds []commands.SagaKind, requests loop.Hint, places, rests int) error {
+	r := &commands.SagaRunner{Queue: &store.Sagas{Store: n.store}, Kinds: kinds, NewID: newID, Requests: requests, Ticks: n.ticks,
+		Ended: n.metrics.SagaEnded, Logger: n.logger, Places: places, Rests: rests}
+	return r.Run(ctx)
 }
 
 // sagaNames lists the names of the kinds.

@@ -2,9 +2,7 @@ package cursors
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -51,65 +49,41 @@ func unitColumns(units []Unit) (partitions []int16, first, cursor, upTo []int64)
 	return partitions, first, cursor, upTo
 }
 
-// Claimed is a unit of a range under a lease.
-type Claimed struct {
+// OpenUnit is a unit of a running range with records left to publish.
+type OpenUnit struct {
 	Replay    uuid.UUID
 	Partition int16
 	Topic     events.Topic
 	Tenant    *uuid.UUID // nil: all
 	Cursor    int64
 	UpTo      int64
-	Fence     int64
 }
 
-const claimUnitSQL = `WITH due AS MATERIALIZED (
- SELECT u.replay_id, u.partition, r.topic, r.tenant_id FROM replay_units u JOIN replays r ON r.id = u.replay_id
- WHERE r.state = 'RUNNING' AND r.kind = 'range' AND u.cursor < u.upto AND u.lease_until < now()
- AND (u.replay_id, u.partition) NOT IN (SELECT * FROM unnest($2::uuid[], $3::smallint[]))
- ORDER BY u.replay_id, u.partition LIMIT 1 FOR UPDATE OF u SKIP LOCKED
-) UPDATE replay_units u SET fence = u.fence + 1, lease_until = now() + $1::interval FROM due
- WHERE u.replay_id = due.replay_id AND u.partition = due.partition
- RETURNING u.replay_id, u.partition, due.topic, due.tenant_id, u.cursor, u.upto, u.fence`
+const openUnitsSQL = `SELECT u.replay_id, u.partition, r.topic, r.tenant_id, u.cursor, u.upto
+ FROM replay_units u JOIN replays r ON r.id = u.replay_id
+ WHERE u.replay_id = $1 AND r.state = 'RUNNING' AND u.cursor < u.upto ORDER BY u.partition`
 
-// Claim leases a unit that is free, has records left to publish and is none of the excluded, or returns nil.
-func Claim(ctx context.Context, db Database, ttl time.Duration, except ...*Claimed) (*Claimed, error) {
-	var u Claimed
-	replays, partitions := []uuid.UUID{}, []int16{} // not nil: NOT IN of NULL is not true
-	for _, e := range except {
-		replays, partitions = append(replays, e.Replay), append(partitions, e.Partition)
+// Open returns the open units of a replay.
+func Open(ctx context.Context, db Database, replay uuid.UUID) ([]OpenUnit, error) {
+	rows, err := db.Query(ctx, openUnitsSQL, replay)
+	if err == nil {
+		var units []OpenUnit
+		if units, err = pgx.CollectRows(rows, pgx.RowToStructByPos[OpenUnit]); err == nil {
+			return units, nil
+		}
 	}
-	err := db.QueryRow(ctx, claimUnitSQL, ttl, replays, partitions).Scan(&u.Replay, &u.Partition, &u.Topic, &u.Tenant, &u.Cursor, &u.UpTo,
-		&u.Fence)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("claiming a replay unit: %w", err)
-	}
-	return &u, nil
+	return nil, fmt.Errorf("reading the units of a replay: %w", err)
 }
 
-const moveUnitSQL = `UPDATE replay_units SET cursor = $5, records = records + $6, lease_until = now() + $7::interval
- WHERE replay_id = $1 AND partition = $2 AND fence = $3 AND cursor = $4 AND EXISTS (SELECT FROM replays WHERE id = $1
- AND state = 'RUNNING')`
+const moveUnitSQL = `UPDATE replay_units SET cursor = $4, records = records + $5
+ WHERE replay_id = $1 AND partition = $2 AND cursor = $3 AND EXISTS (SELECT FROM replays WHERE id = $1 AND state = 'RUNNING')`
 
-// Move moves the unit's cursor past records that are published, and renews the lease. It reports false if
-// the lease was lost or the replay has ended.
-func (u *Claimed) Move(ctx context.Context, db Database, to, records int64, ttl time.Duration) (bool, error) {
-	tag, err := db.Exec(ctx, moveUnitSQL, u.Replay, u.Partition, u.Fence, u.Cursor, to, records, ttl)
+// Move moves the unit's cursor past records that are published. It reports false if another instance moved it, or the replay has ended.
+func (u *OpenUnit) Move(ctx context.Context, db Database, to, records int64) (bool, error) {
+	tag, err := db.Exec(ctx, moveUnitSQL, u.Replay, u.Partition, u.Cursor, to, records)
 	if err != nil {
 		return false, fmt.Errorf("moving a replay's cursor: %w", err)
 	}
 	u.Cursor = to
 	return tag.RowsAffected() == 1, nil
-}
-
-// Release ends the lease, so that any instance can continue at once.
-func (u *Claimed) Release(ctx context.Context, db Database) error {
-	_, err := db.Exec(ctx, `UPDATE replay_units SET lease_until = '-infinity' WHERE replay_id = $1 AND partition = $2 AND fence = $3`,
-		u.Replay, u.Partition, u.Fence)
-	if err != nil {
-		return fmt.Errorf("releasing a replay unit: %w", err)
-	}
-	return nil
 }
