@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"fmt"
 	nethttp "net/http"
 	"net/url"
 	"regexp"
@@ -122,4 +123,55 @@ func TestConsole_BadFormsChangeNothing(t *testing.T) {
 	old := right.Get("token")
 	b = w.signIn(bootstrap)
 	b.pageRefused("an old token", send(path, formCase{change: set("token", old)}), 403, "forbidden")
+}
+
+// TestConsole_APlanIsWrittenInRows: a row is an entitlement, an empty one is none, and a fault names its member. A long list is JSON.
+func TestConsole_APlanIsWrittenInRows(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	b := w.signIn(bootstrap)
+	const path, change = "/console/new/plan", "/console/catalogue/plans/rows/change"
+	sent := url.Values{"key": {"rows"}, "name": {"Rows"}, "entitlements.0.feature": {"api_calls"},
+		"entitlements.0.limit": {"9007199254740991"}, "entitlements.0.limitBehavior": {"SOFT"}, "entitlements.0.resetPeriod": {"MONTHLY"}, "entitlements.2.feature": {"sso"}}
+	page := b.open(path)
+	b.shows(page, `<option value="api_calls">`, `aria-label="Feature, row 1"`)
+	plan := b.follow(b.act(page, path, "new", sent))
+	w.same("the plan", valuesOf(w.get("/plans/rows"), "name", "entitlements"), "Rows [map[feature:api_calls limit:9007199254740991 "+
+		"limitBehavior:SOFT onIngest:record resetPeriod:MONTHLY] map[feature:sso limit:<nil>]]")
+	b.shows(plan, `name="entitlements.0.limit" type="text" value="9007199254740991"`, `name="entitlements.1.feature" type="text" value="sso"`,
+		"<option selected>SOFT</option>")
+	selects := url.Values{"entitlements.0.limitBehavior": {"SOFT"}, "entitlements.0.resetPeriod": {"MONTHLY"}}
+	with := func(values url.Values, name, value string) url.Values {
+		all := url.Values{name: {value}}
+		for of, value := range values {
+			if of != name {
+				all[of] = value
+			}
+		}
+		return all
+	}
+	for _, bad := range []struct{ name, value, code, shown string }{
+		{"entitlements.0.limit", "1.5", "body_invalid", `value="1.5"`},
+		{"entitlements.0.limit", "-1", "limit_invalid", `value="-1"`},
+		{"entitlements.4.feature", "none", "entitlements_invalid", `value="none"`},
+		{"entitlements.0.colour", "red", "unknown_member", ""},
+		{"entitlements.100.feature", "sso", "unknown_member", ""},
+		{"prices.0.feature", "sso", "unknown_member", ""},
+	} {
+		got := b.act(plan, change, "worse", with(selects, bad.name, bad.value))
+		if body := string(got.body); got.status < 400 || !strings.Contains(body, "<code>"+bad.code+"</code>") ||
+			!strings.Contains(body, bad.shown) {
+			t.Errorf("%s=%s gives %d:\n%s", bad.name, bad.value, got.status, got.body)
+		}
+	}
+	b.follow(b.act(plan, change, "emptied", url.Values{"entitlements.0.feature": {""}, "entitlements.0.limit": {""}}))
+	w.same("the changed plan", valuesOf(w.get("/plans/rows"), "entitlements"), "[map[feature:sso limit:<nil>]]")
+	var many []string
+	for i := range 41 {
+		feature := fmt.Sprint("f", i)
+		w.want(201, call{"PUT", "/api/v1/features/" + feature, bootstrap, nil, `{"name":"F","type":"BOOLEAN"}`})
+		many = append(many, `{"feature":"`+feature+`"}`)
+	}
+	w.want(200, call{"PUT", "/api/v1/plans/rows", bootstrap, nil, `{"name":"Long","entitlements":[` + strings.Join(many, ",") + `]}`})
+	b.shows(b.open("/console/catalogue/plans/rows"), `<textarea id=`, "&#34;f40&#34;")
 }

@@ -70,17 +70,37 @@ func TestConsole_TheOverviewShowsEachFigureWithItsScope(t *testing.T) {
 	b := w.signIn(bootstrap)
 	w.same("the console begins with", b.open("/console").header.Get("Location"), "/console/overview")
 	page := b.open("/console/overview")
-	for !strings.Contains(string(page.body), "9007199254740993") {
+	for !strings.Contains(string(page.body), "9,007,199,254,740,993") {
 		page = b.open("/console/overview")
 	}
 	for _, part := range []answer{page, b.open("/console/overview/live")} {
 		b.shows(part, `<a href="/console/dead-letters?stage=VALIDATION&amp;status=FAILED">dead letters failed</a>`,
 			`<a href="/console/system">outbox stalled</a>`, `<a href="/console/system">identity broken</a>`, `data-append="chart-rates"`)
 	}
-	b.shows(page, "9007199254740993", "The identity does not hold", `<strong>3</strong>installation`, "<strong>0</strong>this instance",
-		`data-live="/console/overview/live?"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
+	b.shows(page, "9,007,199,254,740,993", "The identity does not hold", "3 missing", "Accepted per second<strong>0</strong>", "Slowest consumer",
+		"0.25 s", `data-live="/console/overview/live?"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
 	b.shows(b.open("/console/overview?figure=outbox"), `<table id="chart-outbox"`, "<td>12</td><td>90</td>")
 	b.shows(b.open("/console/overview?figure=lag&consumer=meterplex-usage-aggregator"), `<table id="chart-lag-meterplex-usage-aggregator"`,
 		"<td>40</td><td>0.25</td>", `data-append="chart-lag-meterplex-usage-aggregator"`)
 	b.shows(b.open("/console/overview?figure=lag&consumer=%3Cscript%3E"), "choose a consumer")
+}
+
+// TestConsole_TheOverviewSumsUpTheMonth: events, the tenants and features with most of them, and what they cost so far. Sums are exact.
+func TestConsole_TheOverviewSumsUpTheMonth(t *testing.T) {
+	w := newTestService(t)
+	w.catalogue()
+	w.putPrice("one", `"currency":"EUR","model":"per_unit","microUnits":1000000`)
+	w.planOf("basic", `"price":"one"`)
+	a, busy := w.newAccount("Quiet"), w.newAccount("Busy")
+	b := w.signIn(bootstrap)
+	b.shows(b.open("/console/overview"), "No usage of this month is counted yet")
+	w.use(a, "a1", 9007199254740991)
+	w.use(busy, "b1", 1)
+	w.use(busy, "b2", 9007199254740991)
+	page := b.open("/console/overview")
+	b.shows(page, "Usage in "+now()[:7], "Events counted<strong>3</strong>", "Tenants with usage<strong>2</strong>",
+		"18,014,398,509,481,983</td>", "one<strong>18014398509481983.00 EUR</strong>")
+	if body := string(page.body); strings.Index(body, ">Busy</a>") > strings.Index(body, ">Quiet</a>") {
+		t.Errorf("the tenant with most events is not first:\n%s", body)
+	}
 }

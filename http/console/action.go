@@ -65,7 +65,8 @@ type Field struct {
 	Kind     string
 	Options  []string // of select and checkboxes
 	Optional bool
-	Is       string // the parameter of the operation's path, if it has another name
+	Is       string  // the parameter of the operation's path, if it has another name
+	Rows     []Field // the members of a list of objects, which the form shows as rows of inputs; nil: as JSON
 	holds    held
 }
 
@@ -180,7 +181,7 @@ func (c *Console) formOf(w http.ResponseWriter, r *http.Request, v *visitor, a *
 	for name, values := range r.PostForm {
 		several := slices.ContainsFunc(a.Fields, func(f Field) bool { return f.Name == name && f.Kind == "checkboxes" })
 		switch {
-		case !slices.Contains(known, name):
+		case !slices.Contains(known, name) && !slices.ContainsFunc(a.Fields, func(f Field) bool { return f.owns(name) }):
 			return Form{}, problem.New("unknown_member", "The form has a field that the action does not have")
 		case len(values) > 1 && !several:
 			return Form{}, problem.New("body_invalid", "The form has the field "+name+" more than once")
@@ -192,7 +193,7 @@ func (c *Console) formOf(w http.ResponseWriter, r *http.Request, v *visitor, a *
 // complete refuses a form with an empty field, or with a reason that nobody can read. The page shows the form again.
 func (f Form) complete(a *Action) error {
 	for _, in := range a.inputs() {
-		if !in.Optional && strings.TrimSpace(f.Get(in.Name)) == "" {
+		if !in.Optional && !in.inRows(f) && strings.TrimSpace(f.Get(in.Name)) == "" {
 			return problem.New("member_missing", "The field "+in.Label+" is empty").At("/" + in.Name)
 		}
 	}

@@ -22,6 +22,10 @@ type formView struct {
 type fieldView struct {
 	ID, Name, Label, Hint, Kind, Value string
 	Options                            []option
+	Heads                              []string      // of Rows
+	Rows                               [][]fieldView // of a list of objects
+	List                               string        // the id of its suggestions
+	Lists                              []suggestions // of Rows
 	Optional                           bool
 	Fault                              string // of the last attempt
 	First                              bool   // the first field at fault
@@ -99,6 +103,9 @@ func (f *formView) place() {
 		for i := range f.Fields {
 			if in := &f.Fields[i]; in.Name == name && in.Fault == "" {
 				in.Fault, in.First, first = fault.Detail, first, false
+				if parts := strings.Split(fault.Pointer, "/"); in.Rows != nil && len(parts) > 3 {
+					in.Fault = labelOf(parts[3]) + ": " + fault.Detail
+				}
 			}
 		}
 	}
@@ -117,10 +124,28 @@ func fieldOf(in Field, form string, target Doc, again url.Values) fieldView {
 			chosen[value] = true
 		}
 	}
+	if in.Rows != nil {
+		if v.Rows = in.rowsOf(form, target, Form{again}); v.Rows == nil {
+			v.Kind, v.Value = "area", listed(target[in.Name], again.Get(in.Name))
+		}
+		for _, cell := range in.Rows {
+			v.Heads = append(v.Heads, cell.Label)
+		}
+		v.Lists = in.lists(form, target)
+	}
 	for _, o := range in.Options {
 		v.Options = append(v.Options, option{o, chosen[o]})
 	}
 	return v
+}
+
+// listed returns a list as the JSON of a text field: that of the last attempt, if there is one.
+func listed(list any, again string) string {
+	if again != "" {
+		return again
+	}
+	text, _ := Indented(list) // answers of the API never fail
+	return text
 }
 
 // Digest returns a short name of a text, for ids in a page.

@@ -80,7 +80,10 @@ func (in *Field) complete(member *huma.Schema, schemas huma.Registry, required b
 	case member.Type == huma.TypeArray && of.Type == huma.TypeString:
 		in.holds = holdsWords
 	case member.Type != huma.TypeString:
-		in.holds, kind = holdsJSON, "area"
+		if in.holds, kind = holdsJSON, "area"; in.Rows != nil {
+			kind = "rows"
+			in.completeRows(of, schemas)
+		}
 	case member.Enum != nil:
 		kind = "select"
 	}
@@ -167,6 +170,10 @@ func (in *Field) written(f Form) string {
 	switch in.holds {
 	case holdsChoices:
 		return strings.Join(slices.Sorted(slices.Values(f.All(in.Name))), ",")
+	case holdsJSON:
+		if list, err := in.rows(f); in.inRows(f) && (err != nil || len(list) > 0 || !in.Optional) {
+			return "rows"
+		}
 	case holdsText:
 		return f.Get(in.Name)
 	}
@@ -195,6 +202,9 @@ func (in *Field) value(f Form) (any, error) {
 		_, err := f.integer(in.Name)
 		return json.RawMessage(written), err
 	case holdsJSON:
+		if in.inRows(f) {
+			return in.rows(f)
+		}
 		if !json.Valid([]byte(cmp.Or(written, "{}"))) {
 			return nil, problem.New("body_invalid", "The field "+in.Label+" is not JSON").At("/" + in.Name)
 		}

@@ -48,6 +48,37 @@ func (d *view) TenantName(id any) string {
 	return d.names.of(d.v, Text(id))
 }
 
+// maxChoices bounds the tenants that a picker lists.
+const maxChoices = 100
+
+// tenantChoice is a tenant in a picker.
+type tenantChoice struct{ Value, Name string }
+
+// TenantChoices lists the tenants for a picker: those of the same name with the ends of their ids. If
+// the visitor may not read them, if there are many, or if the page's tenant is not among them, the page asks for an id instead.
+func (d *view) TenantChoices() []tenantChoice {
+	list, err := d.v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: Limited(maxChoices, nil)})
+	if err != nil || list["nextCursor"] != nil {
+		return nil
+	}
+	named, chosen := map[string]int{}, d.v.Query.Get("tenantId")
+	for _, entry := range Items(list["data"]) {
+		named[Text(Member(entry, "name"))]++
+	}
+	all, found := []tenantChoice{}, chosen == ""
+	for _, entry := range Items(list["data"]) {
+		c := tenantChoice{Text(Member(entry, "id")), Text(Member(entry, "name"))}
+		if named[c.Name] > 1 {
+			c.Name += " " + short(c.Value)
+		}
+		all, found = append(all, c), found || c.Value == chosen
+	}
+	if !found {
+		return nil
+	}
+	return all
+}
+
 func (v *Visit) tenantName(id string) string {
 	switch {
 	case id == uuid.Nil.String():

@@ -47,9 +47,13 @@
     const ticks = (u, at, i, space, step) => at.map(t => step < 60 ? utc(t).slice(11, 19) : step < 86400 ? utc(t).slice(11, 16) : utc(t).slice(0, 10));
     const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
     const tick = { values: (u, at) => at.map(n => n == null ? "" : brief.format(n)), size: (u, texts) => 24 + 8 * Math.max(3, ...(texts ?? []).map(t => t.length)) };
+    // A spike would flatten the rest: the axis ends at twice the 90th percentile, and a note names the peak.
+    const above = data.slice(1).flat().filter(n => n > 0).sort((a, b) => a - b), peak = above.at(-1), most = 2 * above[Math.ceil(above.length * .9) - 1];
+    const cut = "cut" in place.dataset && peak > 2 * most;
     const own = groups.length ? 0 : Math.max(0, heads.findIndex(h => h.classList.contains("own"))); // the number with an axis of its own; 0: none
     place.replaceChildren();
-    new uPlot({ width: place.clientWidth, height: 260, tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
+    if (cut) place.append(Object.assign(document.createElement("p"), { className: "hint", textContent: "The peak of " + brief.format(peak) + " is cut off; the table has it." }));
+    new uPlot({ ...(cut ? { scales: { y: { range: [0, most] } } } : {}), width: place.clientWidth, height: 260, tzDate: at => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
       axes: [{ ...axis, values: ticks, space: 90, incrs: [1, 5, 15, 30, 60, 300, 900, 3600, 10800, 21600, 43200, 86400, 604800, 2592000, 31536000] }, { ...axis, ...tick }, ...(own ? [{ ...axis, ...tick, scale: "own", side: 1, grid: { show: false } }] : [])],
       series: [{ label: "Time", value: (u, at) => at == null ? "–" : utc(at).slice(0, 19) + "Z" }, ...names.map((label, i) => ({ label, scale: own && i === own ? "own" : "y", width: 2, stroke: colors[i % colors.length], ...(own && i === own ? { stroke: color("--soft"), width: 1, dash: [4, 4] } : {}) }))] }, data, place);
   });

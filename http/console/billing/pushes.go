@@ -27,7 +27,7 @@ func pushesPage() *console.Page {
 		},
 		Actions: []*console.Action{{Name: "compare-pushes", Path: console.Prefix + "/new/comparison", Label: "Compare with the provider",
 			Does: "POST /api/v1/pushes/reconcile",
-			Warn: "A saga compares the provider's totals with the delivered amounts. A difference is an event."}}}
+			Warn: "A background process compares the provider's totals with the delivered amounts. A difference is an event."}}}
 }
 
 func pushPage() *console.Page {

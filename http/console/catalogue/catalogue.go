@@ -2,6 +2,7 @@
 package catalogue
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -81,7 +82,10 @@ func loadPlan(v *console.Visit) (console.Doc, error) {
 	query := console.Limited(olderShown, v.Pick("cursor"))
 	query.Set("snapshot", "older")
 	older, err := v.Try(console.API("plans", v.Param("key"), "subscriptions"), query)
-	return console.Doc{"plan": plan, "older": older}, err
+	if err != nil {
+		return nil, err
+	}
+	return choices(v, console.Doc{"plan": plan, "older": older})
 }
 
 // olderShown bounds the subscriptions on the page of a plan.
@@ -91,6 +95,7 @@ func newPlanPage() *console.Page {
 	const path = console.Prefix + "/new/plan"
 	return &console.Page{Path: path, Title: "New plan", Template: "plan_new.html", Needs: putPlan,
 		CLI:     []string{"meterplex plans put --help"},
+		Load:    func(v *console.Visit) (console.Doc, error) { return choices(v, console.Doc{}) },
 		Actions: []*console.Action{defining("define-plan", path, "Define the plan", putPlan, planFields())}}
 }
 
@@ -98,8 +103,8 @@ func planFields() []console.Field {
 	return []console.Field{
 		{Name: "key", Hint: "As subscriptions name it."},
 		{Name: "name"},
-		{Name: "entitlements",
-			Hint: `JSON, as PUT /plans/{key} takes it, e.g. [{"feature":"api_calls","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","price":"calls"}].`},
+		{Name: "entitlements", Rows: cells("feature", "limit", "limitBehavior", "resetPeriod", "onIngest", "price", "chargeTrial"),
+			Hint: "An empty row is left out. Without a limit the feature has none. HARD refuses usage above it, SOFT reports it."},
 	}
 }
 
@@ -139,8 +144,33 @@ func priceFields() []console.Field {
 		{Name: "model", Options: []string{"per_unit", "flat", "package", "graduated", "volume"}},
 		{Name: "microUnits", Label: "Micro-units"},
 		{Name: "packageSize"},
-		{Name: "tiers", Hint: `JSON, of graduated and volume, e.g. [{"upTo":1000,"microUnits":500},{"upTo":null,"microUnits":300}].`},
+		{Name: "tiers", Rows: cells("upTo", "microUnits", "flatMicroUnits"),
+			Hint: "Of graduated and volume. The last tier has no last unit."},
 	}
+}
+
+// cells are the inputs of a row.
+func cells(names ...string) (row []console.Field) {
+	for _, name := range names {
+		row = append(row, console.Field{Name: name})
+	}
+	return row
+}
+
+// choices are the keys of features and prices that the form of a plan suggests: the first ones of a long list.
+func choices(v *console.Visit, into console.Doc) (console.Doc, error) {
+	for name, key := range map[string]string{"features": "lookupKey", "prices": "key"} {
+		list, err := console.Tried(v.Do(console.Request{Method: http.MethodGet, Path: console.API(name), Query: console.Limited(100, nil)}))
+		if err != nil {
+			return nil, err
+		}
+		keys := []any{}
+		for _, entry := range console.Items(list["data"]) {
+			keys = append(keys, console.Member(entry, key))
+		}
+		into[name] = keys
+	}
+	return into, nil
 }
 
 // Operations that define an entry of the catalogue.

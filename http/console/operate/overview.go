@@ -4,6 +4,7 @@ package operate
 import (
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +17,14 @@ func overviewPage() *console.Page {
 	return &console.Page{Path: overviewPath, Title: "Overview", Group: "Operations", Menu: "Overview", Template: "overview.html",
 		Needs:  "GET /api/v1/system/overview",
 		Params: []string{"figure", "consumer"}, CLI: []string{"meterplex system overview", "meterplex system overview --watch"},
-		Load: loadOverview, Live: &console.Live{Template: "overview-now"}}
+		Load: func(v *console.Visit) (console.Doc, error) {
+			d, err := loadOverview(v)
+			if err == nil && v.Has("GET /api/v1/usage/aggregates") {
+				d["usage"], err = usageOf(v)
+			}
+			return d, err
+		},
+		Live: &console.Live{Template: "overview-now", Params: []string{"figure", "consumer"}, Load: loadOverview}}
 }
 
 func loadOverview(v *console.Visit) (console.Doc, error) {
@@ -24,8 +32,9 @@ func loadOverview(v *console.Visit) (console.Doc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return console.Doc{"now": now, "chart": chartOf(now, v.Query.Get("figure"), v.Query.Get("consumer")), "consumers": consumersIn(now)},
-		nil
+	consumers := consumersIn(now)
+	return console.Doc{"now": now, "chart": chartOf(now, v.Query.Get("figure"), v.Query.Get("consumer")), "consumers": consumers,
+		"slowest": slowestOf(consumers)}, nil
 }
 
 // chart is a figure of the last 15 minutes, one row a second.
@@ -102,15 +111,35 @@ func ofConsumer(list any, name string) any {
 	return nil
 }
 
+// consumer is a consumer with its lag and its freshness, of which one may be unknown.
+type consumer struct {
+	Name           string
+	Lag, Freshness any
+}
+
 // consumersIn lists the consumers of an overview.
-func consumersIn(now console.Doc) (names []string) {
-	for _, c := range console.Items(console.Member(now["installation"], "consumers")) {
-		names = append(names, console.Text(console.Member(c, "name")))
+func consumersIn(now console.Doc) (all []*consumer) {
+	freshness := console.Member(now["instance"], "freshness")
+	for _, lag := range console.Items(console.Member(now["installation"], "consumers")) {
+		name := console.Text(console.Member(lag, "name"))
+		all = append(all, &consumer{name, lag, ofConsumer(freshness, name)})
 	}
-	for _, c := range console.Items(console.Member(console.Member(now["history"], "instance"), "freshness")) {
-		if name := console.Text(console.Member(c, "consumer")); !slices.Contains(names, name) {
-			names = append(names, name)
+	for _, of := range console.Items(freshness) {
+		name := console.Text(console.Member(of, "consumer"))
+		if !slices.ContainsFunc(all, func(c *consumer) bool { return c.Name == name }) {
+			all = append(all, &consumer{Name: name, Freshness: of})
 		}
 	}
-	return names
+	return all
+}
+
+// slowestOf returns the consumer whose oldest event waits longest; nil if no lag is known.
+func slowestOf(all []*consumer) (slowest *consumer) {
+	longest := -1.0
+	for _, c := range all {
+		if waits, err := strconv.ParseFloat(console.Text(console.Member(c.Lag, "seconds")), 64); err == nil && waits > longest {
+			slowest, longest = c, waits
+		}
+	}
+	return slowest
 }

@@ -19,7 +19,7 @@ func sagasPage() *console.Page {
 }
 
 func sagaPage() *console.Page {
-	return &console.Page{Path: sagaPath, Title: "Saga", Template: "saga.html", Needs: "GET /api/v1/sagas/{sagaId}",
+	return &console.Page{Path: sagaPath, Title: "Background process", Template: "saga.html", Needs: "GET /api/v1/sagas/{sagaId}",
 		CLI: []string{"meterplex sagas show {sagaId}"},
 		Actions: []*console.Action{{Name: "retry-saga", Path: sagaPath + "/retry", Label: "Retry now",
 			Does:   "POST /api/v1/sagas/{sagaId}/retry",

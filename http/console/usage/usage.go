@@ -3,6 +3,7 @@ package usage
 
 import (
 	"cmp"
+	"math/big"
 	"net/http"
 	"net/url"
 	"strings"
@@ -79,16 +80,32 @@ func loadUsage(v *console.Visit) (console.Doc, error) {
 		}
 		data["second"], data["compared"] = second, compared(now, second)
 	}
-	if v.Query.Get("feature") == "" || v.TenantID() == "" {
+	feature := cmp.Or(v.Query.Get("feature"), mostUsed(now))
+	if feature == "" || v.TenantID() == "" {
 		return data, nil
 	}
-	q := console.With(seriesQuery(v), "cursor", v.Query.Get("seriesCursor"))
+	data["feature"] = feature
+	file := console.With(v.Pick("tenantId", "from", "to", "granularity", "groupBy", "groupBy2"), "feature", feature)
+	data["seriesFile"] = usagePath + "/series.csv?" + file.Encode()
+	q := console.With(console.With(seriesQuery(v), "feature", feature), "cursor", v.Query.Get("seriesCursor"))
 	if q.Set("limit", buckets); q.Has("groupBy") {
 		q.Set("limit", groups)
 	}
 	data["series"], err = v.Main(console.API("usage"), q)
 	data["groups"] = groupKeys(v)
 	return data, err
+}
+
+// mostUsed returns the feature with most events in the newest period of a tenant's figures; "" if there are none.
+func mostUsed(figures console.Doc) (feature string) {
+	list, most := console.Items(figures["data"]), new(big.Int)
+	for _, entry := range list {
+		events, _ := new(big.Int).SetString(console.Text(console.Member(entry, "eventCount")), 10)
+		if console.Member(entry, "periodKey") == console.Member(list[0], "periodKey") && events != nil && events.Cmp(most) > 0 {
+			feature, most = console.Text(console.Member(entry, "feature")), events
+		}
+	}
+	return feature
 }
 
 // choices lists the values of a member of a list, with their names, for a picker; none if the visitor may not read the list, if it is long,
@@ -123,7 +140,7 @@ func figures(v *console.Visit) (console.Doc, error) {
 
 // defaultRange names the range of a series that the page does not name: the last 24 hours, 30 days or 12 months.
 func defaultRange(v *console.Visit) {
-	if v.Query.Get("feature") == "" || v.TenantID() == "" {
+	if v.TenantID() == "" {
 		return
 	}
 	granularity := cmp.Or(v.Query.Get("granularity"), "day")
