@@ -14,6 +14,9 @@ const (
 	ConsoleLinkTime    = 15 * time.Minute
 )
 
+// PortalPath is the begin of the path of a link for a tenant's people, before its token.
+const PortalPath = "/console/portal/"
+
 // ConsoleSession is a session of the console. Its token is known only to the browser.
 type ConsoleSession struct {
 	KeyID uuid.UUID

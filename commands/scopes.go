@@ -21,6 +21,9 @@ func TenantScopes() []string {
 		ScopeWebhooksManage}
 }
 
+// PortalScopes are the read-only scopes of the key of a portal link.
+func PortalScopes() []string { return []string{ScopeUsageRead, ScopeEntitlementsRead} }
+
 // OperatorScopes lists the scopes that operator keys may hold.
 func OperatorScopes() []string { return []string{ScopeAdmin, ScopeBilling, ScopeAudit} }
 

@@ -164,6 +164,8 @@ POST /tenants/{tenant}/api-keys 400 scopes_invalid {"name":"x","scopes":§} § [
 POST /tenants/{tenant}/api-keys 400 mode_invalid {"name":"x","scopes":["usage:read"],"mode":"op"}
 POST /tenants/{tenant}/api-keys 400 expires_at_invalid {"name":"x","scopes":["usage:read"],"expiresAt":§} § "2020-01-01T00:00:00Z" |
   "2999-02-30T00:00:00Z" | "2999-01-01" | 32503680000
+POST /tenants/{tenant}/portal-links 400 expires_in_seconds_invalid {"expiresInSeconds":§} § 59 | 86401 | -1 | 1e3 | "900"
+POST /tenants/{nobody}/portal-links 404 tenant_not_found {}
 POST /tenants/{tenant}/api-keys/{key}/rotate 400 overlap_seconds_invalid {"overlapSeconds":§} § -1 | 1e3 | 2592001 | null
 POST /tenants/{tenant}/api-keys/{nobody}/rotate 404 key_not_found {"overlapSeconds":0}
 DELETE /tenants/{nobody}/api-keys/{key} 404 key_not_found

@@ -79,7 +79,8 @@ func TestWhichAnswersAreCompressed(t *testing.T) {
 	}
 	for id, want := range map[string]bool{"listAggregates": true, "exportEvents": true, "getReceipt": true, "ingestUsage": false,
 		"checkEntitlement": false,
-		"createKey":        false, "rotateKey": false, "createOperatorKey": false, "createWebhook": false, "rotateWebhook": false,
+		"createKey":        false, "createPortalLink": false,
+		"rotateKey": false, "createOperatorKey": false, "createWebhook": false, "rotateWebhook": false,
 		"streamEvents": false, "watchRebuild": false} {
 		if compresses, known := got[id]; !known || compresses != want {
 			t.Errorf("%s: compressed %v, known %v", id, compresses, known)

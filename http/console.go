@@ -25,7 +25,8 @@ func consoleRoutes(t *api.Site) {
 			return operationNamed(t, name)
 		}, Schemas: t.API.OpenAPI().Components.Schemas,
 		Keys: t.Edge.Keys(), Sessions: t.ConsoleSessions, Logger: t.Log, Now: t.Now, Version: domain.Version + ", " + t.Version,
-		Pages: pages.All(), NewToken: func() (token [32]byte) {
+		Frames: t.PortalFrames,
+		Pages:  pages.All(), NewToken: func() (token [32]byte) {
 			_, _ = rand.Read(token[:]) // never fails
 			return token
 		},

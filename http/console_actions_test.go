@@ -29,6 +29,7 @@ const (
 	consoleRebuild = "/console/rebuilds/{rebuildId}"
 	opSecret       = `mp_op_[A-Za-z0-9_-]{43}`
 	liveSecret     = `mp_live_[A-Za-z0-9_-]{43}`
+	linkSecret     = `/console/portal/live_[A-Za-z0-9_-]{43}`
 	hookSecret     = `whsec_[A-Za-z0-9+/=]{40,}`
 	anyURL         = "https://example.com/%3Fq=<script>"
 )
@@ -45,6 +46,7 @@ func consoleActions() []consoleAction {
 		{consoleTenant + "/subscribe", "", "plan=basic&status=ACTIVE", events.SubscriptionCreated, "basic"},
 		{consoleTenant + "/keys", "", "name=server&scopes=usage:write&scopes=usage:read", events.APIKeyCreated, liveSecret},
 		{consoleTenant + "/keys/{keyId}/rotate", consoleTenant, "overlapSeconds=3600", events.APIKeyRotated, liveSecret},
+		{consoleTenant + "/portal-link", consoleTenant, "expiresInSeconds=60", events.APIKeyCreated, linkSecret},
 		{subscription + "/apply-plan", consoleTenant, "plan=basic", events.SubscriptionChanged, "that of the plan"},
 		{subscription + "/set-status", consoleTenant, "status=TRIALING", events.SubscriptionChanged, "TRIALING"},
 		{consoleTenant + "/billing", "", "provider=stripe&customer=cus_1<b>", events.TenantChanged, "stripe: cus_1&lt;b&gt;"},
@@ -234,7 +236,7 @@ func (b *browser) makes(c consoleAction, page answer, action, reason string) {
 	more, err := url.ParseQuery(strings.NewReplacer("+", "%2B", ";", "%3B").Replace(c.sent))
 	b.must(err)
 	answers := b.clicks(page, action, reason, more)
-	if c.shows == opSecret || c.shows == liveSecret || c.shows == hookSecret {
+	if slices.Contains([]string{opSecret, liveSecret, linkSecret, hookSecret}, c.shows) {
 		secret := regexp.MustCompile(c.shows)
 		shown := 0
 		for _, got := range append(answers, b.open(c.page)) {

@@ -151,6 +151,7 @@ func (m *isolationFixture) bodies() map[string]any {
 		"PATCH /tenants/{tenantId}":                                `{"class":"medium"}`,
 		"POST /tenants/{tenantId}/api-keys":                        `{"name":"M","scopes":["usage:read"]}`,
 		"POST /tenants/{tenantId}/api-keys/{keyId}/rotate":         `{"overlapSeconds":3600}`,
+		"POST /tenants/{tenantId}/portal-links":                    `{"expiresInSeconds":60}`,
 		"POST /operator-keys":                                      `{"name":"M","scopes":["audit"]}`,
 		"POST /operator-keys/{keyId}/rotate":                       `{"overlapSeconds":3600}`,
 		"PUT /features/{lookupKey}":                                `{"name":"Calls","type":"QUOTA"}`,

@@ -21,6 +21,7 @@ type CreateKey struct {
 	Scopes    []string
 	Mode      string
 	ExpiresAt *time.Time
+	Lasts     time.Duration // the time until it expires, instead of ExpiresAt; 0: not given
 }
 
 // CreatedKey is a new key with its secret. The secret is not stored, so it is empty
@@ -56,6 +57,9 @@ func (c *Catalogue) CreateKey(ctx context.Context, req commands.Request, tenant 
 		return CreatedKey{}, err
 	}
 	return c.issue(ctx, req, tenant, func(tx Tx) (CreatedKey, error) {
+		if in.Lasts > 0 {
+			in.ExpiresAt = new(c.now().Add(in.Lasts))
+		}
 		// Checked here and not earlier, so that a late repetition gets the first answer.
 		if in.ExpiresAt != nil && !in.ExpiresAt.After(c.Now()) {
 			return CreatedKey{}, domain.Refuse("expires_at_invalid", "/expiresAt", "expiresAt must lie in the future")

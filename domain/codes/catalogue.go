@@ -11,6 +11,8 @@ func tenants() []Code {
 			"Send other ids, or remove the id that the detail names from its tenant: GET /tenants?externalId="},
 		{"external_ids_invalid", 400, Request, false, 0, "The external ids are invalid",
 			"Send at most 16 different strings of 1 to 255 printable ASCII characters without space"},
+		{"expires_in_seconds_invalid", 400, Request, false, 0, "expiresInSeconds is invalid",
+			"Send an integer number of seconds from 60 to 86400, in digits only, or omit it"},
 		{"key_not_found", 404, Request, false, 0, "Key not found", "Use an id of the list of keys; the id is not the secret"},
 		{"key_not_usable", 409, Request, false, 0, "The key is revoked or expired", "Create a new key"},
 		{"mode_invalid", 400, Request, false, 0, "The mode is invalid", "Send live or test"},

@@ -56,6 +56,8 @@ type Dependencies struct {
 
 	// ConsoleSessions stores the sessions of the console; nil: no part of the console is served.
 	ConsoleSessions commands.ConsoleSessions
+	// PortalFrames are the origins that may embed the page of a link for a tenant's people.
+	PortalFrames []string
 
 	// Live shows the overview, and counts the verdicts for it. Its Run has to run beside the server.
 	Live *overview.Live

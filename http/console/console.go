@@ -35,6 +35,7 @@ type Config struct {
 	Now       func() time.Time
 	NewToken  func() [32]byte // random
 	Version   string          // of the release, and the commit
+	Frames    []string        // origins that may embed the page of a link for a tenant's people
 }
 
 // Console serves pages.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 )
@@ -43,8 +44,10 @@ func (c *Console) refusalOf(r *http.Request, err error) *Refusal {
 
 // logged returns the path of a request for the log, without the token of a link.
 func logged(r *http.Request) string {
-	if strings.HasPrefix(r.URL.Path, linksPath) {
-		return linkPath
+	for _, secret := range []string{linksPath, commands.PortalPath} {
+		if strings.HasPrefix(r.URL.Path, secret) {
+			return secret
+		}
 	}
 	return r.URL.Path
 }

@@ -64,6 +64,7 @@ type view struct {
 	Problem *Refusal
 	failed  *failedAction
 	names   TenantNames
+	open    bool // the page of a link, which has no visitor
 }
 
 // write renders a page before the first byte is sent, so that an error becomes a page of its own.
@@ -230,6 +231,9 @@ func dict(pairs ...any) Doc {
 	}
 	return d
 }
+
+// Alone reports whether the page is a form to sign in, or a problem of a visitor who is not known.
+func (d *view) Alone() bool { return d.Visitor == nil && !d.open }
 
 // Trace is the trace id of the page's request.
 func (d *view) Trace() string { return edge.ExchangeOf(d.r.Context()).TraceID() }

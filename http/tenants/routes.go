@@ -12,6 +12,7 @@ func Routes(t *api.Site) {
 	s := &handlers{Service: t.Service}
 	s.tenantOperations(t)
 	s.keyOperations(t)
+	s.portalOperations(t)
 	s.subscriptionOperations(t)
 	s.billingOperations(t)
 	s.webhookOperations(t)

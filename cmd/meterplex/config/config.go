@@ -62,6 +62,7 @@ type Config struct {
 	Erasures             string         // directory outside the database that keeps erasures of personal data; "": none does
 	WebhookAllow         []netip.Prefix // private networks that webhooks may be sent to, also over http
 	Console              bool           // whether instances with the role api serve the console
+	PortalFrames         []string       // origins that may embed the page of a link for a tenant's people
 	AllowUnsafe          []string       // names of unsafe database settings that are tolerated
 
 	TraceRatio float64 // of the traces that are sampled; 0: none, and nothing is exported

@@ -139,6 +139,25 @@ func TestNetworksOfWebhooksAreChecked(t *testing.T) {
 	}
 }
 
+func TestOriginsOfFramesAreChecked(t *testing.T) {
+	resolved := func(v string) (string, error) {
+		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_PORTAL_FRAMES": v}), nil, allSettings())
+		return fmt.Sprint(cfg.PortalFrames), err
+	}
+	for v, want := range map[string]string{"": "[]", "https://app.example.com": "[https://app.example.com]",
+		"https://a.example, http://127.0.0.1:3000": "[https://a.example http://127.0.0.1:3000]"} {
+		if got, err := resolved(v); err != nil || got != want {
+			t.Errorf("%q: %s, %v", v, got, err)
+		}
+	}
+	for _, v := range []string{"*", "app.example.com", "https://a.example/", "https://a.example; script-src *",
+		"https://*.example", "'self'", "javascript:x"} {
+		if got, err := resolved(v); err == nil {
+			t.Errorf("%q is accepted as %s", v, got)
+		}
+	}
+}
+
 func TestTheRatioOfTracesIsANumberFrom0To1(t *testing.T) {
 	for v, want := range map[string]float64{"": 0, "0": 0, "0.0": 0, "0.01": 0.01, "1": 1, "1.0": 1, "0.000001": 0.000001} {
 		cfg, _, err := resolve(nil, envOf(map[string]string{"METERPLEX_TRACE_RATIO": v}), nil, allSettings())

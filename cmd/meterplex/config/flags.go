@@ -50,6 +50,7 @@ type ServiceFlags struct {
 	StripeKey            *string `name:"stripe-key" placeholder:"SECRET" setting:"METERPLEX_STRIPE_KEY" help:"Secret or restricted key of Stripe, for instances with the role biller; prefer the variable. Not given: amounts that are due are stored, and wait."`
 	StripeURL            *string `name:"stripe-url" placeholder:"URL" setting:"METERPLEX_STRIPE_URL" help:"Where Stripe's API is."`
 	Console              *string `name:"console" placeholder:"SWITCH" setting:"METERPLEX_CONSOLE" help:"Whether the role api serves the console at /console: on or off."`
+	PortalFrames         *string `name:"portal-frames" placeholder:"ORIGIN,…" setting:"METERPLEX_PORTAL_FRAMES" help:"Sites that may embed the page of a link for a tenant's people, e.g. https://app.example.com."`
 	AllowUnsafe          *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Start although the database is unsafe in these respects; the refusal names them."`
 	TraceRatio           *string `name:"trace-ratio" placeholder:"RATIO" setting:"METERPLEX_TRACE_RATIO" help:"Export the spans of this part of the traces, from 0 (none) to 1 (all), to the collector of OTEL_EXPORTER_OTLP_ENDPOINT."`
 	LogLevel             *string `name:"log-level" placeholder:"LEVEL" setting:"METERPLEX_LOG_LEVEL" help:"debug, info, warn or error."`

@@ -24,7 +24,8 @@ var pages = map[string]string{
 	"METERPLEX_REBUILD_SHARE": "how-to/rebuild.md", "METERPLEX_ROLLBACK_KEEP": "how-to/rebuild.md",
 	"METERPLEX_ERASURES": "how-to/erase-personal-data.md#restored-backups", "METERPLEX_WEBHOOK_ALLOW": "how-to/receive-webhooks.md",
 	"METERPLEX_STRIPE_KEY": "how-to/deliver-to-stripe.md", "METERPLEX_CONSOLE": "how-to/use-the-console.md",
-	"METERPLEX_ALLOW_UNSAFE": "reference/unsafe-settings.md", "METERPLEX_TRACE_RATIO": "how-to/trace.md",
+	"METERPLEX_PORTAL_FRAMES": "how-to/share-usage-with-a-tenant.md",
+	"METERPLEX_ALLOW_UNSAFE":  "reference/unsafe-settings.md", "METERPLEX_TRACE_RATIO": "how-to/trace.md",
 	"METERPLEX_URL": "reference/command-line.md", "METERPLEX_KEY": "reference/command-line.md",
 }
 

@@ -76,6 +76,7 @@ func settings() []setting {
 		}},
 		{"METERPLEX_STRIPE_URL", "https://api.stripe.com", MaskURL, func(c *Config, v string) error { return setURL(&c.StripeURL, v) }},
 		{"METERPLEX_CONSOLE", "on", nil, func(c *Config, v string) error { return setSwitch(&c.Console, v) }},
+		{"METERPLEX_PORTAL_FRAMES", "", nil, func(c *Config, v string) error { return setOrigins(&c.PortalFrames, v) }},
 		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
 		{"METERPLEX_TRACE_RATIO", "0", nil, func(c *Config, v string) error { return setRatio(&c.TraceRatio, v) }},
 		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
@@ -92,6 +93,7 @@ var (
 	keyForm      = regexp.MustCompile(`^mp_(live|test|op)_[A-Za-z0-9_-]+$`)
 	stripeKey    = regexp.MustCompile(`^[rs]k_(test|live)_[A-Za-z0-9_]+$`)
 	ratioForm    = regexp.MustCompile(`^[0-9]{1,20}(\.[0-9]{1,20})?$`)
+	originForm   = regexp.MustCompile(`^https?://[A-Za-z0-9.-]{1,253}(:[0-9]{1,5})?$`)
 	topicPrefix  = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
 )
 
@@ -330,6 +332,21 @@ func setURL(to *string, v string) error {
 		return fmt.Errorf("has the path %s: give %s://%s alone, the paths of the API are added to it", u.Path, u.Scheme, u.Host)
 	}
 	*to = strings.TrimRight(v, "/")
+	return nil
+}
+
+// setOrigins parses the origins of sites: a scheme and a host, without a path.
+func setOrigins(to *[]string, v string) error {
+	*to = nil
+	for origin := range strings.SplitSeq(v, ",") {
+		if origin = strings.TrimSpace(origin); origin == "" {
+			continue
+		}
+		if !originForm.MatchString(origin) {
+			return errors.New("must be origins as https://app.example.com, separated by commas")
+		}
+		*to = append(*to, origin)
+	}
 	return nil
 }
 

@@ -338,7 +338,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 	s.Webhooks, s.WebhookReader = n.webhooks(), n.catalogue()
 	s.Thresholds, s.ThresholdReader = &catalogue.Thresholds{Store: n.store, Now: time.Now, NewID: newID}, n.catalogue()
 	if n.cfg.Console {
-		s.ConsoleSessions = store.NewConsoleSessions(n.pool)
+		s.ConsoleSessions, s.PortalFrames = store.NewConsoleSessions(n.pool), n.cfg.PortalFrames
 	}
 	s.Backlog = n.backlog
 	s.Live = n.live

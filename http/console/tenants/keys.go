@@ -36,3 +36,10 @@ func newKeyPage() *console.Page {
 				{Name: "expiresAt", Label: "Expires", Hint: "An RFC 3339 time, e.g. 2027-01-01T00:00:00Z; empty: never."},
 			}}}}
 }
+
+// portalActions makes a link whose page the tenant's people open without signing in.
+func portalActions() []*console.Action {
+	return []*console.Action{{Name: "create-portal-link", Path: TenantPath + "/portal-link", Label: "Create a portal link",
+		Does: "POST /api/v1/tenants/{tenantId}/portal-links", Secret: true,
+		Fields: []console.Field{{Name: "expiresInSeconds", Label: "Ends after seconds"}}}}
+}

@@ -41,7 +41,7 @@ func tenantPage() *console.Page {
 		Params: []string{"keys", "subscriptions"},
 		CLI: []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}",
 			"meterplex keys list --tenant {tenantId}"},
-		Load: loadTenant, Actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), billingActions(),
+		Load: loadTenant, Actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), portalActions(), billingActions(),
 			offboardingActions())}
 }
 

@@ -21,6 +21,8 @@ func Requests() []app.Command {
 			More: "What it waits for is shown by meterplex sagas show (docs/how-to/offboard-a-tenant.md)."},
 		{Name: "tenants offboard show", Op: "getOffboarding", Args: "tenantId"},
 		{Name: "tenants offboard cancel", Op: "cancelOffboarding", Args: "tenantId"},
+		{Name: "tenants portal-link", Op: "createPortalLink", Args: "tenantId", Run: newPortalLink,
+			Help: "Create a link for a tenant's people; it is shown this once."},
 		{Name: "tenants erasures", Op: "listErasures", Columns: "tenantId state requestedAt endedAt rewrittenEvents reason sagaId"},
 
 		{Name: "keys create", Op: "createKey", Operator: "createOperatorKey", Run: newKey,

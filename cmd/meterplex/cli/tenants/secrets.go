@@ -21,6 +21,13 @@ func newKey(a *app.App, l *app.Call) error {
 	})
 }
 
+// newPortalLink prints a link for a tenant's people.
+func newPortalLink(a *app.App, l *app.Call) error {
+	return createSecret(a, l, "it is not shown again", func(string) string {
+		return "meterplex tenants portal-link " + l.Last()
+	})
+}
+
 // newWebhook prints a webhook with its new secret.
 func newWebhook(a *app.App, l *app.Call) error {
 	return createSecret(a, l, "it is not shown again", func(id string) string {
