@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -149,5 +150,27 @@ func TestBootstrapKeysAreChecked(t *testing.T) {
 		if _, err := (&http.Server{BootstrapOperatorKey: "mp_op_" + strings.Repeat("x", n)}).Handler(); err != nil {
 			t.Errorf("%d characters: %v", n, err)
 		}
+	}
+}
+
+// The list of operator keys has the configured one, by the name and id of its actions in the log, on one page of all.
+func TestTheBootstrapKeyIsListed(t *testing.T) {
+	w := newTestService(t)
+	w.key("", nil, "audit")
+	listed, cursor := map[string]map[string]any{}, ""
+	for range 9 {
+		page := w.want(200, call{method: "GET", path: "/api/v1/operator-keys?limit=1" + cursor, key: bootstrap})
+		for _, k := range page["data"].([]any) {
+			listed[k.(map[string]any)["id"].(string)] = k.(map[string]any)
+		}
+		if page["nextCursor"] == nil {
+			break
+		}
+		cursor = "&cursor=" + page["nextCursor"].(string)
+	}
+	event := w.want(200, call{method: "GET", path: "/api/v1/events?limit=1", key: bootstrap})["data"].([]any)[0].(map[string]any)
+	key := listed[event["actor"].(map[string]any)["id"].(string)]
+	if len(listed) != 2 || key["name"] != events.BootstrapKeyName || key["createdAt"] != nil {
+		t.Errorf("the event %v is by none of %v", event["actor"], listed)
 	}
 }

@@ -118,7 +118,7 @@ func (a *Authenticator) Authenticate(r *http.Request, route *Route) (by commands
 // Identify finds the caller, and its tenant unless it is an operator, by the SHA-256 of the secret of its key.
 func (a *Authenticator) Identify(ctx context.Context, secretHash [sha256.Size]byte) (by commands.Caller, of *domain.Tenant, err error) {
 	if a.isBootstrap(secretHash) {
-		return callerOf(bootstrapKey(), nil), nil, nil
+		return callerOf(BootstrapKey(), nil), nil, nil
 	}
 	key, tenant, seen, err := a.keys.Find(ctx, secretHash)
 	if err != nil {
@@ -152,7 +152,7 @@ func HashOfSecret(secret string) (sum [sha256.Size]byte, ok bool) {
 // SessionKey returns the id that a session of the console has for its key: the key's, except that a bootstrap operator
 // key has an id by its hash, so that another configured key ends the sessions of the last one.
 func SessionKey(by commands.Caller, secretHash [sha256.Size]byte) uuid.UUID {
-	if by.KeyID == bootstrapKey().ID {
+	if by.KeyID == BootstrapKey().ID {
 		return uuid.NewSHA1(by.KeyID, secretHash[:])
 	}
 	return by.KeyID
@@ -160,7 +160,7 @@ func SessionKey(by commands.Caller, secretHash [sha256.Size]byte) uuid.UUID {
 
 // BootstrapSessionKey is SessionKey of a bootstrap operator key.
 func BootstrapSessionKey(secret string) uuid.UUID {
-	return SessionKey(commands.Caller{KeyID: bootstrapKey().ID}, catalogue.HashSecret(secret))
+	return SessionKey(commands.Caller{KeyID: BootstrapKey().ID}, catalogue.HashSecret(secret))
 }
 
 // HashOfKey returns the SHA-256 of a key's secret by its SessionKey and the stored hash, which a bootstrap operator
@@ -169,7 +169,7 @@ func (a *Authenticator) HashOfKey(id uuid.UUID, stored []byte) (sum [sha256.Size
 	if len(stored) == len(sum) {
 		return [sha256.Size]byte(stored), true
 	}
-	if a.bootstrap != nil && id == SessionKey(commands.Caller{KeyID: bootstrapKey().ID}, *a.bootstrap) {
+	if a.bootstrap != nil && id == SessionKey(commands.Caller{KeyID: BootstrapKey().ID}, *a.bootstrap) {
 		return *a.bootstrap, true
 	}
 	return sum, false
@@ -194,10 +194,10 @@ func isAlphanumeric(c byte) bool {
 	return c-'0' <= 9 || c-'a' <= 'z'-'a' || c-'A' <= 'Z'-'A'
 }
 
-// bootstrapKey is the caller for the configured key.
-func bootstrapKey() *domain.APIKey {
+// BootstrapKey is the configured operator key.
+func BootstrapKey() *domain.APIKey {
 	return &domain.APIKey{APIKey: events.APIKey{
 		ID: events.BootstrapKeyID, TenantID: events.Platform,
-		Name: events.BootstrapKeyName, Mode: "op", Scopes: commands.OperatorScopes(),
+		Name: events.BootstrapKeyName, Prefix: "mp_op_", Mode: "op", Scopes: commands.OperatorScopes(),
 	}}
 }

@@ -1,8 +1,10 @@
 package tenants
 
 import (
+	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,7 +39,8 @@ func (s *handlers) keyOperations(t *api.Site) {
 		Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
 		Summary: "Create an operator key", Description: shown}, s.createOperatorKey)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: operators, Who: auth.Operator, Scopes: admins, ID: "listOperatorKeys",
-		Tag: "Keys", Summary: "List operator keys", Description: "All operator keys, without their secrets; revoked ones, too."},
+		Tag: "Keys", Summary: "List operator keys",
+		Description: "All operator keys, without their secrets; revoked ones, and the bootstrap operator key, too."},
 		s.listOperatorKeys)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: operators + "/{keyId}/rotate", Who: auth.Operator, Scopes: admins,
 		ID: "rotateOperatorKey", Reasoned: true, Tag: "Keys", Status: http.StatusCreated, Also: http.StatusOK,
@@ -54,14 +57,18 @@ type KeyPath struct {
 // apiKey is a key as answers show it. That of an operator has no tenant; the first answer to its creation has the secret.
 type apiKey struct {
 	events.APIKey
-	TenantID *uuid.UUID `json:"tenantId,omitempty" format:"uuid" doc:"Absent for an operator key."`
-	Secret   string     `json:"secret,omitempty" doc:"Shown once."`
+	TenantID  *uuid.UUID `json:"tenantId,omitempty" format:"uuid" doc:"Absent for an operator key."`
+	CreatedAt *time.Time `json:"createdAt" doc:"null for the bootstrap operator key, which is a setting of the service."`
+	Secret    string     `json:"secret,omitempty" doc:"Shown once."`
 }
 
 func apiKeyOf(k *domain.APIKey) apiKey {
 	out := apiKey{APIKey: k.APIKey}
 	if k.TenantID != events.Platform {
 		out.TenantID = &k.TenantID
+	}
+	if !k.CreatedAt.IsZero() {
+		out.CreatedAt = &k.CreatedAt
 	}
 	return out
 }
@@ -139,8 +146,18 @@ func (s *handlers) createOperatorKey(ctx context.Context, in *createOperatorKeyR
 func (s *handlers) listKeys(ctx context.Context, tenant uuid.UUID, p api.Paging) (*api.Listed[apiKey], error) {
 	return api.ListCatalogue(api.List{"keys", tenant.String()}, p, func(p commands.Page) ([]apiKey, error) {
 		keys, err := s.Reader.Keys(ctx, tenant, p)
+		if tenant == events.Platform && s.BootstrapOperatorKey != "" && events.BootstrapKeyID.String() > p.After {
+			keys = withBootstrapKey(keys)
+		}
 		return api.BodiesOf(keys, apiKeyOf), err
 	}, func(k *apiKey) string { return k.ID.String() })
+}
+
+// withBootstrapKey adds the configured operator key, which no table has, at its place by its id.
+func withBootstrapKey(keys []domain.APIKey) []domain.APIKey {
+	key := auth.BootstrapKey()
+	i, _ := slices.BinarySearchFunc(keys, key.ID, func(k domain.APIKey, id uuid.UUID) int { return bytes.Compare(k.ID[:], id[:]) })
+	return slices.Insert(keys, i, *key)
 }
 
 type tenantListRequest struct {
