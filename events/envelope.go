@@ -86,10 +86,8 @@ type Pending struct {
 	CausationID   uuid.UUID
 	Actor         Actor
 	OccurredAt    time.Time
-	// Payload is the complete payload. Recorded usage is written in the short form from
-	// the start and has Body instead, as AppendBody writes it.
+	// Payload has the form of the event's row (package codec): that of usage and of verdicts is short.
 	Payload json.RawMessage
-	Body    []byte
 	Replay  string
 	// Residency is the tenant's data residency. For the platform's own events the log
 	// fills in the region of the deployment. It refuses a tenant's event without one.

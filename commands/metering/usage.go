@@ -193,7 +193,7 @@ const manyEvents = 64
 // usage, so that a repetition is a duplicate whatever the plan enforces by then.
 func (s *Submitted) enforce(e *domain.UsageEvent) {
 	sent, at := e.Payload(), e.Timestamp
-	s.Subject, s.Sent, s.Body = events.UsageAdmitted, sent, nil
+	s.Subject, s.Sent, s.Payload = events.UsageAdmitted, sent, nil
 	s.Quota = &QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature,
 		Amount: e.Amount, At: &at},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
@@ -289,7 +289,7 @@ func (c *IngestUsage) pending(p *events.Pending, by *commands.Caller, e *domain.
 	*p = events.Pending{
 		EventID: c.NewID(now), Subject: e.Subject(), TenantID: by.TenantID, DedupeKey: events.KeyUsage(e.EventID),
 		Canonical: strictjson.Version, CorrelationID: correlation(by, e),
-		Actor: by.Actor, OccurredAt: e.Timestamp, Body: e.Body, Replay: by.Replay, Residency: by.Residency,
+		Actor: by.Actor, OccurredAt: e.Timestamp, Payload: e.Body, Replay: by.Replay, Residency: by.Residency,
 		Counts: events.Counts{Accepted: 1},
 	}
 }

@@ -295,7 +295,7 @@ func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 			if b.messages {
 				box = "i/" + id
 			}
-			if got.TenantID != by.TenantID || got.DedupeKey != events.KeyUsage(id) || string(got.Body) != id ||
+			if got.TenantID != by.TenantID || got.DedupeKey != events.KeyUsage(id) || string(got.Payload) != id ||
 				got.ProbeOnly != b.refused ||
 				got.Inbox != box || (got.Refusal != nil) != (b.messages && b.refused) ||
 				got.Refusal != nil && got.Refusal.DedupeKey != box ||

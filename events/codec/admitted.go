@@ -40,14 +40,12 @@ func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 	a.Amount = r.number(64)
 	r.skip(`,"timestamp":"`)
 	a.Timestamp = r.time()
-	if bytes.HasPrefix(r.rest, []byte(`,"metadata":`)) {
-		r.skip(`,"metadata":`)
-		a.Metadata = r.value()
+	if r.skipIf(`,"metadata":`) {
+		a.Metadata = r.object()
 	}
 	r.skip(`,"type":"`)
 	a.Type = r.known("usage")
-	if bytes.HasPrefix(r.rest, []byte(`,"source":"`)) {
-		r.skip(`,"source":"`)
+	if r.skipIf(`,"source":"`) {
 		a.Source = string(r.text())
 	}
 	g := &a.Admitted
@@ -60,8 +58,7 @@ func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 	r.skip(`,"periodKey":"`)
 	g.PeriodKey = string(r.text())
 	r.skip(`,"limit":`)
-	if bytes.HasPrefix(r.rest, []byte("null")) {
-		r.skip("null")
+	if r.skipIf("null") {
 	} else {
 		limit := r.number(64)
 		g.Limit = &limit
@@ -75,8 +72,7 @@ func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 		g.ReservationID = string(r.text())
 		r.skip(`,"heldAmount":`)
 		g.HeldAmount = r.number(64)
-		if bytes.HasPrefix(r.rest, []byte(`,"overage":"`)) {
-			r.skip(`,"overage":"`)
+		if r.skipIf(`,"overage":"`) {
 			g.Overage = r.known(events.OverageRecord)
 		}
 	}
@@ -86,8 +82,7 @@ func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 
 // sum reads null, or digits of any number.
 func (r *payloadReader) sum() *json.Number {
-	if bytes.HasPrefix(r.rest, []byte("null")) {
-		r.skip("null")
+	if r.skipIf("null") {
 		return nil
 	}
 	n := 0

@@ -8,12 +8,12 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// EncodePayload writes the payload of an event. An error means that payload is not of the
+// EncodePayload writes the payload of an event in the form of its row. An error means that payload is not of the
 // type that the registry pairs with the subject, by value or by pointer, or that its raw JSON
 // is invalid.
 func EncodePayload(subject events.Subject, payload any) ([]byte, error) {
 	if verdict, ok := payload.(*events.Validated); ok && subject == events.UsageValidated { // of each event: no reflection
-		return VerdictJSON(verdict), nil
+		return VerdictBody(verdict), nil
 	}
 	if admitted, ok := payload.(*events.Admitted); ok && subject == events.UsageAdmitted { // as often
 		return AdmittedJSON(admitted)

@@ -1,7 +1,6 @@
 package codec
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"time"
@@ -23,7 +22,7 @@ import (
 // The count of the last is 0 for a correction and -1 for a retraction. The feature is the first text of a verdict, and the period the last
 // one: an index reads them there (migrations/0001_log.sql).
 //
-// A payload in any other form than this service writes is kept complete, as an
+// Package intake writes the body of usage, VerdictBody that of a verdict. Any other payload is complete, as an
 // object, which a short body never is. The database rebuilds payloads in the same
 // way for readers in SQL (whole_payload).
 
@@ -39,34 +38,6 @@ const (
 // hasGrant reports whether a verdict with a number of members has a grant.
 func hasGrant(n int) bool { return n == verdictMembers+1 || n == correctingMembers+1 }
 
-// AppendBody appends an event's payload in the form that the log stores.
-func AppendBody(dst []byte, p *events.Pending) []byte {
-	if p.Body != nil {
-		return append(dst, p.Body...)
-	}
-	r := bodyReader{rest: p.Payload}
-	var list members
-	switch p.Subject {
-	case events.UsageRecorded:
-		r.usage(&list, p)
-	case events.UsageValidated:
-		r.verdict(&list, p)
-	default:
-		r.bad = true
-	}
-	if r.bad || len(r.rest) != 0 {
-		return append(dst, p.Payload...)
-	}
-	separator := byte('[')
-	for _, m := range list {
-		if m != nil {
-			dst = append(append(dst, separator), m...)
-			separator = ','
-		}
-	}
-	return append(dst, ']')
-}
-
 // KeptHash is the hash that the log stores. It is also nil if the hash follows from
 // the row, as for recorded usage in version 1 of the canonical form.
 func KeptHash(p *events.Pending) []byte {
@@ -76,118 +47,8 @@ func KeptHash(p *events.Pending) []byte {
 	return PayloadHash(p)
 }
 
-// bodyReader splits a payload into members. It compares or keeps every byte, so that
-// an accepted payload can be rebuilt; any unexpected byte sets bad.
-type bodyReader struct {
-	rest []byte
-	bad  bool
-}
-
-func (r *bodyReader) skip(text string) {
-	if r.bad || len(r.rest) < len(text) || string(r.rest[:len(text)]) != text {
-		r.bad = true
-		return
-	}
-	r.rest = r.rest[len(text):]
-}
-
-// skipKey skips the text of a key after its prefix.
-func (r *bodyReader) skipKey(key, prefix string) {
-	if len(key) <= len(prefix) || key[:len(prefix)] != prefix {
-		r.bad = true
-		return
-	}
-	r.skip(key[len(prefix):])
-}
-
-func (r *bodyReader) skipTime(t time.Time) {
-	var buf [40]byte
-	text := AppendTime(buf[:0], t)
-	if r.bad || !bytes.HasPrefix(r.rest, text) {
-		r.bad = true
-		return
-	}
-	r.rest = r.rest[len(text):]
-}
-
-// value skips a member's name and reads its value.
-func (r *bodyReader) value(name string) []byte {
-	r.skip(name)
-	n := valueEnd(r.rest)
-	r.bad = r.bad || n == 0
-	v := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return v
-}
-
-func (r *bodyReader) usage(members *members, p *events.Pending) {
-	members[0] = r.value(`{"amount":`)
-	r.skip(`,"eventId":"`)
-	r.skipKey(p.DedupeKey, "u/")
-	members[1] = r.value(`","feature":`)
-	if bytes.HasPrefix(r.rest, []byte(`,"metadata":`)) {
-		members[2] = r.value(`,"metadata":`)
-		r.bad = r.bad || members[2][0] == 'n' // null means no metadata
-	}
-	if bytes.HasPrefix(r.rest, []byte(`,"source":`)) {
-		if members[2] == nil {
-			members[2] = []byte("null")
-		}
-		members[3] = r.value(`,"source":`)
-	}
-	r.skip(`,"timestamp":"`)
-	r.skipTime(p.OccurredAt)
-	r.skip(`","type":"usage"}`)
-}
-
-func (r *bodyReader) verdict(members *members, p *events.Pending) {
-	r.skip(`{"rawPosition":`)
-	r.skipKey(p.DedupeKey, "v/")
-	members[2] = r.value(`,"eventId":`)
-	members[1] = r.value(`,"feature":`)
-	members[0] = r.value(`,"amount":`)
-	count := r.value(`,"count":`)
-	r.skip(`,"timestamp":"`)
-	r.skipTime(p.OccurredAt)
-	members[3] = r.value(`","validatedSubscriptionId":`)
-	members[4] = r.value(`,"featureType":`)
-	period := r.value(`,"periodKey":`)
-	var grant []byte
-	if bytes.HasPrefix(r.rest, []byte(`,"grant":`)) {
-		grant = r.value(`,"grant":`)
-	}
-	last := verdictMembers - 1
-	switch string(count) {
-	case "1":
-	case "0", "-1":
-		r.skip(`,"kind":"` + correctingKind(count) + `"`)
-		members[5] = count
-		members[6] = r.value(`,"targetPosition":`)
-		members[7] = r.value(`,"targetEventId":`)
-		members[8] = r.value(`,"before":`)
-		members[9] = r.value(`,"after":`)
-		last = correctingMembers - 1
-	default:
-		r.bad = true
-	}
-	if grant != nil {
-		members[last] = grant
-		last++
-	}
-	members[last] = period
-	r.skip(`}`)
-}
-
-// correctingKind returns what a verdict with a count of 0 or -1 is.
-func correctingKind(count []byte) string {
-	if string(count) == "0" {
-		return events.TypeCorrection
-	}
-	return events.TypeRetraction
-}
-
 // WholePayload returns the complete payload of a log row, in new memory. A body that
-// is not in a form of AppendBody is returned unchanged.
+// is not short is returned unchanged.
 func WholePayload(subject events.Subject, key string, at time.Time, body []byte) []byte {
 	if len(body) > 0 && body[0] == '[' && len(key) > 2 {
 		var list members
@@ -230,7 +91,11 @@ func wholeVerdict(members [][]byte, key string, at time.Time, size int) []byte {
 	if corrects {
 		count = members[5]
 	}
-	dst := make([]byte, 0, size+len(key)+270)
+	room := 170
+	if corrects {
+		room = 260
+	}
+	dst := make([]byte, 0, size+len(key)+room)
 	dst = append(append(dst, `{"rawPosition":`...), key[2:]...)
 	dst = append(append(dst, `,"eventId":`...), members[2]...)
 	dst = append(append(dst, `,"feature":`...), members[1]...)
@@ -244,7 +109,11 @@ func wholeVerdict(members [][]byte, key string, at time.Time, size int) []byte {
 		dst = append(append(dst, `,"grant":`...), members[len(members)-2]...)
 	}
 	if corrects {
-		dst = append(append(append(dst, `,"kind":"`...), correctingKind(count)...), '"')
+		kind := events.TypeCorrection
+		if count[0] == '-' {
+			kind = events.TypeRetraction
+		}
+		dst = append(append(append(dst, `,"kind":"`...), kind...), '"')
 		dst = append(append(dst, `,"targetPosition":`...), members[6]...)
 		dst = append(append(dst, `,"targetEventId":`...), members[7]...)
 		dst = append(append(dst, `,"before":`...), members[8]...)
@@ -307,12 +176,12 @@ func valueEnd(b []byte) int {
 	return len(b)
 }
 
-// PayloadOf returns the complete payload of a pending event, rebuilt from Body if only Body is set.
+// PayloadOf returns the complete payload of a pending event.
 func PayloadOf(p *events.Pending) json.RawMessage {
-	if p.Body != nil {
-		return WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, p.Body)
+	if len(p.Payload) > 0 && p.Payload[0] == '{' {
+		return p.Payload
 	}
-	return p.Payload
+	return WholePayload(p.Subject, p.DedupeKey, p.OccurredAt, p.Payload)
 }
 
 // PayloadHash identifies the payload for comparison with another one under the same key: a

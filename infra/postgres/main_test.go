@@ -32,7 +32,7 @@ func appendOne(ctx context.Context, pool *pgxpool.Pool, tenant uuid.UUID) (event
 	places, err := l.Submit(ctx, tenant, []metering.Submitted{{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage("a"),
 		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified,
-		OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Body: []byte(`[1,"f"]`), Counts: events.Counts{Accepted: 1},
+		OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Payload: []byte(`[1,"f"]`), Counts: events.Counts{Accepted: 1},
 	}}})
 	if err != nil {
 		return events.Position{}, err

@@ -154,8 +154,8 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 // checkVerdict checks a verdict in May, and its adjustment of the first snapshot, if the verdict is late.
 func checkVerdict(t *testing.T, name string, p *events.Pending, origin int64, kind string, amount, count int64) {
 	t.Helper()
-	var verdict events.Validated
-	if err := json.Unmarshal(p.Payload, &verdict); err != nil || p.Subject != events.UsageValidated || verdict.Amount != amount ||
+	verdict, err := codec.VerdictOf(&events.Envelope{Subject: p.Subject, DedupeKey: p.DedupeKey, OccurredAt: p.OccurredAt, Payload: p.Payload})
+	if err != nil || p.Subject != events.UsageValidated || verdict.Amount != amount ||
 		verdict.Count != count || verdict.PeriodKey != "2026-05" {
 		t.Errorf("%s: %d %s", name, p.Subject, p.Payload)
 	}

@@ -15,7 +15,7 @@ import (
 // limits how long callers wait. The first bound that is reached refuses submissions.
 const (
 	maxQueuedRows  = 32_000   // 16 groups
-	maxQueuedBytes = 16 << 20 // of payloads and bodies
+	maxQueuedBytes = 16 << 20 // of payloads
 	// standardWait is far below the timeouts of clients, and far above the time that
 	// a full group needs.
 	standardWait = 500 * time.Millisecond
@@ -201,7 +201,7 @@ func (q *queueLoad) end(rows int, smooth bool) {
 // sizeOf returns the bytes that the log will store of a batch, without its keys.
 func sizeOf(batch []metering.Submitted) (bytes int64) {
 	for i := range batch {
-		bytes += int64(len(batch[i].Payload) + len(batch[i].Body) + len(batch[i].Sent))
+		bytes += int64(len(batch[i].Payload) + len(batch[i].Sent))
 	}
 	return bytes
 }

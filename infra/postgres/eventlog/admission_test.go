@@ -159,7 +159,7 @@ func TestOneTenantHasHalfOfAQueue(t *testing.T) {
 			batchOf := func(tenant uuid.UUID, name string, n int) (b []metering.Submitted) {
 				for i := range n {
 					u := usageEvent(tenant, fmt.Sprint(name, "/", i), 1)
-					u.Body = append(u.Body[:len(u.Body)-1], more...)
+					u.Payload = append(u.Payload[:len(u.Payload)-1], more...)
 					b = append(b, u)
 				}
 				return b

@@ -18,16 +18,15 @@ import (
 )
 
 // payloadsOf makes events of a tenant whose bodies are in short, and some whose are
-// not; times have all numbers of digits.
-func payloadsOf(tenant uuid.UUID) []events.Pending {
-	var list []events.Pending
-	add := func(subject events.Subject, key string, at time.Time, payload string) {
+// not, with their whole payloads; times have all numbers of digits.
+func payloadsOf(tenant uuid.UUID) (list []events.Pending, whole []string) {
+	add := func(subject events.Subject, key string, at time.Time, body, payload string) {
 		p := events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: subject, TenantID: tenant, DedupeKey: key,
-			Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(payload)}
+			Residency: events.ResidencyUnspecified, OccurredAt: at, Payload: []byte(body)}
 		if subject == events.UsageRecorded {
 			p.Canonical = 1
 		}
-		list = append(list, p)
+		list, whole = append(list, p), append(whole, payload)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 200 {
@@ -39,8 +38,12 @@ func payloadsOf(tenant uuid.UUID) []events.Pending {
 		id := []string{fmt.Sprintf("e-%d", i), fmt.Sprintf("é€😀 %d", i), fmt.Sprintf("'%%<%d>", i)}[i%3]
 		more := []string{"", `,"metadata":{"a":"}\",[","é":[null,{"x":1.5e-7}]}`, `,"source":"//a/\"b"`,
 			`,"metadata":{"k":""},"source":"s"`, `,"note":1`}[i%5]
-		add(events.UsageRecorded, events.KeyUsage(id), at,
-			fmt.Sprintf(`{"amount":%d,"eventId":"%s","feature":"f"%s,"timestamp":"%s","type":"usage"}`, i, id, more, written))
+		payload := fmt.Sprintf(`{"amount":%d,"eventId":"%s","feature":"f"%s,"timestamp":"%s","type":"usage"}`, i, id, more, written)
+		body := payload
+		if i%5 < 4 {
+			body = fmt.Sprintf(`[%d,"f"%s]`, i, []string{"", `,{"a":"}\",[","é":[null,{"x":1.5e-7}]}`, `,null,"//a/\"b"`, `,{"k":""},"s"`}[i%5])
+		}
+		add(events.UsageRecorded, events.KeyUsage(id), at, body, payload)
 		v := events.Validated{RawPosition: int64(i), EventID: id, Feature: "f", Amount: int64(-i), Count: int64(1 + i%7/6),
 			Timestamp: at, ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"}
 		if i%4 == 0 {
@@ -49,14 +52,14 @@ func payloadsOf(tenant uuid.UUID) []events.Pending {
 				TargetPosition: 9, TargetEventID: id, Before: int64(i), After: 0}
 		}
 		verdict, _ := json.Marshal(v)
-		add(events.UsageValidated, events.KeyValidated(int64(i)), at, string(verdict))
+		add(events.UsageValidated, events.KeyValidated(int64(i)), at, string(codec.VerdictBody(&v)), string(verdict))
 	}
-	add(events.UsageRefused, "e/1", time.Now(), `{"a":[1, 2]}`)
-	add(events.UsageRecorded, "u/x", time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC),
+	add(events.UsageRefused, "e/1", time.Now(), `{"a":[1, 2]}`, `{"a":[1, 2]}`)
+	add(events.UsageRecorded, "u/x", time.Date(1, 1, 1, 0, 0, 0, 1000, time.UTC), `[1,"f"]`,
 		`{"amount":1,"eventId":"x","feature":"f","timestamp":"0001-01-01T00:00:00.000001Z","type":"usage"}`)
-	add(events.UsageRecorded, "u/y", time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC),
+	add(events.UsageRecorded, "u/y", time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC), `[1,"f"]`,
 		`{"amount":1,"eventId":"y","feature":"f","timestamp":"9999-12-31T23:59:59.999999Z","type":"usage"}`)
-	return list
+	return list, whole
 }
 
 // Bodies that the log stores in short form are read whole, byte for byte, by the service
@@ -65,7 +68,7 @@ func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 	l, pool, _ := openLog(t)
 	l.cfg.Written = nil // payloads that no schema allows are kept, too
 	tenant := uuid.Must(uuid.NewV7())
-	list := payloadsOf(tenant)
+	list, whole := payloadsOf(tenant)
 	tx, err := pool.Begin(t.Context())
 	must.OK(t, err)
 	if _, err := l.AppendTx(t.Context(), tx, list); err != nil {
@@ -77,8 +80,8 @@ func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 		t.Fatal(len(read), err)
 	}
 	for i := range read {
-		if !bytes.Equal(read[i].Payload, list[i].Payload) {
-			t.Errorf("%s\nis read as %s", list[i].Payload, read[i].Payload)
+		if string(read[i].Payload) != whole[i] {
+			t.Errorf("%s\nis read as %s", whole[i], read[i].Payload)
 		}
 	}
 	if n := count(t, pool, `SELECT count(*) FROM event_log WHERE json_typeof(body) = 'array'`); n < 300 || n == len(list) {
@@ -88,7 +91,7 @@ func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 		t.Errorf("%d hashes are kept that follow from the payload", n)
 	}
 	for _, table := range []string{"event_log", "event_log_rows"} {
-		comparePayloads(t, pool, list, `SELECT l.payload::text, l.payload_hash FROM `+table+` l ORDER BY position`)
+		comparePayloads(t, pool, list, whole, `SELECT l.payload::text, l.payload_hash FROM `+table+` l ORDER BY position`)
 	}
 	if tx, err = pool.Begin(t.Context()); err != nil {
 		t.Fatal(err)
@@ -96,10 +99,10 @@ func TestPayloadsAreReadAsTheyWereWritten(t *testing.T) {
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	must.Exec(t, tx, `SET LOCAL ROLE meterplex_tenant; SET LOCAL TimeZone = 'Asia/Kolkata'; SET LOCAL meterplex.tenant_id = '`+
 		tenant.String()+`'`)
-	comparePayloads(t, tx, list, `SELECT l.payload::text, l.payload_hash FROM event_log l ORDER BY position`)
+	comparePayloads(t, tx, list, whole, `SELECT l.payload::text, l.payload_hash FROM event_log l ORDER BY position`)
 }
 
-func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sql string) {
+func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, whole []string, sql string) {
 	t.Helper()
 	rows, err := q.Query(t.Context(), sql)
 	must.OK(t, err)
@@ -107,8 +110,8 @@ func comparePayloads(t *testing.T, q postgres.Queryer, list []events.Pending, sq
 	var payload string
 	var hash []byte
 	_, err = pgx.ForEachRow(rows, []any{&payload, &hash}, func() error {
-		if payload != string(list[i].Payload) || !bytes.Equal(hash, codec.PayloadHash(&list[i])) {
-			t.Errorf("%s\n%s gives %s, %x", list[i].Payload, sql, payload, hash)
+		if payload != whole[i] || !bytes.Equal(hash, codec.PayloadHash(&list[i])) {
+			t.Errorf("%s\n%s gives %s, %x", whole[i], sql, payload, hash)
 		}
 		i++
 		return nil

@@ -189,7 +189,7 @@ func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
 		if err := l.writers[0].attempt(t.Context(), g, false, true); err == nil {
 			t.Fatal("a partition that does not exist was locked")
 		}
-		g.partitions, g.members[0].submitted.Body = partitionsOf(g.pending), []byte("no JSON")
+		g.partitions, g.members[0].submitted.Payload = partitionsOf(g.pending), []byte("no JSON")
 		if err := l.writers[0].attempt(t.Context(), g, round%2 == 0, true); err == nil {
 			t.Fatal("a payload that is no JSON was taken")
 		}

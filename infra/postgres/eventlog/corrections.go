@@ -49,7 +49,7 @@ func (t targets) scan(rows pgx.Rows) error {
 	var key dedupe.Key
 	var read domain.Target
 	var e events.Pending
-	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Body),
+	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Payload),
 		&read.Retracted}, func() error {
 		e.DedupeKey = key.Key
 		target := read
@@ -65,11 +65,7 @@ func (t targets) scan(rows pgx.Rows) error {
 
 // describe sets the members of a target that follow from its event.
 func describe(t *domain.Target, e *events.Pending) {
-	stored := []byte(e.Body)
-	if stored == nil {
-		stored = e.Payload
-	}
-	usage := codec.UsageInRow(e.Subject, e.DedupeKey, e.OccurredAt, stored)
+	usage := codec.UsageInRow(e.Subject, e.DedupeKey, e.OccurredAt, e.Payload)
 	t.EventID, t.Feature, t.IsUsage = usage.EventID, usage.Feature, e.Subject.IsUsage()
 }
 

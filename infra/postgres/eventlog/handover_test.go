@@ -35,7 +35,7 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 	})
 	tenant := uuid.Must(uuid.NewV7())
 	p, head := follow(t, l, relay, tenant)
-	added := payloadsOf(tenant)
+	added, _ := payloadsOf(tenant)
 	for _, s := range events.Subjects() {
 		if s.Topic != 0 {
 			added = append(added, events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: s.Subject, TenantID: tenant,
@@ -91,7 +91,7 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 		batch := []metering.Submitted{a, usageEvent(tenant, fmt.Sprint("b", i), 2), usageEvent(tenant, "a0", 3)}
 		submit(t, l, tenant, batch...)
 		for j := range batch {
-			clear(batch[j].Body)
+			clear(batch[j].Payload)
 			clear(batch[j].Payload)
 		}
 	}

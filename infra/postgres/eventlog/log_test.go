@@ -56,7 +56,7 @@ func usageEvent(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
 		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified,
 		OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
-		Body:       fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
+		Payload:    fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
 	}}
 }
 
@@ -179,7 +179,7 @@ func TestAppendTxSkipsWhatIsThere(t *testing.T) {
 	tenant := uuid.Must(uuid.NewV7())
 	verdict := func(raw int64) events.Pending {
 		id := uuid.Must(uuid.NewV7())
-		payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: 1, Count: 1,
+		payload := codec.VerdictBody(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: 1, Count: 1,
 			ValidatedSubscriptionID: tenant, FeatureType: "METERED", PeriodKey: "2026-05"})
 		return events.Pending{EventID: id, Subject: events.UsageValidated, TenantID: tenant, DedupeKey: events.KeyValidated(raw),
 			Actor: events.Actor{Type: "service", ID: "v"}, Residency: events.ResidencyUnspecified, OccurredAt: time.Now(), Payload: payload}

@@ -47,7 +47,7 @@ func (g *grants) Of(_ context.Context, _ Query, tenants []uuid.UUID, _ []events.
 // requestFor makes a quota request; its event holds the sum of its account.
 func requestFor(tenant uuid.UUID, eventID string, amount int) metering.Submitted {
 	s := usageEvent(tenant, eventID, amount)
-	s.Subject, s.Body, s.Canonical = events.UsageAdmitted, nil, intake.CanonicalRequest
+	s.Subject, s.Payload, s.Canonical = events.UsageAdmitted, nil, intake.CanonicalRequest
 	s.Sent = fmt.Appendf(nil, `{"amount":%d,"eventId":%q}`, amount, eventID)
 	s.Quota = &metering.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f",
 		Amount: int64(amount)},
@@ -105,7 +105,7 @@ func TestP7_AKnownEventChangesNoAccount(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
 	verdict := func(raw int64) events.Pending {
-		payload := codec.VerdictJSON(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: domain.MaxAmount, Count: 1,
+		payload := codec.VerdictBody(&events.Validated{RawPosition: raw, EventID: "e", Feature: "f", Amount: domain.MaxAmount, Count: 1,
 			ValidatedSubscriptionID: tenant, FeatureType: "QUOTA", PeriodKey: "2026-05"})
 		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageValidated, TenantID: tenant,
 			DedupeKey: events.KeyValidated(raw),

@@ -92,7 +92,7 @@ func (f *thresholdFixture) consume(id string, amount int) metering.Placement {
 
 // verdict makes a verdict on usage, or on a correction, of a feature.
 func (f *thresholdFixture) verdict(raw int64, feature string, amount int64) events.Pending {
-	payload := codec.VerdictJSON(
+	payload := codec.VerdictBody(
 		&events.Validated{
 			RawPosition:             raw,
 			EventID:                 "e",

@@ -33,7 +33,7 @@ const (
 type submission struct {
 	tenant    uuid.UUID
 	batch     []metering.Submitted
-	bytes     int64 // of the bodies
+	bytes     int64 // of the payloads
 	owed      bool  // it is submitted again until it is stored
 	places    []metering.Placement
 	admission *commands.Admission  // nil: not compared

@@ -173,7 +173,7 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	s, l, pool, _ := openStore(t)
 	tenant := uuid.Must(uuid.NewV7())
 	event := usageEvent(tenant, "one", 1)
-	event.Body = []byte(`[1,"f",{"user":"ann"}]`)
+	event.Payload = []byte(`[1,"f",{"user":"ann"}]`)
 	at := submit(t, l, tenant, event)[0].Position
 	erase := func() error {
 		_, err := pool.Exec(t.Context(), `SELECT erase_events($1, $2, 0, 100, NULL)`, tenant, at.Partition)

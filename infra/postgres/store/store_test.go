@@ -91,7 +91,7 @@ func usageEvent(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage(eventID),
 		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified,
 		OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC),
-		Body:       fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
+		Payload:    fmt.Appendf(nil, `[%d,"f"]`, amount), Counts: events.Counts{Accepted: 1},
 	}}
 }
 

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"encoding/binary"
 	"io"
 	"time"
@@ -26,10 +25,7 @@ type Row struct {
 
 // OwnPayload returns the whole payload in memory of its own.
 func (r *Row) OwnPayload() []byte {
-	if r.Body != nil { // recorded usage has only its short form
-		return codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, r.Body)
-	}
-	return bytes.Clone(r.Payload)
+	return codec.WholePayload(r.Subject, r.DedupeKey, r.OccurredAt, r.Payload)
 }
 
 // CopySQL is the statement that Rows are the data of.
@@ -65,7 +61,7 @@ const pieceSize = 60_000
 func NewRows(rows []Row) *Rows {
 	size := copyHeader + len(copySignature)
 	for i := 0; i < len(rows) && size < pieceSize; i++ {
-		size += len(rows[i].Payload) + len(rows[i].Body) + rowSize
+		size += len(rows[i].Payload) + rowSize
 	}
 	return &Rows{count: len(rows), rows: rows, piece: append(make([]byte, copyHeader, size), copySignature...)}
 }
@@ -73,7 +69,7 @@ func NewRows(rows []Row) *Rows {
 // Len is the number of events, also of those that were read.
 func (s *Rows) Len() int { return s.count }
 
-// rowSize is an upper bound for the size of a row without its payload and body.
+// rowSize is an upper bound for the size of a row without its payload.
 const rowSize = 300
 
 // next encodes a piece over the previous one, and sets done with the last.
@@ -121,7 +117,7 @@ func encodeRow(dst []byte, r *Row) []byte {
 	dst = copyInt16(dst, int16(r.Subject))
 	dst = copyString(dst, r.DedupeKey)
 	dst = copyOptional(dst, codec.KeptHash(r.Pending))
-	dst = copyBody(dst, r.Pending)
+	dst = copyBytes(dst, r.Payload)
 	if r.Replay == "" {
 		return copyNull(dst)
 	}
@@ -143,14 +139,6 @@ func copyOptional(dst, b []byte) []byte {
 		return copyNull(dst)
 	}
 	return copyBytes(dst, b)
-}
-
-// copyBody fills the length in when it is known.
-func copyBody(dst []byte, p *events.Pending) []byte {
-	at := len(dst)
-	dst = codec.AppendBody(append(dst, 0, 0, 0, 0), p)
-	binary.BigEndian.PutUint32(dst[at:], uint32(len(dst)-at-4))
-	return dst
 }
 
 func copyOptionalID(dst []byte, id uuid.UUID) []byte {

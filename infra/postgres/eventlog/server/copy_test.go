@@ -21,9 +21,9 @@ func TestRowsComeInPieces(t *testing.T) {
 		want := bytes.Clone(copySignature)
 		for i := range rows {
 			p := events.Pending{EventID: tenant, Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: "u/a", Canonical: 1,
-				OccurredAt: time.Now(), Body: fmt.Appendf(nil, `[%d,"f"]`, i)}
+				OccurredAt: time.Now(), Payload: fmt.Appendf(nil, `[%d,"f"]`, i)}
 			if i == 500 {
-				p.Body = bytes.Repeat([]byte("x"), 2*pieceSize)
+				p.Payload = bytes.Repeat([]byte("x"), 2*pieceSize)
 			}
 			rows[i] = Row{Pending: &p, Position: events.Position{Number: int64(i + 1)}, Recorded: time.Now()}
 			want = encodeRow(want, &rows[i])

@@ -11,6 +11,78 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
+// VerdictBody writes a verdict in the form of its row, which has the verdict's key and occurs at its time.
+// The body of a verdict on admitted or late usage is complete.
+func VerdictBody(v *events.Validated) []byte {
+	corrects := v.CorrectedUsage != nil
+	if v.Admitted || v.Late != nil || v.Timestamp.Nanosecond()%1000 != 0 || !corrects && v.Count != 1 ||
+		corrects && (v.Count != 0 && v.Count != -1 || v.Kind != kindOf(v.Count)) {
+		return VerdictJSON(v)
+	}
+	dst := make([]byte, 0, 120+len(v.EventID)+len(v.Feature))
+	dst = strconv.AppendInt(append(dst, '['), v.Amount, 10)
+	dst = appendJSONText(append(dst, ','), v.Feature)
+	dst = appendJSONText(append(dst, ','), v.EventID)
+	dst = events.AppendUUID(append(dst, `,"`...), v.ValidatedSubscriptionID)
+	dst = appendJSONText(append(dst, `",`...), v.FeatureType)
+	if corrects {
+		dst = strconv.AppendInt(append(dst, ','), v.Count, 10)
+		dst = strconv.AppendInt(append(dst, ','), v.TargetPosition, 10)
+		dst = appendJSONText(append(dst, ','), v.TargetEventID)
+		dst = strconv.AppendInt(append(dst, ','), v.Before, 10)
+		dst = strconv.AppendInt(append(dst, ','), v.After, 10)
+	}
+	if v.Grant != 0 {
+		dst = strconv.AppendInt(append(dst, ','), v.Grant, 10)
+	}
+	return append(appendJSONText(append(dst, ','), v.PeriodKey), ']')
+}
+
+// kindOf returns what a verdict with a count of 0 or -1 is.
+func kindOf(count int64) string {
+	if count == 0 {
+		return events.TypeCorrection
+	}
+	return events.TypeRetraction
+}
+
+// VerdictJSON writes a verdict as json.Marshal does.
+func VerdictJSON(v *events.Validated) []byte {
+	year := v.Timestamp.Year()
+	if year < 0 || year > 9999 || v.Timestamp.Location() != time.UTC {
+		body, _ := json.Marshal(v) // this struct fails only for a time that no usage has
+		return body
+	}
+	dst := make([]byte, 0, 240+len(v.EventID)+len(v.Feature))
+	dst = strconv.AppendInt(append(dst, `{"rawPosition":`...), v.RawPosition, 10)
+	dst = appendJSONText(append(dst, `,"eventId":`...), v.EventID)
+	dst = appendJSONText(append(dst, `,"feature":`...), v.Feature)
+	dst = strconv.AppendInt(append(dst, `,"amount":`...), v.Amount, 10)
+	dst = strconv.AppendInt(append(dst, `,"count":`...), v.Count, 10)
+	dst = v.Timestamp.AppendFormat(append(dst, `,"timestamp":"`...), time.RFC3339Nano)
+	dst = events.AppendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
+	dst = appendJSONText(append(dst, `","featureType":`...), v.FeatureType)
+	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
+	if v.Grant != 0 {
+		dst = strconv.AppendInt(append(dst, `,"grant":`...), v.Grant, 10)
+	}
+	if v.Admitted {
+		dst = append(dst, `,"admitted":true`...)
+	}
+	if c := v.CorrectedUsage; c != nil {
+		dst = appendJSONText(append(dst, `,"kind":`...), c.Kind)
+		dst = strconv.AppendInt(append(dst, `,"targetPosition":`...), c.TargetPosition, 10)
+		dst = appendJSONText(append(dst, `,"targetEventId":`...), c.TargetEventID)
+		dst = strconv.AppendInt(append(dst, `,"before":`...), c.Before, 10)
+		dst = strconv.AppendInt(append(dst, `,"after":`...), c.After, 10)
+	}
+	if l := v.Late; l != nil {
+		dst = strconv.AppendInt(append(dst, `,"late":{"snapshot":`...), int64(l.Snapshot), 10)
+		dst = append(appendJSONText(append(dst, `,"kind":`...), l.Kind), '}')
+	}
+	return append(dst, '}')
+}
+
 // parseValidated reads a verdict only in the exact form of the validator's
 // json.Marshal; ok is false for any other form. A rebuild calls it for each event.
 func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
@@ -121,10 +193,7 @@ func (r *payloadReader) more(v *events.Validated) {
 func (r *payloadReader) correcting(v *events.Validated, count int64) {
 	v.Count = count
 	r.bad = r.bad || v.Count != 0 && v.Count != -1
-	v.CorrectedUsage = &events.CorrectedUsage{Kind: events.TypeCorrection}
-	if v.Count != 0 {
-		v.Kind = events.TypeRetraction
-	}
+	v.CorrectedUsage = &events.CorrectedUsage{Kind: kindOf(count)}
 	v.TargetPosition = r.number(64)
 	r.skip(`,"`)
 	v.TargetEventID = string(r.text())

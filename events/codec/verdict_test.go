@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -117,4 +118,22 @@ func TestVerdictsNameTheirFigure(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { _, _ = NamesFigure(&e, "api_calls", "2026-05") }); n != 0 {
 		t.Errorf("%g allocations", n)
 	}
+}
+
+// FuzzWrittenVerdict: verdicts are written as json.Marshal writes them, and read from their rows.
+func FuzzWrittenVerdict(f *testing.F) {
+	f.Add("evt_1", "api_calls", int64(5), int64(1777636800123456), "2026-05")
+	f.Add("<é\"\x00\xff\u2028>", "&", int64(-5), int64(-1), "")
+	f.Fuzz(func(t *testing.T, id, feature string, amount, at int64, period string) {
+		v := sampleVerdict()
+		v.EventID, v.Feature, v.Amount, v.Timestamp, v.PeriodKey = id, feature, amount, time.UnixMicro(at).UTC(), period
+		v.Admitted = len(id)%2 == 0
+		want, _ := json.Marshal(&v)
+		if got := VerdictJSON(&v); string(got) != string(want) {
+			t.Fatalf("%s\ninstead of %s", got, want)
+		}
+		if utf8.ValidString(id + feature + period) {
+			checkRow(t, &v)
+		}
+	})
 }

@@ -1,10 +1,8 @@
 package codec
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
@@ -51,7 +49,7 @@ func parseCorrection(payload []byte) (c events.Correction, ok bool) {
 	r.skip(`,"feature":"`)
 	c.Feature = string(r.text())
 	if r.skipIf(`,"metadata":`) {
-		c.Metadata = r.value()
+		c.Metadata = r.object()
 	}
 	if r.skipIf(`,"source":"`) {
 		c.Source = string(r.text())
@@ -74,12 +72,10 @@ func parseUsage(payload []byte) (u events.Usage, ok bool) {
 	u.EventID = string(r.text())
 	r.skip(`,"feature":"`)
 	u.Feature = string(r.text())
-	if bytes.HasPrefix(r.rest, []byte(`,"metadata":`)) {
-		r.skip(`,"metadata":`)
-		u.Metadata = r.value()
+	if r.skipIf(`,"metadata":`) {
+		u.Metadata = r.object()
 	}
-	if bytes.HasPrefix(r.rest, []byte(`,"source":"`)) {
-		r.skip(`,"source":"`)
+	if r.skipIf(`,"source":"`) {
 		u.Source = string(r.text())
 	}
 	r.skip(`,"timestamp":"`)
@@ -90,53 +86,16 @@ func parseUsage(payload []byte) (u events.Usage, ok bool) {
 	return u, !r.bad && len(r.rest) == 0
 }
 
-// value reads a value without blanks.
-func (r *payloadReader) value() json.RawMessage {
-	n, ok := plainValue(r.rest, 0, 0)
-	if r.bad || !ok {
+// object reads an object. Payloads in the log are JSON: nothing in it is checked again.
+func (r *payloadReader) object() json.RawMessage {
+	if r.bad || len(r.rest) == 0 || r.rest[0] != '{' {
 		r.bad = true
 		return nil
 	}
+	n := valueEnd(r.rest)
 	v := r.rest[:n:n]
 	r.rest = r.rest[n:]
 	return json.RawMessage(v)
-}
-
-// VerdictJSON writes a verdict as json.Marshal does.
-func VerdictJSON(v *events.Validated) []byte {
-	year := v.Timestamp.Year()
-	if year < 0 || year > 9999 || v.Timestamp.Location() != time.UTC {
-		body, _ := json.Marshal(v) // this struct fails only for a time that no usage has
-		return body
-	}
-	dst := make([]byte, 0, 240+len(v.EventID)+len(v.Feature))
-	dst = strconv.AppendInt(append(dst, `{"rawPosition":`...), v.RawPosition, 10)
-	dst = appendJSONText(append(dst, `,"eventId":`...), v.EventID)
-	dst = appendJSONText(append(dst, `,"feature":`...), v.Feature)
-	dst = strconv.AppendInt(append(dst, `,"amount":`...), v.Amount, 10)
-	dst = strconv.AppendInt(append(dst, `,"count":`...), v.Count, 10)
-	dst = v.Timestamp.AppendFormat(append(dst, `,"timestamp":"`...), time.RFC3339Nano)
-	dst = events.AppendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
-	dst = appendJSONText(append(dst, `","featureType":`...), v.FeatureType)
-	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
-	if v.Grant != 0 {
-		dst = strconv.AppendInt(append(dst, `,"grant":`...), v.Grant, 10)
-	}
-	if v.Admitted {
-		dst = append(dst, `,"admitted":true`...)
-	}
-	if c := v.CorrectedUsage; c != nil {
-		dst = appendJSONText(append(dst, `,"kind":`...), c.Kind)
-		dst = strconv.AppendInt(append(dst, `,"targetPosition":`...), c.TargetPosition, 10)
-		dst = appendJSONText(append(dst, `,"targetEventId":`...), c.TargetEventID)
-		dst = strconv.AppendInt(append(dst, `,"before":`...), c.Before, 10)
-		dst = strconv.AppendInt(append(dst, `,"after":`...), c.After, 10)
-	}
-	if l := v.Late; l != nil {
-		dst = strconv.AppendInt(append(dst, `,"late":{"snapshot":`...), int64(l.Snapshot), 10)
-		dst = append(appendJSONText(append(dst, `,"kind":`...), l.Kind), '}')
-	}
-	return append(dst, '}')
 }
 
 // appendJSONText writes a string as json.Marshal does, which also escapes HTML
@@ -149,4 +108,44 @@ func appendJSONText(dst []byte, s string) []byte {
 		}
 	}
 	return appendString(dst, s)
+}
+
+// UsageIn finds the producer's event in the payload of any event about usage: recorded
+// usage and verdicts have it at the top, their retries have it inside. It is zero for
+// other payloads.
+func UsageIn(payload json.RawMessage) (found struct{ EventID, Feature string }) {
+	type usage struct {
+		EventID string `json:"eventId"`
+		Feature string `json:"feature"`
+	}
+	var in struct {
+		usage
+		Usage     usage `json:"usage"`
+		Validated usage `json:"validated"`
+	}
+	if json.Unmarshal(payload, &in) != nil {
+		return found
+	}
+	for _, u := range []usage{in.usage, in.Usage, in.Validated} {
+		if u.EventID != "" {
+			found.EventID, found.Feature = u.EventID, u.Feature
+			break
+		}
+	}
+	return found
+}
+
+// UsageInRow is UsageIn for the body of a log row, of a recorded event in short without its payload.
+func UsageInRow(subject events.Subject, key string, at time.Time, body []byte) (found struct{ EventID, Feature string }) {
+	if subject == events.UsageRecorded && len(body) > 0 && body[0] == '[' && len(key) > 2 {
+		r := payloadReader{rest: body}
+		r.skip(`[`)
+		r.number(64)
+		r.skip(`,"`)
+		if found.Feature = string(r.text()); !r.bad {
+			found.EventID = key[2:]
+			return found
+		}
+	}
+	return UsageIn(WholePayload(subject, key, at, body))
 }
