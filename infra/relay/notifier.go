@@ -45,9 +45,9 @@ func (n *Notifier) Appended([]int16) { n.announce(n.wake) }
 // Followed is Appended for consumers: their events follow from published ones.
 func (n *Notifier) Followed([]int16) { n.announce(n.follow) }
 
-// Handed is Appended for events that consumers of this process hold already: the relay of this process
+// InMemory is Appended for events that consumers of this process hold already: the relay of this process
 // need not hurry.
-func (n *Notifier) Handed([]int16) { n.announce(n.later) }
+func (n *Notifier) InMemory([]int16) { n.announce(n.later) }
 
 // announce hints the relay, by one of its channels, and all other readers.
 func (n *Notifier) announce(relay loop.Hint) {

@@ -49,8 +49,8 @@ const (
 	// pollHeads bounds the delay until new events are found without a hint. An idle relay that receives
 	// hints polls every watermill.HintedEvery.
 	pollHeads = 50 * time.Millisecond
-	// pollHanded is the delay of events that consumers of this process hold already.
-	pollHanded = 100 * time.Millisecond
+	// pollInMemory is the delay of events that consumers of this process hold already.
+	pollInMemory = 100 * time.Millisecond
 	// minPoll bounds the rate of queries under many hints, and collects single events into one batch: a
 	// batch of one event costs the database, the broker and the consumers about as much as a batch of a
 	// hundred. On a busy machine, where batches take longer, the next one waits as long as the last one took,
@@ -91,7 +91,7 @@ func (s *Subscriber) dispatch(ctx context.Context, out chan<- *message.Message) 
 		if !stale && !later || len(slots) == cap(slots) && time.Since(polled) < pollHeads {
 			continue // the known backlog fills the slots; a freed slot runs this loop again
 		}
-		pace := pollHanded
+		pace := pollInMemory
 		if stale {
 			pace = min(max(minPoll, time.Duration(s.took.Load())), pollHeads)
 		}

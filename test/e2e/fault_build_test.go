@@ -115,7 +115,7 @@ func killPoints() (edits []edit) {
 		{writer, "\tif err := g.decide(ctx, conn, hs, origin, quotas, named, probing); err != nil {\n",
 			`if len(checkpoints) > 0 { fault.Die("inline: checkpoints locked") }`},
 		{"infra/postgres/eventlog/inline.go", "\tg.inlined, g.unreported = in, in\n", `fault.Die("inline: follow-ups placed")`},
-		{writer, "\t\t\tg.answer(nil)\n\t\t\tif handed {\n",
+		{writer, "\t\t\tg.answer(nil)\n\t\t\tif inMemory {\n",
 			`if len(g.inlined.stretches) > 0 { fault.Die("inline: in memory, not answered") }`},
 		{finish, "\t\tto.SendBind(&rest[i])\n", `if i == len(rest)-1 && to.Flush() == nil {
 		if strings.Contains(fmt.Sprint(rest), "move_checkpoints") {

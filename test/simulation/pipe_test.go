@@ -121,16 +121,16 @@ func (o simPublisher) Publish(topic string, msgs ...*message.Message) error {
 
 // reader is a member of a group that reads a topic.
 type reader struct {
-	group string
-	topic events.Topic
-	next  map[int16]int64     // the next offset
-	away  map[int16]time.Time // until when another member has the partition
-	hands bool                // events are handed over to it
-	began int                 // the life of the server in which the process began
+	group  string
+	topic  events.Topic
+	next   map[int16]int64     // the next offset
+	away   map[int16]time.Time // until when another member has the partition
+	memory bool                // it reads events from memory, too
+	began  int                 // the life of the server in which the process began
 }
 
-func (b *simPipe) newReader(c *projections.Consumer, hands bool) *reader {
-	r := &reader{c.Name, c.Topic, map[int16]int64{}, map[int16]time.Time{}, hands, b.s.life}
+func (b *simPipe) newReader(c *projections.Consumer, memory bool) *reader {
+	r := &reader{c.Name, c.Topic, map[int16]int64{}, map[int16]time.Time{}, memory, b.s.life}
 	for _, p := range b.s.plan.partitions {
 		r.next[p] = b.offsets[ckptKey{r.group, p}]
 	}
@@ -218,7 +218,7 @@ func (b *simPipe) ack(r *reader, batch []events.Record, stand map[int16]int64, l
 // remembers reports whether the process may take a record for folded because it, or another one, folded it before a
 // failover that the process survived. Then the search for lost tails finds the event.
 func (b *simPipe) remembers(r *reader, record *events.Record) bool {
-	if r.hands && r.began < b.s.life && b.folded[r.group+string(record.Header(events.HeaderEventID))] {
+	if r.memory && r.began < b.s.life && b.folded[r.group+string(record.Header(events.HeaderEventID))] {
 		b.s.count("fold remembered that a failover lost")
 		return true
 	}

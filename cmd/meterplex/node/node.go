@@ -148,7 +148,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	n.notifier = relay.NewNotifier(n.pool, n.logger)
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
-		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnHanded: n.notifier.Handed,
+		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnInMemory: n.notifier.InMemory,
 		OnRaised: n.raised, Carrying: n.carrying, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
@@ -291,7 +291,7 @@ func (n *Node) quotas() *metering.Quotas {
 // followed hints the relay of follow-ups. Those of which a consumer of this process is told are not urgent.
 func (n *Node) followed(partitions []int16, told bool) {
 	if told {
-		n.notifier.Handed(partitions)
+		n.notifier.InMemory(partitions)
 	} else {
 		n.notifier.Followed(partitions)
 	}

@@ -78,7 +78,7 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 			l, pool := openLogAt(t, proxied, func(c *Config) {
 				c.Histories = &grants{limits: map[uuid.UUID]int64{tenant: 10}}
 				c.Recent = recent
-				c.OnHanded = func([]int16) { woken <- "later" }
+				c.OnInMemory = func([]int16) { woken <- "later" }
 				c.OnAppend = func([]int16) { woken <- "at once" }
 			})
 			for round, want := range []string{"later", "at once", "later"} {

@@ -51,9 +51,9 @@ type Config struct {
 	Inline Inline
 	// Histories decides quota requests. Without it the log accepts no such request.
 	Histories Histories
-	// OnHanded is called instead of OnAppend if consumers of this process are told of all events of the
+	// OnInMemory is called instead of OnAppend if consumers of this process are told of all events of the
 	// commit.
-	OnHanded func(partitions []int16)
+	OnInMemory func(partitions []int16)
 	// Written, if set, is offered the events of each append, with payloads in memory of their own. It must
 	// not block.
 	Written func(n int, event func(i int) (events.Subject, []byte))
@@ -130,8 +130,8 @@ func On(db server.Database, aside postgres.Pool, cfg Config) *Log {
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
 	}
-	if cfg.OnHanded == nil {
-		cfg.OnHanded = cfg.OnAppend
+	if cfg.OnInMemory == nil {
+		cfg.OnInMemory = cfg.OnAppend
 	}
 	if cfg.OnRaised == nil {
 		cfg.OnRaised = func([]Raised) {}

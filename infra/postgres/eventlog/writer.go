@@ -203,10 +203,10 @@ func (w *writer) commit(subs []*submission) {
 			w.log.written(g.rows)
 			w.log.appendedWith(began, g.rows)
 			g.reportInline(time.Since(began))
-			handed := g.handOver() // before the answer: then the caller uses the memory of its bodies again
+			inMemory := g.offer() // before the answer: then the caller uses the memory of its bodies again
 			g.answer(nil)
-			if handed {
-				w.log.cfg.OnHanded(g.partitions)
+			if inMemory {
+				w.log.cfg.OnInMemory(g.partitions)
 			} else {
 				w.log.cfg.OnAppend(g.partitions)
 			}

@@ -8,9 +8,9 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
-// handOver offers the events of a committed group to the relay and the consumers of this process, and
+// offer offers the events of a committed group to the relay and the consumers of this process, and
 // reports whether the consumers of topics are told of all. They are told of no member that was found in the log: its row is gone.
-func (g *group) handOver() (all bool) {
+func (g *group) offer() (all bool) {
 	recent := g.log.cfg.Recent
 	if !recent.HasReaders() {
 		return false
