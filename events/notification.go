@@ -1,6 +1,10 @@
 package events
 
-import "github.com/google/uuid"
+import (
+	"time"
+
+	"github.com/google/uuid"
+)
 
 // Threshold is the payload of ThresholdChanged. It has either a percentage of the limit or an amount, and applies to the used amount of
 // each period.
@@ -32,14 +36,24 @@ type CrossedThreshold struct {
 	Reason      string    `json:"reason,omitempty"`
 }
 
-// Webhook is the payload of WebhookChanged. It holds no secret and no hash of one.
+// Webhook is an endpoint of a tenant, as its events, its row and the answers of the API have it. It holds no secret and no hash of one.
 type Webhook struct {
-	WebhookID uuid.UUID `json:"webhookId"`
-	URL       string    `json:"url"`
-	Events    []string  `json:"events"` // types, e.g. threshold.crossed
-	Status    string    `json:"status"`
-	Secrets   int       `json:"secrets"` // their number: two or more while they are rotated
-	Reason    string    `json:"reason,omitempty"`
+	ID        uuid.UUID `json:"id" format:"uuid"`
+	TenantID  uuid.UUID `json:"tenantId" format:"uuid"`
+	URL       string    `json:"url" doc:"Receives the requests."`
+	Events    []string  `json:"events" nullable:"false" doc:"Types of events that are sent."`
+	Status    string    `json:"status" enum:"ENABLED,DISABLED"`
+	Secrets   int       `json:"secrets" doc:"Number of valid secrets; 2 or more while a rotation overlaps."`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// ChangedWebhook is the payload of WebhookChanged.
+type ChangedWebhook struct {
+	Webhook
+	// Operators says that an operator set the URL, which may lead to the networks that are allowed.
+	Operators bool `json:"operators,omitempty"`
+	// DisabledFor is the reason for which the service disabled the webhook; nil: it did not.
+	DisabledFor *string `json:"disabledFor,omitempty"`
 }
 
 // States of a webhook.

@@ -195,7 +195,7 @@ var registry = [...]SubjectInfo{
 	{ThresholdChanged, "meterplex.entitlements.threshold.changed", 1, TopicCatalogue, "cold",
 		"POST or DELETE /tenants/{id}/thresholds defines or removes a threshold", reflect.TypeFor[Threshold]()},
 	{WebhookChanged, "meterplex.notifications.webhook.changed", 1, TopicNotifications, "cold",
-		"an endpoint of a webhook is created, changed, disabled or removed", reflect.TypeFor[Webhook]()},
+		"an endpoint of a webhook is created, changed, disabled or removed", reflect.TypeFor[ChangedWebhook]()},
 	{PeriodCloseRequested, "meterplex.billing.period.close_requested", 1, TopicBilling, "cold",
 		"POST /tenants/{id}/periods/{key}/close, or the tenant's policy, closes a period", reflect.TypeFor[CloseRequested]()},
 	{PeriodFrozen, "meterplex.billing.period.frozen", 1, TopicBilling, "cold",

@@ -64,7 +64,7 @@ func TestP8_WebhooksOfAnArchivedTenantEnd(t *testing.T) {
 	}
 	var ends, secrets int
 	w.must(w.pool.QueryRow(w.Context(), `SELECT (SELECT count(*) FROM event_log_rows l WHERE subject = $1 AND tenant_id = $2
-		AND payload(l)->>'reason' = 'the tenant is archived'),
+		AND payload(l)->>'disabledFor' = 'the tenant is archived'),
  (SELECT count(*) FROM webhook_secrets WHERE tenant_id = $2)`, events.WebhookChanged, w.a.id).Scan(&ends, &secrets))
 	w.same("events of the end, and secrets", []int{ends, secrets}, []int{2, 0})
 	for _, hook := range []string{enabled, disabled} {

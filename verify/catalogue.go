@@ -54,11 +54,14 @@ var catalogueTables = []struct{ name, sql string }{
 	{"thresholds", `SELECT id::text, tenant_id, json_build_object('feature', feature, 'percent', nullif(percent, 0), 'amount',
 		nullif(amount, 0), 'position', position,
  'removed', removed, 'createdAt', created_at) FROM thresholds`},
+	{"webhooks", `SELECT id::text, tenant_id, json_build_object('tenantId', tenant_id, 'url', url, 'events', events, 'status', status,
+		'disabledFor', reason,
+ 'operators', operators, 'createdAt', created_at) FROM webhooks`},
 }
 
 // addCatalogue notes the rows that an event of the catalogue changes.
 func (x *pass) addCatalogue(r *row, _ *content, _ error) {
-	if r.subject < tenantCreated || r.subject > priceDefined && r.subject != thresholdChanged {
+	if r.subject < tenantCreated || r.subject > priceDefined && r.subject != thresholdChanged && r.subject != webhookChanged {
 		return
 	}
 	var e members
@@ -121,6 +124,8 @@ func (x *pass) addCatalogue(r *row, _ *content, _ error) {
 		e.set("position", r.position)
 		e.set("createdAt", moment(r.occurred))
 		want("thresholds", id, e)
+	case webhookChanged:
+		want("webhooks", e.text("id"), e)
 	}
 }
 

@@ -35,6 +35,9 @@ func catalogueWorld() (log []*row, rows map[catalogueRow]string) {
 		at(12, subscriptionChanged, subscription+`EXPIRED"}`),
 		at(13, thresholdChanged, `{"thresholdId":"t","percent":80}`),
 		at(14, thresholdChanged, `{"thresholdId":"t","percent":80,"removed":true}`),
+		at(15, webhookChanged, `{"id":"w","url":"https://a","events":["push.failed"],"status":"ENABLED","secrets":1,"operators":true}`),
+		at(16, webhookChanged,
+			`{"id":"w","url":"https://a","events":["push.failed"],"status":"DISABLED","secrets":1,"operators":true,"disabledFor":"gone"}`),
 	}
 	return log, map[catalogueRow]string{
 		{"tenants",
@@ -55,6 +58,8 @@ func catalogueWorld() (log []*row, rows map[catalogueRow]string) {
 		{"subscription_history", aThird + "/11"}: `{"effectiveAt":"2026-03-01T00:00:11+00:00","snapshot":null}`,
 		{"thresholds",
 			"t"}: `{"feature":"","percent":80,"amount":null,"position":13,"removed":14,"createdAt":"2026-03-01T00:00:13+00:00"}`,
+		{"webhooks",
+			"w"}: `{"url":"https://a","events":["push.failed"],"status":"DISABLED","operators":true,"disabledFor":"gone"}`,
 	}
 }
 
@@ -81,7 +86,7 @@ func TestTheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
 		}
 		return x.catalogued
 	}
-	if r := read(catalogueRow{}, "").result(); !*r.Holds || r.Figures != "13 rows" {
+	if r := read(catalogueRow{}, "").result(); !*r.Holds || r.Figures != "14 rows" {
 		t.Errorf("%+v", r)
 	}
 	for r, c := range map[catalogueRow]struct{ row, fault string }{
@@ -96,6 +101,7 @@ func TestTheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
 		{"subscription_history", aThird + "/11"}: {`{"snapshot":{"id":"s"}}`, "the snapshot"},
 		{"subscription_history", aThird + "/12"}: {`{"snapshot":null}`, "has no event in the log"},
 		{"thresholds", "t"}:                      {`{"removed":null}`, "the removed null, in the log 14"},
+		{"webhooks", "w"}:                        {`{"disabledFor":""}`, `the disabledFor null, in the log "gone"`},
 	} {
 		requireFault(t, r.String(), read(r, c.row), c.fault)
 	}

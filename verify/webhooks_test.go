@@ -12,7 +12,7 @@ const topicNotices = 8
 // hookTables are the rows of a webhook and of its deliveries.
 type hookTables struct {
 	hook       hook
-	now        hookVersion
+	status     string
 	replay     int64
 	has        hookCounts
 	deliveries []hookDelivery
@@ -36,8 +36,8 @@ type hookTables struct {
 func hookWorld() ([]*row, *hookTables) {
 	id := idOf(2)
 	change := func(at int64, status, types string) *row {
-		return event(at, webhookChanged, topicNotices, fmt.Sprint("e/", at),
-			fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":[%s],"status":%q}`, id, types, status))
+		return event(at, webhookChanged, topicNotices, fmt.Sprint("e/", at), fmt.Sprintf(`{"id":%q,"events":[%s],"status":%q}`, id, types,
+			status))
 	}
 	crossed := func(at int64) *row { return event(at, thresholdCrossed, topicNotices, fmt.Sprint("n/", at), `{}`) }
 	const one, two = `"threshold.crossed"`, `"push.failed","threshold.crossed"`
@@ -47,8 +47,7 @@ func hookWorld() ([]*row, *hookTables) {
 	for _, r := range log {
 		r.recorded = time.Now().UnixMicro() - databaseEpoch
 	}
-	t := &hookTables{hook: hook{id: id, cursor: 10}, now: hookVersion{url: "https://a", status: "ENABLED",
-		types: []string{"push.failed", "threshold.crossed"}}, replay: 6, has: hookCounts{secrets: 1}}
+	t := &hookTables{hook: hook{id: id, cursor: 10}, status: "ENABLED", replay: 6, has: hookCounts{secrets: 1}}
 	sent := func(at int64, kind, state string, statuses ...int) {
 		d := hookDelivery{id: idOf(100 + at), webhook: id, event: idOf(at), kind: kind, state: state, position: at, attempts: len(statuses),
 			sent: len(statuses), statuses: statuses, atID: idOf(at)}
@@ -73,7 +72,7 @@ func readHooks(log []*row, t *hookTables) *tally {
 		subjects[r.position] = r.subject
 	}
 	if t.has.secrets >= 0 {
-		x.compareWebhook(&t.hook, t.now, t.replay, t.has)
+		x.compareWebhook(&t.hook, t.status, t.replay, t.has)
 	}
 	for _, d := range t.deliveries {
 		d.atSubject = subjects[d.position]
@@ -92,9 +91,8 @@ func TestDeliveriesOfWebhooksFollowFromTheLog(t *testing.T) {
 	// An event of which a later version selects the type no more may have a delivery, and needs none. One that ended long ago has none any
 	// more.
 	log, tables := hookWorld()
-	log[8].body = []byte(`{"webhookId":"` + idOf(2).String() + `","url":"https://a","events":["push.failed"],"status":"ENABLED"}`)
+	log[8].body = []byte(`{"id":"` + idOf(2).String() + `","events":["push.failed"],"status":"ENABLED"}`)
 	log[9].recorded = time.Now().Add(-90*24*time.Hour).UnixMicro() - databaseEpoch
-	tables.now.types = []string{"push.failed"}
 	tables.deliveries = slices.Delete(tables.deliveries, 2, 4)
 	if r := readHooks(log, tables).result(); r.Holds == nil || !*r.Holds {
 		t.Errorf("%+v", r)
@@ -103,14 +101,12 @@ func TestDeliveriesOfWebhooksFollowFromTheLog(t *testing.T) {
 
 func TestFaultsInDeliveriesAreReported(t *testing.T) {
 	for fault, change := range map[string]func(log []*row, x *hookTables){
-		"is not in the log":                      func(_ []*row, x *hookTables) { x.hook.id = idOf(77) },
-		"of the log is not in the table":         func(_ []*row, x *hookTables) { x.has.secrets = -1 },
-		"its last version in the log is ENABLED": func(_ []*row, x *hookTables) { x.now.status = "DISABLED" },
-		`to https://b; its last version`:         func(_ []*row, x *hookTables) { x.now.url = "https://b" },
-		"has considered events up to 12":         func(_ []*row, x *hookTables) { x.hook.cursor = 12 },
-		"replays up to 11":                       func(_ []*row, x *hookTables) { x.replay = 11 },
-		"and has 0 secrets":                      func(_ []*row, x *hookTables) { x.has.secrets = 0 },
-		"its tenant is archived: true":           func(_ []*row, x *hookTables) { x.hook.archived = true },
+		"is not in the log":              func(_ []*row, x *hookTables) { x.hook.id = idOf(77) },
+		"of the log is not in the table": func(_ []*row, x *hookTables) { x.has.secrets = -1 },
+		"has considered events up to 12": func(_ []*row, x *hookTables) { x.hook.cursor = 12 },
+		"replays up to 11":               func(_ []*row, x *hookTables) { x.replay = 11 },
+		"and has 0 secrets":              func(_ []*row, x *hookTables) { x.has.secrets = 0 },
+		"its tenant is archived: true":   func(_ []*row, x *hookTables) { x.hook.archived = true },
 		"of an archived tenant is enabled": func(_ []*row, x *hookTables) {
 			x.hook.archived, x.has.secrets = true, 0
 		},
@@ -130,7 +126,7 @@ func TestFaultsInDeliveriesAreReported(t *testing.T) {
 		},
 		"selects it: false": func(log []*row, _ *hookTables) {
 			for _, n := range []int{1, 4, 6, 8} {
-				log[n].body = []byte(fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["push.failed"],"status":"ENABLED"}`, idOf(2)))
+				log[n].body = []byte(fmt.Sprintf(`{"id":%q,"events":["push.failed"],"status":"ENABLED"}`, idOf(2)))
 			}
 		},
 		"has considered 0-10 (push.failed), and has no delivery": func(_ []*row, x *hookTables) {
@@ -161,10 +157,9 @@ func TestFaultsInDeliveriesAreReported(t *testing.T) {
 // disabledHookWorld is hookWorld with one more change, which disables the webhook.
 func disabledHookWorld() ([]*row, *hookTables) {
 	log, tables := hookWorld()
-	tables.now.status = "DISABLED"
+	tables.status = "DISABLED"
 	return append(log, event(12, webhookChanged, topicNotices, "e/12",
-			fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["push.failed","threshold.crossed"],"status":"DISABLED"}`, idOf(2)))),
-		tables
+		fmt.Sprintf(`{"id":%q,"events":["push.failed","threshold.crossed"],"status":"DISABLED"}`, idOf(2)))), tables
 }
 
 // The service lets the deliveries behind the first ones fail after the change that disabled their webhook.
@@ -181,8 +176,8 @@ func TestPendingAdjustmentsHaveDeliveries(t *testing.T) {
 	read := func(deliveries ...hookDelivery) *tally {
 		x := newTestPass(stateAt(30))
 		log := closedLog()
-		log[0] = event(1, webhookChanged, topicNotices, "e/1",
-			fmt.Sprintf(`{"webhookId":%q,"url":"https://a","events":["adjustment.pending"],"status":"ENABLED"}`, idOf(1)))
+		log[0] = event(1, webhookChanged, topicNotices, "e/1", fmt.Sprintf(`{"id":%q,"events":["adjustment.pending"],"status":"ENABLED"}`,
+			idOf(1)))
 		for _, r := range log {
 			r.recorded = time.Now().UnixMicro() - databaseEpoch
 		}
@@ -193,8 +188,7 @@ func TestPendingAdjustmentsHaveDeliveries(t *testing.T) {
 		for _, r := range log {
 			x.addWebhook(r, nil, nil)
 		}
-		x.compareWebhook(&hook{id: idOf(1), cursor: 26}, hookVersion{url: "https://a", status: "ENABLED",
-			types: []string{"adjustment.pending"}}, 0, hookCounts{secrets: 1})
+		x.compareWebhook(&hook{id: idOf(1), cursor: 26}, "ENABLED", 0, hookCounts{secrets: 1})
 		for _, d := range deliveries {
 			x.compareDelivery(&d)
 		}

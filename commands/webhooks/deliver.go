@@ -290,14 +290,14 @@ func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDel
 		if err := tx.FailDeliveries(w.ID); err != nil {
 			return err
 		}
-		w.ReplayAfter, w.ReplayUntil = 0, 0
+		w.Replay(0, 0)
 		req := commands.Request{By: commands.Caller{TenantID: events.Platform,
 			Actor: events.Actor{Type: "service", ID: "meterplex-notifier"}}}
 		disabled = w
-		return r.Webhooks.record(tx, &req, w, reason)
+		return r.Webhooks.record(tx, &req, w)
 	})
 	if err == nil && disabled != nil {
-		r.Logger.WarnContext(ctx, "a webhook is disabled", "webhook", disabled.ID, "tenant", disabled.TenantID, "reason", disabled.Reason)
+		r.Logger.WarnContext(ctx, "a webhook is disabled", "webhook", disabled.ID, "tenant", disabled.TenantID, "reason", *disabled.Reason)
 		if r.Disabled != nil {
 			r.Disabled(disabled)
 		}

@@ -41,7 +41,7 @@ type Tx interface {
 	// CountWebhooks counts the webhooks of a tenant that are not removed.
 	CountWebhooks(tenant uuid.UUID) (int, error)
 	// AddSecret adds the newest secret, and lets the others end after overlap. It returns the number of valid ones.
-	AddSecret(w webhook.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error)
+	AddSecret(w *webhook.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error)
 	// AddDelivery adds a delivery that is due at once.
 	AddDelivery(d *webhook.Delivery) error
 	// AwaitsEvents reports whether an event of the types that a webhook has in the database may be behind its cursor.
@@ -63,8 +63,8 @@ type EndTx interface {
 	commands.Tx
 	// LockedWebhooks loads and locks the webhooks of a tenant that are not removed.
 	LockedWebhooks(tenant uuid.UUID) ([]webhook.Webhook, error)
-	// SaveWebhook saves all members but Secrets.
-	SaveWebhook(w webhook.Webhook) error
+	// SaveDeliveryState saves the state of a webhook's deliveries. Its other members follow from its event.
+	SaveDeliveryState(w *webhook.Webhook) error
 	// DropSecrets deletes the secrets of a webhook.
 	DropSecrets(webhook uuid.UUID) error
 	// FailDeliveries lets waiting deliveries of a webhook fail, as many as one change may. The others fail by Queue.EndDeliveries, because
@@ -142,7 +142,7 @@ func (c *Webhooks) apply(req *commands.Request, w *webhook.Webhook, in *ChangeWe
 			return err
 		}
 		if w.Status != *in.Status {
-			w.Reason, w.FailingSince = "", nil
+			w.Reason, w.FailingSince = nil, nil
 		}
 		w.Status = *in.Status
 	}
@@ -151,7 +151,7 @@ func (c *Webhooks) apply(req *commands.Request, w *webhook.Webhook, in *ChangeWe
 
 // Create makes a webhook. It gets the events behind its position.
 func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid.UUID, url string, types []string) (CreatedWebhook, error) {
-	w := webhook.Webhook{TenantID: tenant, Status: events.WebhookEnabled}
+	w := webhook.Webhook{Webhook: events.Webhook{TenantID: tenant, Status: events.WebhookEnabled}}
 	if err := c.apply(&req, &w, &ChangeWebhook{URL: &url, Events: &types}); err != nil {
 		return CreatedWebhook{}, err
 	}
@@ -167,28 +167,28 @@ func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid
 			return created, domain.Refuse("webhooks_limit", "", "the tenant has %d webhooks, which is the limit; remove one first", n)
 		}
 		w.ID, w.Secrets, w.CreatedAt = c.NewID(), 1, c.now()
-		if err := c.record(tx, &req, &w, ""); err != nil {
+		if err := c.record(tx, &req, &w); err != nil {
 			return created, err
 		}
 		secret := c.newSecret()
-		if _, err := tx.AddSecret(w, c.NewID(), secret, 0); err != nil {
+		if _, err := tx.AddSecret(&w, c.NewID(), secret, 0); err != nil {
 			return created, err
 		}
 		return CreatedWebhook{Webhook: w, Secret: secret}, nil
 	})
 }
 
-// record appends the event of a change and saves the webhook. reason is that of a change by the service; the event of another one has the
-// reason of its request. A webhook that is created or enabled considers the events behind the change.
-func (c *Webhooks) record(tx EndTx, req *commands.Request, w *webhook.Webhook, reason string) error {
-	at, err := commands.AppendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event(reason))
+// record appends the event of a change, and saves the state of the deliveries. A webhook that is created or enabled considers the events
+// behind the change.
+func (c *Webhooks) record(tx EndTx, req *commands.Request, w *webhook.Webhook) error {
+	at, err := commands.AppendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event())
 	if err != nil {
 		return err
 	}
 	if w.Cursor == 0 {
 		w.Cursor = at.Number
 	}
-	return tx.SaveWebhook(*w)
+	return tx.SaveDeliveryState(w)
 }
 
 func (c *Webhooks) newSecret() string {
@@ -238,7 +238,7 @@ func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id 
 			return *w, nil
 		}
 		if w.Status == events.WebhookDisabled && before.Status != w.Status {
-			w.ReplayAfter, w.ReplayUntil = 0, 0
+			w.Replay(0, 0)
 			if err := tx.FailDeliveries(id); err != nil {
 				return *w, err
 			}
@@ -256,7 +256,7 @@ func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id 
 				w.Cursor = 0
 			}
 		}
-		return *w, c.record(tx, &req, w, "")
+		return *w, c.record(tx, &req, w)
 	})
 	c.wake()
 	return changed, err
@@ -269,14 +269,14 @@ func (c *Webhooks) Remove(ctx context.Context, req commands.Request, tenant, id 
 		if err != nil {
 			return none, err
 		}
-		w.Status, w.Reason, w.Secrets = events.WebhookRemoved, "", 0
+		w.Status, w.Reason, w.Secrets = events.WebhookRemoved, nil, 0
 		if err := tx.DropSecrets(id); err != nil {
 			return none, err
 		}
 		if err := tx.FailDeliveries(id); err != nil {
 			return none, err
 		}
-		return none, c.record(tx, &req, w, "")
+		return none, c.record(tx, &req, w)
 	})
 	return err
 }
@@ -290,14 +290,15 @@ func (c *Webhooks) EndAll(tx EndTx, req *commands.Request, tenant uuid.UUID, rea
 	for i := range list {
 		w := &list[i]
 		w.Disable(reason)
-		w.Secrets, w.ReplayAfter, w.ReplayUntil = 0, 0, 0
+		w.Secrets = 0
+		w.Replay(0, 0)
 		if err := tx.DropSecrets(w.ID); err != nil {
 			return err
 		}
 		if err := tx.FailDeliveries(w.ID); err != nil {
 			return err
 		}
-		if err := c.record(tx, req, w, reason); err != nil {
+		if err := c.record(tx, req, w); err != nil {
 			return err
 		}
 	}
@@ -316,14 +317,14 @@ func (c *Webhooks) Rotate(ctx context.Context, req commands.Request, tenant, id 
 			return CreatedWebhook{}, err
 		}
 		secret := c.newSecret()
-		if w.Secrets, err = tx.AddSecret(*w, c.NewID(), secret, overlap); err != nil {
+		if w.Secrets, err = tx.AddSecret(w, c.NewID(), secret, overlap); err != nil {
 			return CreatedWebhook{}, err
 		}
 		if w.Secrets > webhook.MaxWebhookSecrets {
 			return CreatedWebhook{}, domain.Refuse("webhook_secrets_limit", "",
 				"%d secrets would be valid, and %d are possible; wait until earlier ones end", w.Secrets, webhook.MaxWebhookSecrets)
 		}
-		return CreatedWebhook{Webhook: *w, Secret: secret}, c.record(tx, &req, w, "")
+		return CreatedWebhook{Webhook: *w, Secret: secret}, c.record(tx, &req, w)
 	})
 }
 
@@ -391,19 +392,21 @@ func (c *Webhooks) ReplayRange(ctx context.Context, req commands.Request, tenant
 		if err != nil {
 			return r, err
 		}
-		if w.Replaying() {
+		if w.Replaying {
 			return r, domain.Refuse("webhook_replaying", "", "a replay of the webhook is running; wait until it has ended")
 		}
 		p := events.PartitionOf(tenant)
-		if w.ReplayAfter, err = tx.LastRecorded(p, from); err != nil {
+		after, err := tx.LastRecorded(p, from)
+		if err != nil {
 			return r, err
 		}
-		if w.ReplayUntil, err = tx.LastRecorded(p, to); err != nil {
+		until, err := tx.LastRecorded(p, to)
+		if err != nil {
 			return r, err
 		}
-		w.ReplayUntil = max(min(w.ReplayUntil, w.Cursor), w.ReplayAfter) // later events are delivered in any case
+		w.Replay(after, max(min(until, w.Cursor), after)) // later events are delivered in any case
 		r = ReplayedRange{events.Position{Partition: p, Number: w.ReplayAfter}, events.Position{Partition: p, Number: w.ReplayUntil}}
-		return r, tx.SaveWebhook(*w)
+		return r, tx.SaveDeliveryState(w)
 	})
 	c.wake()
 	return answer, err

@@ -72,32 +72,36 @@ func Retries() []time.Duration {
 		20 * time.Hour, 24 * time.Hour}
 }
 
-// Webhook is an endpoint of a tenant. It holds no secret.
+// Webhook is an endpoint of a tenant, with the state of its deliveries.
 type Webhook struct {
-	ID        uuid.UUID
-	TenantID  uuid.UUID
-	URL       string
-	Operators bool     // an operator set the URL, which may lead to the networks that are allowed
-	Events    []string // types
-	Status    string   // events.WebhookEnabled …
-	Reason    string   // for which the service disabled it; "": none
-	Secrets   int      // the number of valid ones
+	events.Webhook
+	Reason    *string `json:"reason" doc:"The reason for which the service disabled it; null: none."`
+	Operators bool    `json:"-"`
+	DeliveryState
+}
+
+// DeliveryState is the part of a webhook's row that is in no event: which events were considered, and how the last requests ended. A
+// webhook that is leased has the lease and its end in the row, too.
+type DeliveryState struct {
 	// Cursor is the number of the last event of the tenant's partition that was considered.
-	Cursor int64
+	Cursor int64 `json:"-"`
 	// ReplayAfter and ReplayUntil are the range of numbers that is delivered again; equal: none.
-	ReplayAfter, ReplayUntil int64
-	CreatedAt                time.Time
-	FailingSince             *time.Time // the first failure after the last success at the URL, or after its deliveries had ended; nil: none
-	LastSuccessAt            *time.Time
+	ReplayAfter   int64      `json:"-"`
+	ReplayUntil   int64      `json:"-"`
+	Replaying     bool       `json:"replaying" doc:"Whether a time range is being sent again."`
+	FailingSince  *time.Time `json:"failingSince" doc:"The first failure after the last success. 5 days later the webhook is disabled. null: the last request succeeded, or all deliveries have ended."`
+	LastSuccessAt *time.Time `json:"lastSuccessAt" doc:"Time of the last 2xx answer; null: none."`
 }
 
-// Event returns the payload of the event of a change. reason is that of a change by the service.
-func (w *Webhook) Event(reason string) events.Webhook {
-	return events.Webhook{WebhookID: w.ID, URL: w.URL, Events: w.Events, Status: w.Status, Secrets: w.Secrets, Reason: reason}
+// Event returns the payload of the event of a change.
+func (w *Webhook) Event() events.ChangedWebhook {
+	return events.ChangedWebhook{Webhook: w.Webhook, Operators: w.Operators, DisabledFor: w.Reason}
 }
 
-// Replaying reports whether a range is delivered again.
-func (w *Webhook) Replaying() bool { return w.ReplayAfter < w.ReplayUntil }
+// Replay sets the range that is delivered again; an empty one ends a replay.
+func (s *DeliveryState) Replay(after, until int64) {
+	s.ReplayAfter, s.ReplayUntil, s.Replaying = after, until, after < until
+}
 
 // States of a delivery.
 const (
@@ -201,7 +205,7 @@ func (w *Webhook) Settle(d *Delivery, url string, r Result, retries []time.Durat
 }
 
 // Disable disables the webhook for a reason.
-func (w *Webhook) Disable(reason string) { w.Status, w.Reason = events.WebhookDisabled, reason }
+func (w *Webhook) Disable(reason string) { w.Status, w.Reason = events.WebhookDisabled, &reason }
 
 // CheckEvents refuses a list of types that a webhook cannot have, and returns it sorted.
 func CheckEvents(list []string) ([]string, *domain.Error) {

@@ -3,6 +3,8 @@ package webhook
 import (
 	"testing"
 	"time"
+
+	"github.com/meterplex/meterplex/events"
 )
 
 var webhookNow = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -45,7 +47,7 @@ func TestAWebhookIsDisabledBy410AndAfterFiveDays(t *testing.T) {
 	}
 	since := webhookNow.Add(-Patience)
 	for later, want := range map[time.Duration]string{-time.Microsecond: "", 0: Failing} {
-		w, d := Webhook{FailingSince: &since}, Delivery{State: DeliveryPending}
+		w, d := Webhook{DeliveryState: DeliveryState{FailingSince: &since}}, Delivery{State: DeliveryPending}
 		if _, disable := w.Settle(&d, w.URL, Result{Status: 500}, Retries(), webhookNow.Add(later)); disable != want {
 			t.Errorf("%s: %q instead of %q", later, disable, want)
 		}
@@ -74,7 +76,8 @@ func TestAResultOfAnotherURLSaysNothingAboutTheWebhook(t *testing.T) {
 	since := webhookNow.Add(-Patience)
 	for status, want := range map[int]string{410: DeliveryPending, 500: DeliveryPending, 204: DeliveryDelivered} {
 		for _, failing := range []*time.Time{nil, &since} {
-			w, d := Webhook{URL: "https://new.example", FailingSince: failing}, Delivery{State: DeliveryPending}
+			w, d := Webhook{Webhook: events.Webhook{URL: "https://new.example"}, DeliveryState: DeliveryState{FailingSince: failing}},
+				Delivery{State: DeliveryPending}
 			_, disable := w.Settle(&d, "https://old.example", Result{Status: status}, Retries(), webhookNow)
 			if disable != "" || w.FailingSince != failing || w.LastSuccessAt != nil || d.State != want || d.Sent != 1 {
 				t.Errorf("%d: %q, %+v, %+v", status, disable, w, d)

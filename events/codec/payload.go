@@ -32,21 +32,12 @@ func EncodePayload(subject events.Subject, payload any) ([]byte, error) {
 	return body, nil
 }
 
-// WithReason adds the member reason to the payload of a subject that takes one, unless the payload has it: a webhook that the service
-// disables names its own. The payload must be an object with at least one member.
+// WithReason adds the member reason to the payload of a subject that takes one. The payload must be an object with at least one member.
 func WithReason(subject events.Subject, payload []byte, reason string) []byte {
-	if reason == "" || !subject.TakesReason() || namesReason(payload) {
+	if reason == "" || !subject.TakesReason() {
 		return payload
 	}
 	text, _ := json.Marshal(reason) // a string cannot fail
 	whole := append(payload[:len(payload)-1:len(payload)-1], `,"reason":`...)
 	return append(append(whole, text...), '}')
-}
-
-// namesReason reports whether a payload has the member reason. One of its values may have such a member, too: metadata has any keys.
-func namesReason(payload []byte) bool {
-	var members struct {
-		Reason json.RawMessage `json:"reason"`
-	}
-	return json.Unmarshal(payload, &members) == nil && members.Reason != nil
 }

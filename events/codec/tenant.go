@@ -44,10 +44,6 @@ func leftOut(e *events.Envelope) []string {
 		return []string{"customer"}
 	case events.OffboardingStepped: // the detail of a request is its reason
 		return []string{"detail"}
-	case events.WebhookChanged:
-		if e.Actor.Type == "service" {
-			return nil
-		}
 	}
 	return []string{"reason"}
 }

@@ -99,28 +99,13 @@ func (p *WebhookPath) find(ctx context.Context, s *handlers) (tenant, id uuid.UU
 	return s.ownObject(ctx, p.TenantID, p.WebhookID, "webhook_not_found")
 }
 
-// webhookBody is a webhook in its wire format.
+// webhookBody is a webhook as answers show it; the first answer to its creation or to a rotation has the secret.
 type webhookBody struct {
-	ID            uuid.UUID  `json:"id" format:"uuid"`
-	TenantID      uuid.UUID  `json:"tenantId" format:"uuid"`
-	URL           string     `json:"url" doc:"Receives the requests."`
-	Events        []string   `json:"events" nullable:"false" doc:"Types of events that are sent."`
-	Status        string     `json:"status" enum:"ENABLED,DISABLED"`
-	Reason        *string    `json:"reason" doc:"The reason for which the service disabled it; null: none."`
-	Secrets       int        `json:"secrets" doc:"Number of valid secrets; 2 or more while a rotation overlaps."`
-	CreatedAt     time.Time  `json:"createdAt"`
-	FailingSince  *time.Time `json:"failingSince" doc:"The first failure after the last success. 5 days later the webhook is disabled. null: the last request succeeded, or all deliveries have ended."`
-	LastSuccessAt *time.Time `json:"lastSuccessAt" doc:"Time of the last 2xx answer; null: none."`
-	Replaying     bool       `json:"replaying" doc:"Whether a time range is being sent again."`
-	Secret        string     `json:"secret,omitempty" doc:"Signs the requests: whsec_ and the base64 of the key. Shown once."`
+	webhook.Webhook
+	Secret string `json:"secret,omitempty" doc:"Signs the requests: whsec_ and the base64 of the key. Shown once."`
 }
 
-func webhookOf(w *webhook.Webhook) webhookBody {
-	return webhookBody{ID: w.ID, TenantID: w.TenantID, URL: w.URL, Events: append([]string{}, w.Events...), Status: w.Status,
-		Reason: api.TextOrNull(w.Reason), Secrets: w.Secrets,
-		CreatedAt: w.CreatedAt.UTC(), FailingSince: api.UTC(w.FailingSince), LastSuccessAt: api.UTC(w.LastSuccessAt),
-		Replaying: w.Replaying()}
-}
+func webhookOf(w *webhook.Webhook) webhookBody { return webhookBody{Webhook: *w} }
 
 // webhookAnswer has status 201 with the secret, or 200 without it.
 type webhookAnswer struct {

@@ -75,8 +75,8 @@ func TestTheQueuesOfWebhooksAreMeasured(t *testing.T) {
 	m.WebhookSent(webhook.Test, webhook.Result{Status: 204, Duration: time.Second})
 	m.WebhookSent(webhook.Test, webhook.Result{Status: 500})
 	m.WebhookSent(webhook.Test, webhook.Result{Error: "x"})
-	m.WebhookDisabled(&webhook.Webhook{Reason: webhook.Gone})
-	m.WebhookDisabled(&webhook.Webhook{Reason: webhook.Failing})
+	m.WebhookDisabled(&webhook.Webhook{Reason: new(webhook.Gone)})
+	m.WebhookDisabled(&webhook.Webhook{Reason: new(webhook.Failing)})
 	for name, want := range map[string]float64{"meterplex_webhook_deliveries_pending": 1, "meterplex_webhooks_failing": 1} {
 		if got := series(t, registry, name); !maps.Equal(got, map[string]float64{"": want}) {
 			t.Errorf("%s is %v instead of %v", name, got, want)

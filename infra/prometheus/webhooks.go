@@ -58,7 +58,7 @@ func (m *Metrics) WebhookSent(kind string, r webhook.Result) {
 // WebhookDisabled counts a webhook that the service disabled.
 func (m *Metrics) WebhookDisabled(w *webhook.Webhook) {
 	reason := "failing"
-	if w.Reason == webhook.Gone {
+	if *w.Reason == webhook.Gone {
 		reason = "gone"
 	}
 	m.webhooks.disabled.WithLabelValues(reason).Inc()

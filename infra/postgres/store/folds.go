@@ -6,12 +6,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// fold is a statement by which an event changes rows. It names @event, the payload, and the event's @tenant, @position and time, @at.
+// fold is a statement by which an event changes rows. It names @event, the payload, and the event's @tenant, @partition, @position and
+// time, @at.
 type fold string
 
 // folds has the folds of each subject whose events change rows of the catalogue, in their order. The rows follow from the log: a fold reads
-// nothing but its event, and rows that events before it made. Two things are not of the log: the hashes of keys' secrets, and
-// tenant_external_ids, which holds each id of the tenants once.
+// nothing but its event, and rows that events before it made. Three things are not of the log: the hashes of keys' secrets,
+// tenant_external_ids, which holds each id of the tenants once, and the state of the deliveries of webhooks.
 var folds = map[events.Subject][]fold{
 	events.TenantCreated:       {foldTenant},
 	events.TenantChanged:       {foldPolicy, foldTenant},
@@ -24,6 +25,7 @@ var folds = map[events.Subject][]fold{
 	events.SubscriptionCreated: {foldHistory, foldSubscription},
 	events.SubscriptionChanged: {foldHistory, foldSubscription},
 	events.ThresholdChanged:    {foldThreshold, foldRemoval},
+	events.WebhookChanged:      {foldWebhook},
 }
 
 // fold queues the changes that an event makes to the rows of its noun.
@@ -33,8 +35,8 @@ func (t *Tx) fold(e *events.Pending, at events.Position) {
 		t.concerns(e.TenantID)
 	}
 	for _, f := range list {
-		t.Queue("row of the catalogue", string(f), pgx.NamedArgs{"event": e.Payload, "tenant": e.TenantID, "position": at.Number,
-			"at": e.OccurredAt})
+		t.Queue("row of the catalogue", string(f), pgx.NamedArgs{"event": e.Payload, "tenant": e.TenantID, "partition": at.Partition,
+			"position": at.Number, "at": e.OccurredAt})
 	}
 }
 
@@ -121,3 +123,12 @@ WHERE removed IS NOT TRUE`
 	foldRemoval fold = `UPDATE thresholds t SET removed = @position::bigint
 FROM json_to_record(@event::json) AS e ("thresholdId" uuid, removed boolean) WHERE t.id = e."thresholdId" AND e.removed`
 )
+
+// foldWebhook leaves the state of the deliveries alone: a new webhook considers the events behind its own.
+const foldWebhook fold = `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, operators, created_at, cursor)
+SELECT id, "tenantId", @partition::smallint, url, events, status, coalesce("disabledFor", ''), coalesce(operators, false), "createdAt",
+@position::bigint
+FROM json_to_record(@event::json) AS e (id uuid, "tenantId" uuid, url text, events text[], status text, "disabledFor" text,
+operators boolean, "createdAt" timestamptz)
+ON CONFLICT (id) DO UPDATE SET url = excluded.url, events = excluded.events, status = excluded.status, reason = excluded.reason,
+operators = excluded.operators`

@@ -79,37 +79,32 @@ func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
 // feeding is a webhook that is fed: the next events behind its cursor, and the next part of the range that it replays.
 type feeding struct {
 	webhook.Webhook
+	Head  int64
 	added bool
 }
 
 // feed makes the deliveries of webhooks.
 func (s *Webhooks) feed(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
 	// Positions follow the order of commits: the events up to these heads are visible to the next statement.
-	rows, err := tx.Query(ctx, `SELECT `+webhookColumns+`, (SELECT h.position FROM log_heads h WHERE h.partition = w.partition)
+	rows, err := tx.Query(ctx, `SELECT `+webhookColumns+`, (SELECT h.position FROM log_heads h WHERE h.partition = w.partition) AS head
  FROM webhooks w WHERE w.id = ANY ($1) AND w.status = 'ENABLED' ORDER BY w.id FOR UPDATE SKIP LOCKED`, ids)
 	if err != nil {
 		return err
 	}
 	var batch pgx.Batch
 	var fresh, again deliveries
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*feeding, error) {
-		var head int64
-		w, err := scanWebhook(row, &head)
-		if err != nil {
-			return nil, err
-		}
-		f := &feeding{Webhook: *w}
-		if upTo := min(head, w.Cursor+feedSpan); upTo > w.Cursor {
-			s.read(&batch, f, w.Cursor, upTo, &fresh)
+	list, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[feeding])
+	for _, f := range list {
+		if upTo := min(f.Head, f.Cursor+feedSpan); upTo > f.Cursor {
+			s.read(&batch, f, f.Cursor, upTo, &fresh)
 			f.Cursor = upTo
 		}
-		if w.Replaying() {
-			upTo := min(w.ReplayUntil, w.ReplayAfter+feedSpan)
-			s.read(&batch, f, w.ReplayAfter, upTo, &again)
+		if f.Replaying {
+			upTo := min(f.ReplayUntil, f.ReplayAfter+feedSpan)
+			s.read(&batch, f, f.ReplayAfter, upTo, &again)
 			f.ReplayAfter = upTo
 		}
-		return f, nil
-	})
+	}
 	if err == nil && batch.Len() > 0 {
 		err = tx.SendBatch(ctx, &batch).Close()
 	}
@@ -319,12 +314,12 @@ func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, u
 }
 
 // SettleDelivery implements webhooks.Queue. It does not change a delivery that was settled meanwhile.
-func (s *Webhooks) SettleDelivery(ctx context.Context, webhook, lease, delivery uuid.UUID,
+func (s *Webhooks) SettleDelivery(ctx context.Context, id, lease, delivery uuid.UUID,
 	settle func(*webhook.Webhook, *webhook.Delivery, time.Time) (webhook.Attempt, bool)) (held bool, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
 		held = false
-		w, err := scanWebhook(tx.QueryRow(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.lease = $2 FOR UPDATE`,
-			webhook, lease))
+		w, err := find(ctx, tx, pgx.RowToStructByName[webhook.Webhook],
+			`SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.lease = $2 FOR UPDATE`, id, lease)
 		if err != nil || w == nil {
 			return err
 		}

@@ -27,21 +27,12 @@ type Webhooks struct {
 }
 
 const (
-	webhookColumns = `w.id, w.tenant_id, w.url, w.events, w.status, w.reason, w.cursor, w.replay_after, w.replay_until, w.created_at,
-		w.failing_since, w.last_success_at,
- w.operators,
- (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id AND (s.expires_at IS NULL OR s.expires_at > now()))`
+	webhookColumns = `w.id, w.tenant_id, w.url, w.events, w.status, nullif(w.reason, '') AS reason, w.created_at, w.operators,
+ w.cursor, w.replay_after, w.replay_until, w.replay_after < w.replay_until AS replaying, w.failing_since, w.last_success_at,
+ (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id AND (s.expires_at IS NULL OR s.expires_at > now())) AS secrets`
+	webhookSQL      = `SELECT ` + webhookColumns + ` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`
 	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
 )
-
-func scanWebhookRow(row pgx.Row) (*webhook.Webhook, error) { return scanWebhook(row) }
-
-func scanWebhook(row pgx.Row, more ...any) (*webhook.Webhook, error) {
-	var w webhook.Webhook
-	err := row.Scan(append([]any{&w.ID, &w.TenantID, &w.URL, &w.Events, &w.Status, &w.Reason, &w.Cursor, &w.ReplayAfter, &w.ReplayUntil,
-		&w.CreatedAt, &w.FailingSince, &w.LastSuccessAt, &w.Operators, &w.Secrets}, more...)...)
-	return One(&w, "webhook", err)
-}
 
 func scanDelivery(row pgx.Row, more ...any) (*webhook.Delivery, error) {
 	var d webhook.Delivery
@@ -61,8 +52,7 @@ func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide 
 
 // Webhook implements webhooks.Tx.
 func (t *Tx) Webhook(tenant, id uuid.UUID) (*webhook.Webhook, error) {
-	return scanWebhook(t.tx.QueryRow(t.ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2
-		AND w.status <> 'REMOVED' FOR UPDATE`, id, tenant))
+	return find(t.ctx, t.tx, pgx.RowToStructByName[webhook.Webhook], webhookSQL+` FOR UPDATE`, id, tenant)
 }
 
 // LockedWebhooks implements webhooks.EndTx.
@@ -72,7 +62,7 @@ func (t *Tx) LockedWebhooks(tenant uuid.UUID) ([]webhook.Webhook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
 	}
-	list, err := pgx.CollectRows(rows, Scanned(scanWebhookRow))
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[webhook.Webhook])
 	if err != nil {
 		return nil, fmt.Errorf("reading webhooks: %w", err)
 	}
@@ -88,22 +78,18 @@ func (t *Tx) CountWebhooks(tenant uuid.UUID) (n int, err error) {
 	return n, nil
 }
 
-// SaveWebhook implements webhooks.EndTx. A webhook that is enabled again is due: deliveries from before may still wait (EndDeliveries).
-func (t *Tx) SaveWebhook(w webhook.Webhook) error {
-	return t.Exec("webhook", `INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, replay_after,
-		replay_until, created_at, failing_since, last_success_at, operators)
- VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
- ON CONFLICT (id) DO UPDATE SET url = excluded.url, operators = excluded.operators, events = excluded.events, status = excluded.status,
- reason = excluded.reason, cursor = excluded.cursor,
-  replay_after = excluded.replay_after, replay_until = excluded.replay_until, failing_since = excluded.failing_since,
-  last_success_at = excluded.last_success_at,
-  next_at = CASE WHEN webhooks.status <> 'ENABLED' AND excluded.status = 'ENABLED' THEN now() ELSE webhooks.next_at END`,
-		w.ID, w.TenantID, events.PartitionOf(w.TenantID), w.URL, w.Events, w.Status, w.Reason, w.Cursor, w.ReplayAfter, w.ReplayUntil,
-		w.CreatedAt, w.FailingSince, w.LastSuccessAt, w.Operators)
+// SaveDeliveryState implements webhooks.EndTx. An enabled webhook is due with its first waiting delivery, which may be from before it was
+// disabled (EndDeliveries).
+func (t *Tx) SaveDeliveryState(w *webhook.Webhook) error {
+	return t.Exec("webhook", `UPDATE webhooks w SET cursor = $2, replay_after = $3, replay_until = $4, failing_since = $5,
+		next_at = CASE WHEN w.status = 'ENABLED' AND w.lease IS NULL
+ THEN (SELECT min(d.next_at) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.state = 'PENDING') ELSE w.next_at END
+ WHERE w.id = $1`,
+		w.ID, w.Cursor, w.ReplayAfter, w.ReplayUntil, w.FailingSince)
 }
 
 // AddSecret implements webhooks.Tx. It deletes the secrets that have ended.
-func (t *Tx) AddSecret(w webhook.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
+func (t *Tx) AddSecret(w *webhook.Webhook, id uuid.UUID, secret string, overlap time.Duration) (valid int, err error) {
 	for _, change := range []struct {
 		sql  string
 		args []any
@@ -215,13 +201,12 @@ func (t *Tx) LastRecorded(partition int16, before time.Time) (number int64, err 
 
 // Webhook returns a webhook of a tenant; nil also for a removed one.
 func (c *Catalogue) Webhook(ctx context.Context, tenant, id uuid.UUID) (*webhook.Webhook, error) {
-	return Get(ctx, c, Scanned(scanWebhookRow),
-		`SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`, id, tenant)
+	return Get(ctx, c, pgx.RowToStructByName[webhook.Webhook], webhookSQL, id, tenant)
 }
 
 // Webhooks lists the webhooks of a tenant.
 func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]webhook.Webhook, error) {
-	return List(ctx, c, Scanned(scanWebhookRow),
+	return List(ctx, c, pgx.RowToStructByName[webhook.Webhook],
 		`SELECT `+webhookColumns+` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' AND w.id > $2 ORDER BY w.id LIMIT $3`,
 		tenant, AfterID(p), p.Limit)
 }

@@ -150,20 +150,20 @@ func TestAChangeOfADisabledWebhookHasItsOwnReason(t *testing.T) {
 	f.crossed(tenant, 3)
 	f.run(f.deliverer(f.store))
 	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
-	f.lastChange(w.ID, events.WebhookDisabled, webhook.Gone)
+	f.lastChange(w.ID, events.WebhookDisabled, "", webhook.Gone)
 	if n := f.inState(w.ID, webhook.DeliveryFailed); n != 3 || len(r.all()) != 1 {
 		t.Errorf("%d deliveries failed after %d requests", n, len(r.all()))
 	}
 	for url, reason := range map[string]string{"https://example.com/moved": "the receiver moved", "https://example.com/": ""} {
 		_, err := f.webhooks.Change(t.Context(), commands.Request{Reason: reason}, tenant, w.ID, webhooks.ChangeWebhook{URL: &url})
 		must.OK(f, err)
-		f.lastChange(w.ID, events.WebhookDisabled, reason)
+		f.lastChange(w.ID, events.WebhookDisabled, reason, webhook.Gone)
 	}
 	_, err := f.webhooks.Rotate(t.Context(), commands.Request{Reason: "leaked"}, tenant, w.ID, 0)
 	must.OK(f, err)
-	f.lastChange(w.ID, events.WebhookDisabled, "leaked")
-	if reason := f.read(tenant, w.ID).Reason; reason != webhook.Gone {
-		t.Errorf("the webhook is disabled because %q", reason)
+	f.lastChange(w.ID, events.WebhookDisabled, "leaked", webhook.Gone)
+	if w := f.read(tenant, w.ID); w.Reason == nil || *w.Reason != webhook.Gone {
+		t.Errorf("the webhook is disabled: %+v", w)
 	}
 	f.crossed(tenant, 1)
 	f.setStatus(w, events.WebhookEnabled)

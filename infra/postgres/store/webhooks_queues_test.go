@@ -211,8 +211,7 @@ func TestARangeIsSentAgain(t *testing.T) {
 }
 
 func (f *hookFixture) replaying(tenant, id uuid.UUID) bool {
-	w := f.read(tenant, id)
-	return w.Replaying()
+	return f.read(tenant, id).Replaying
 }
 
 func TestSecretsEndAfterTheOverlap(t *testing.T) {
@@ -244,7 +243,7 @@ func TestSecretsEndAfterTheOverlap(t *testing.T) {
 	if n := f.count(`SELECT count(*) FROM webhook_secrets`); n != 0 {
 		t.Errorf("%d secrets of a removed webhook", n)
 	}
-	f.lastChange(w.ID, events.WebhookRemoved, "")
+	f.lastChange(w.ID, events.WebhookRemoved, "", "")
 }
 
 func TestWebhooksOfATenantAreBounded(t *testing.T) {

@@ -267,15 +267,19 @@ func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
 	}
 }
 
-// lastChange compares the last event of a webhook.
-func (f *hookFixture) lastChange(id uuid.UUID, status, reason string) {
+// lastChange compares the last event of a webhook: its status, the reason of the request, and that of the service.
+func (f *hookFixture) lastChange(id uuid.UUID, status, reason, disabledFor string) {
 	f.Helper()
 	var text string
 	must.OK(f, f.pool.QueryRow(f.Context(), events.SQL(`SELECT payload(l)::text FROM event_log_rows l
 		WHERE subject = {notifications.webhook.changed} ORDER BY recorded_at DESC, position DESC LIMIT 1`)).Scan(&text))
-	var changed events.Webhook
+	var changed struct {
+		events.ChangedWebhook
+		Reason string
+	}
 	must.OK(f, json.Unmarshal([]byte(text), &changed))
-	if changed.WebhookID != id || changed.Status != status || changed.Reason != reason {
+	if changed.ID != id || changed.Status != status || changed.Reason != reason || (changed.DisabledFor == nil) != (disabledFor == "") ||
+		changed.DisabledFor != nil && *changed.DisabledFor != disabledFor {
 		f.Errorf("the last event is %s", text)
 	}
 }
@@ -290,7 +294,7 @@ func TestFiveDaysWithoutASuccessDisableAWebhook(t *testing.T) {
 	f.crossed(tenant, 1)
 	f.run(f.deliverer(f.store))
 	f.until("disabled", func() bool { return f.read(tenant, w.ID).Status == events.WebhookDisabled })
-	f.lastChange(w.ID, events.WebhookDisabled, webhook.Failing)
+	f.lastChange(w.ID, events.WebhookDisabled, "", webhook.Failing)
 }
 
 // TestAllowedNetworksAreForOperators: a tenant's key sets no URL to a network of METERPLEX_WEBHOOK_ALLOW. Changes of other members keep who
