@@ -1,11 +1,12 @@
 package store
 
 import (
-	"strings"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/catalogue"
@@ -13,45 +14,23 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// foldedTables are the tables whose rows follow from the log, with the number of rows that changeEachNoun makes.
-var foldedTables = map[string]int{"tenants": 1, "tenant_policies": 3, "api_keys": 5, "features": 2, "feature_groupings": 2, "plans": 1,
-	"prices": 3, "subscriptions": 2,
-	"subscription_history": 7, "thresholds": 2, "webhooks": 2}
-
 // P5: the rows of the catalogue are those that its events give in empty tables.
 func TestP5_TheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
-	s, log, pool, _ := openStore(t)
+	s, _, pool, _ := openStore(t)
 	changeEachNoun(t, s)
-	tx, err := pool.Begin(t.Context())
+	repaired, err := RepairCatalogue(t.Context(), pool)
 	must.OK(t, err)
-	defer tx.Rollback(t.Context())
-	for table := range foldedTables {
-		// statements find it before the other
-		must.Exec(t, tx, `CREATE TEMP TABLE `+table+` (LIKE public.`+table+` INCLUDING ALL) ON COMMIT DROP`)
-	}
-	again := &Tx{ctx: t.Context(), tx: eventlog.In(tx)}
-	for p := range int16(events.Partitions) {
-		list, err := log.Read(t.Context(), p, 0, 1<<40, 10_000)
-		must.OK(t, err)
-		for i := range list {
-			e := &list[i]
-			again.fold(&events.Pending{Subject: e.Subject, TenantID: e.TenantID, OccurredAt: e.OccurredAt, Payload: e.Payload}, e.Position)
-		}
-	}
-	must.OK(t, again.tx.Flush(t.Context()))
-	for table, want := range foldedTables {
-		const members = `to_jsonb(r) - '{secret_hash,cursor,replay_after,replay_until,failing_since,last_success_at,lease,next_at}'::text[]`
-		var rows, differ int
-		must.OK(t, tx.QueryRow(t.Context(), strings.NewReplacer("{row}", members, "{table}", table).
-			Replace(`SELECT (SELECT count(*) FROM public.{table}),
- (SELECT count(*) FROM (SELECT {row} FROM public.{table} r EXCEPT ALL SELECT {row} FROM pg_temp.{table} r) x) +
- (SELECT count(*) FROM (SELECT {row} FROM pg_temp.{table} r EXCEPT ALL SELECT {row} FROM public.{table} r) x)`)).Scan(&rows, &differ))
-		if rows != want || differ > 0 {
-			t.Errorf("%s has %d rows instead of %d, %d differ from those of the log", table, rows, want, differ)
+	rows := map[string]int{"tenants": 1, "tenant_policies": 3, "api_keys": 5, "features": 2, "feature_groupings": 2, "plans": 1,
+		"prices": 3, "subscriptions": 2,
+		"subscription_history": 7, "thresholds": 2, "webhooks": 2}
+	for _, r := range repaired {
+		if n := count(t, pool, `SELECT count(*) FROM `+r.Table); n != rows[r.Table] || r.Different+r.Unknown+r.Left > 0 {
+			t.Errorf("%s has %d rows instead of %d: %+v", r.Table, n, rows[r.Table], r)
 		}
 	}
 	for what, want := range map[string]int{`api_keys WHERE ended`: 2, `thresholds WHERE removed IS NOT NULL`: 1,
@@ -68,6 +47,50 @@ func TestP5_TheRowsOfTheCatalogueFollowFromTheLog(t *testing.T) {
 	}
 	if n := count(t, pool, `SELECT count(*) FROM subscription_history WHERE snapshot::text LIKE '%reason%'`); n > 0 {
 		t.Errorf("%d rows of histories have the reason of a request", n)
+	}
+}
+
+// A change of a tenant records all its members, also those that its row has wrong: only a repair sets the row to the log.
+func TestP5_ARepairSetsTheRowsOfTheCatalogueToTheLog(t *testing.T) {
+	s, _, pool, url := openStore(t)
+	changeEachNoun(t, s)
+	superuser, err := postgres.Open(t.Context(), postgres.Config{URL: localtest.SuperuserURL(t, url)})
+	must.OK(t, err)
+	t.Cleanup(superuser.Close)
+	must.Exec(t, superuser, `SET ROLE NONE; UPDATE tenants SET class = 'large'; UPDATE webhooks SET url = 'https://example.com/c',
+		cursor = 1;
+DELETE FROM features WHERE lookup_key = 'sso'; UPDATE prices SET name = 'X' WHERE version = 2; DELETE FROM subscription_history
+WHERE snapshot IS NULL;
+UPDATE api_keys SET scopes = '{admin}'; INSERT INTO plans (key, name, entitlements) VALUES ('planted', 'P', '[]'); SET ROLE `+
+		postgres.WorkerRole)
+	secrets := `SELECT count(*) FROM api_keys WHERE secret_hash IS NOT NULL`
+	had := count(t, pool, secrets)
+	repair := func(login *pgxpool.Pool) map[string]RepairedTable {
+		list, err := RepairCatalogue(t.Context(), login)
+		must.OK(t, err)
+		found := map[string]RepairedTable{}
+		for _, r := range list {
+			if r.Different+r.Unknown > 0 {
+				found[r.Table] = r
+			}
+		}
+		return found
+	}
+	want := map[string]RepairedTable{"tenants": {"tenants", 1, 0, 0}, "webhooks": {"webhooks", 2, 0, 0}, "features": {"features", 1, 0, 0},
+		"prices": {"prices", 1, 0, 1}, "subscription_history": {"subscription_history", 2, 0, 0}, "api_keys": {"api_keys", 4, 0, 0},
+		"plans": {"plans", 0, 1, 1}}
+	if got := repair(pool); !maps.Equal(got, want) {
+		t.Errorf("the service's login repaired %v instead of %v", got, want)
+	}
+	want = map[string]RepairedTable{"prices": {"prices", 1, 0, 0}, "plans": {"plans", 0, 1, 0}}
+	if got := repair(superuser); !maps.Equal(got, want) {
+		t.Errorf("a superuser's login repaired %v instead of %v", got, want)
+	}
+	if got := repair(superuser); len(got) > 0 {
+		t.Errorf("after the repair %v differ", got)
+	}
+	if n := count(t, pool, secrets); n != had || count(t, pool, `SELECT count(*) FROM webhooks WHERE cursor = 1`) != 2 {
+		t.Errorf("%d keys have a secret instead of %d, or the state of the deliveries was repaired", n, had)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
+	"github.com/meterplex/meterplex/cmd/meterplex/node"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
@@ -20,6 +21,55 @@ import (
 type SystemCmd struct {
 	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
 	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
+
+	RepairCatalogue SystemRepairCatalogue `cmd:"" help:"Set the rows of the catalogue to what the log says. Exit code 1: it found rows that differ."`
+}
+
+// SystemRepairCatalogue repairs the rows of the catalogue in the database, with or without running instances.
+type SystemRepairCatalogue struct {
+	DatabaseURL *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
+}
+
+// Help returns the long help text.
+func (SystemRepairCatalogue) Help() string {
+	return `Folds the whole log, and replaces the rows of tenants, keys, features, plans, prices, subscriptions, thresholds and webhooks that differ from it. The log does not change. Writes wait while the rows are replaced, reads do not.
+
+With the service's login it leaves rows that no event made, and wrong rows of prices, policies and histories, which the service only appends: a superuser's login replaces those, too. Secrets of deleted keys and webhooks are in no event: rotate them.
+
+Exit code 0: no row differs; 1: rows differed, the table says how many and how many are left; 2: it could not look.`
+}
+
+// Run prints the tables in which rows differed.
+func (c *SystemRepairCatalogue) Run(a *app.App) error {
+	cfg, _, err := a.Config(*c)
+	if err != nil {
+		return err
+	}
+	if cfg.DatabaseURL == "" {
+		return errors.New("set DATABASE_URL")
+	}
+	all, err := node.RepairCatalogue(a.Ctx, cfg.DatabaseURL)
+	if err != nil {
+		return err
+	}
+	rows, differ := a.Rows("table", "different", "unknown", "left"), false
+	for i := range all {
+		if all[i].Different+all[i].Unknown == 0 {
+			continue
+		}
+		differ = true
+		raw, err := json.Marshal(&all[i])
+		if err == nil {
+			err = rows.Row(raw)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := rows.Close(); err != nil || !differ {
+		return err
+	}
+	return app.ErrNo
 }
 
 // showSystem prints the log's id and the server's lives; other formats include the partitions.

@@ -1,0 +1,18 @@
+package node
+
+import (
+	"context"
+
+	"github.com/meterplex/meterplex/infra/postgres"
+	"github.com/meterplex/meterplex/infra/postgres/store"
+)
+
+// RepairCatalogue sets the rows of the catalogue in a database to what the log says. It needs no running instance.
+func RepairCatalogue(ctx context.Context, url string) ([]store.RepairedTable, error) {
+	pool, err := postgres.Open(ctx, postgres.Config{URL: url, MaxConns: 1, ApplicationName: "meterplex-repair"})
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	return store.RepairCatalogue(ctx, pool)
+}
