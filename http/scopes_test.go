@@ -1,12 +1,15 @@
 package http_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/http"
 	"github.com/meterplex/meterplex/http/auth"
+	"github.com/meterplex/meterplex/internal/must"
 )
 
 // accessRule holds the callers that may read or change a noun of the API.
@@ -114,5 +117,15 @@ func TestP9_ScopesOfEveryRoute(t *testing.T) {
 	}
 	if len(seen) != len(accessRules()) {
 		t.Errorf("of %d nouns only %d have a route", len(accessRules()), len(seen))
+	}
+}
+
+func TestEachScopeIsInItsDocument(t *testing.T) {
+	text, err := os.ReadFile("../docs/reference/scopes.md")
+	must.OK(t, err)
+	for _, scope := range slices.Concat(commands.TenantScopes(), commands.OperatorScopes()) {
+		if !strings.Contains(string(text), "\n| `"+scope+"` | ") {
+			t.Errorf("docs/reference/scopes.md has no row of %s", scope)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package webhook
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,28 +25,37 @@ const (
 	Test = "webhook.test"
 )
 
-// Events lists the types that a webhook can select.
-func Events() []string {
-	return []string{PeriodClosed, AdjustmentPending, ThresholdCrossed, ReservationExpired, PushFailed, UsageRefused}
+// selectable has the types that a webhook can select, each with the subject of its events. That of adjustment.pending is 0: its events are
+// those of the table of adjustments, verdicts on late usage and proposals. Schemas, texts and checks follow from it; verify and
+// docs/reference/webhooks.md have lists of their own.
+var selectable = [...]struct {
+	kind    string
+	subject events.Subject
+}{
+	{PeriodClosed, events.PeriodClosed},
+	{AdjustmentPending, 0},
+	{ThresholdCrossed, events.ThresholdCrossed},
+	{ReservationExpired, events.ReservationExpired},
+	{PushFailed, events.PushFailed},
+	{UsageRefused, events.RefusalsSeen},
 }
 
-// Subject returns the subject whose events have a type. It is 0 for adjustment.pending, whose events are those of the table of adjustments:
-// verdicts on late usage, and proposals.
-func Subject(kind string) events.Subject {
-	switch kind {
-	case PeriodClosed:
-		return events.PeriodClosed
-	case ThresholdCrossed:
-		return events.ThresholdCrossed
-	case ReservationExpired:
-		return events.ReservationExpired
-	case PushFailed:
-		return events.PushFailed
-	case UsageRefused:
-		return events.RefusalsSeen
-	default:
-		return 0
+// Events lists the types that a webhook can select.
+func Events() (kinds []string) {
+	for _, t := range selectable {
+		kinds = append(kinds, t.kind)
 	}
+	return kinds
+}
+
+// Subject returns the subject whose events have a type; 0 for adjustment.pending.
+func Subject(kind string) events.Subject {
+	for _, t := range selectable {
+		if t.kind == kind {
+			return t.subject
+		}
+	}
+	return 0
 }
 
 // Bounds of webhooks.
@@ -213,11 +223,11 @@ func CheckEvents(list []string) ([]string, *domain.Error) {
 	if len(sorted) == 0 || len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
 		return nil, &domain.Error{Code: "events_invalid", Message: "events must be different types, at least one", Pointer: "/events"}
 	}
+	all := Events()
 	for _, kind := range sorted {
-		if !slices.Contains(Events(), kind) {
-			return nil, &domain.Error{Code: "events_invalid",
-				Message: "events must be among period.closed, adjustment.pending, threshold.crossed, reservation.expired, push.failed " +
-					"and usage.refused", Pointer: "/events"}
+		if last := len(all) - 1; !slices.Contains(all, kind) {
+			return nil, &domain.Error{Code: "events_invalid", Message: "events must be among " + strings.Join(all[:last], ", ") + " and " +
+				all[last], Pointer: "/events"}
 		}
 	}
 	return sorted, nil

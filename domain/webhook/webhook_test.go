@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +83,21 @@ func TestAResultOfAnotherURLSaysNothingAboutTheWebhook(t *testing.T) {
 			_, disable := w.Settle(&d, "https://old.example", Result{Status: status}, Retries(), webhookNow)
 			if disable != "" || w.FailingSince != failing || w.LastSuccessAt != nil || d.State != want || d.Sent != 1 {
 				t.Errorf("%d: %q, %+v, %+v", status, disable, w, d)
+			}
+		}
+	}
+}
+
+// The program verify shares no code with the service, and the documents have no code: each names all types.
+func TestEachTypeHasItsCheckAndItsDocument(t *testing.T) {
+	for path, quote := range map[string]string{"../../verify/webhooks.go": `"`, "../../docs/reference/webhooks.md": "`"} {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range Events() {
+			if !strings.Contains(string(text), quote+kind+quote) {
+				t.Errorf("%s does not have the type %s", path, kind)
 			}
 		}
 	}

@@ -68,9 +68,9 @@ func description() *huma.OpenAPI {
 			Schemas: newRegistry(),
 			SecuritySchemes: map[string]*huma.SecurityScheme{
 				tenantScheme: {Type: "http", Scheme: "bearer", Description: "A tenant's key: mp_live_… or mp_test_…. It names the tenant.",
-					Extensions: scopesOf(commands.TenantScopes())},
+					Extensions: map[string]any{declaredScopes: commands.TenantMeanings()}},
 				operatorScheme: {Type: "http", Scheme: "bearer", Description: "An operator's key: mp_op_….",
-					Extensions: scopesOf(commands.OperatorScopes())},
+					Extensions: map[string]any{declaredScopes: commands.OperatorMeanings()}},
 			},
 		},
 	}

@@ -67,6 +67,15 @@ func (LookupKey) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: domain.LookupKeyForm}
 }
 
+// ListOf returns the schema of a list of some of the given texts.
+func ListOf(texts []string) *huma.Schema {
+	items := &huma.Schema{Type: huma.TypeString}
+	for _, text := range texts {
+		items.Enum = append(items.Enum, text)
+	}
+	return &huma.Schema{Type: huma.TypeArray, Items: items}
+}
+
 // CatalogueKey is the key of a plan or a price.
 type CatalogueKey string
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
@@ -91,16 +92,30 @@ func keyAnswerOf(k catalogue.CreatedKey, err error) (*keyAnswer, error) {
 }
 
 type newKey struct {
-	Name      string   `json:"name" minLength:"1" maxLength:"200"`
-	Scopes    []string `json:"scopes" minItems:"1" maxItems:"10" nullable:"false" enum:"usage:write,usage:backfill,usage:read,entitlements:read,entitlements:reserve,events:read,webhooks:manage"`
-	Mode      string   `json:"mode,omitempty" enum:"live,test" doc:"live or test: that of the tenant, which is the default. Another is 400."`
-	ExpiresAt string   `json:"expiresAt,omitempty" format:"date-time"`
+	Name      string       `json:"name" minLength:"1" maxLength:"200"`
+	Scopes    tenantScopes `json:"scopes" minItems:"1" maxItems:"10" nullable:"false"`
+	Mode      string       `json:"mode,omitempty" enum:"live,test" doc:"live or test: that of the tenant, which is the default. Another is 400."`
+	ExpiresAt string       `json:"expiresAt,omitempty" format:"date-time"`
 }
 
 type newOperatorKey struct {
-	Name      string   `json:"name" minLength:"1" maxLength:"200"`
-	Scopes    []string `json:"scopes" minItems:"1" maxItems:"10" nullable:"false" enum:"admin,billing,audit"`
-	ExpiresAt string   `json:"expiresAt,omitempty" format:"date-time"`
+	Name      string         `json:"name" minLength:"1" maxLength:"200"`
+	Scopes    operatorScopes `json:"scopes" minItems:"1" maxItems:"10" nullable:"false"`
+	ExpiresAt string         `json:"expiresAt,omitempty" format:"date-time"`
+}
+
+// tenantScopes and operatorScopes are scopes of a new key.
+type (
+	tenantScopes   []string
+	operatorScopes []string
+)
+
+// Schema implements huma.SchemaProvider.
+func (tenantScopes) Schema(huma.Registry) *huma.Schema { return api.ListOf(commands.TenantScopes()) }
+
+// Schema implements huma.SchemaProvider.
+func (operatorScopes) Schema(huma.Registry) *huma.Schema {
+	return api.ListOf(commands.OperatorScopes())
 }
 
 // createKey issues a tenant key or an operator key.
@@ -140,7 +155,7 @@ type createOperatorKeyRequest struct {
 }
 
 func (s *handlers) createOperatorKey(ctx context.Context, in *createOperatorKeyRequest) (*keyAnswer, error) {
-	return s.createKey(ctx, events.Platform, newKey{Name: in.Body.Name, Scopes: in.Body.Scopes, ExpiresAt: in.Body.ExpiresAt})
+	return s.createKey(ctx, events.Platform, newKey{Name: in.Body.Name, Scopes: tenantScopes(in.Body.Scopes), ExpiresAt: in.Body.ExpiresAt})
 }
 
 func (s *handlers) listKeys(ctx context.Context, tenant uuid.UUID, p api.Paging) (*api.Listed[apiKey], error) {

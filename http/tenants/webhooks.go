@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
@@ -124,12 +125,18 @@ func webhookAnswerOf(w webhooks.CreatedWebhook, err error) (*webhookAnswer, erro
 	return answer, nil
 }
 
+// webhookTypes are the types of events that a webhook selects.
+type webhookTypes []string
+
+// Schema implements huma.SchemaProvider.
+func (webhookTypes) Schema(huma.Registry) *huma.Schema { return api.ListOf(webhook.Events()) }
+
 type createWebhookRequest struct {
 	api.TenantPath
 	api.Idempotent
 	Body struct {
-		URL    string   `json:"url" minLength:"1" maxLength:"2048" doc:"An https URL of a public host." example:"https://example.com/hooks"`
-		Events []string `json:"events" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed,usage.refused" doc:"Types of events that are sent."`
+		URL    string       `json:"url" minLength:"1" maxLength:"2048" doc:"An https URL of a public host." example:"https://example.com/hooks"`
+		Events webhookTypes `json:"events" minItems:"1" maxItems:"10" nullable:"false" doc:"Types of events that are sent."`
 	} `nameHint:"NewWebhook"`
 }
 
@@ -181,9 +188,9 @@ type changeWebhookRequest struct {
 	WebhookPath
 	api.Idempotent
 	Body struct {
-		URL    *string   `json:"url,omitempty" minLength:"1" maxLength:"2048" doc:"An https URL of a public host."`
-		Events *[]string `json:"events,omitempty" minItems:"1" maxItems:"10" nullable:"false" enum:"period.closed,adjustment.pending,threshold.crossed,reservation.expired,push.failed,usage.refused" doc:"All types of events that are sent."`
-		Status *string   `json:"status,omitempty" enum:"ENABLED,DISABLED" doc:"ENABLED, or DISABLED: nothing is sent."`
+		URL    *string       `json:"url,omitempty" minLength:"1" maxLength:"2048" doc:"An https URL of a public host."`
+		Events *webhookTypes `json:"events,omitempty" minItems:"1" maxItems:"10" nullable:"false" doc:"All types of events that are sent."`
+		Status *string       `json:"status,omitempty" enum:"ENABLED,DISABLED" doc:"ENABLED, or DISABLED: nothing is sent."`
 	} `nameHint:"WebhookChange"`
 }
 
@@ -197,7 +204,7 @@ func (s *handlers) changeWebhook(ctx context.Context, in *changeWebhookRequest) 
 		return nil, err
 	}
 	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id,
-		webhooks.ChangeWebhook{URL: in.Body.URL, Events: in.Body.Events, Status: in.Body.Status})
+		webhooks.ChangeWebhook{URL: in.Body.URL, Events: (*[]string)(in.Body.Events), Status: in.Body.Status})
 	if err != nil {
 		return nil, err
 	}

@@ -164,7 +164,13 @@ func describeIngest(op *huma.Operation, types api.Schemas) {
 
 // usageBatch, usageEvent and cloudEvent document bodies that package intake decodes.
 type usageBatch struct {
-	Events []usageEvent `json:"events" minItems:"1" maxItems:"1000" nullable:"false"`
+	Events []usageEvent `json:"events" minItems:"1" nullable:"false"`
+}
+
+// TransformSchema implements huma.SchemaTransformer.
+func (usageBatch) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	s.Properties["events"].MaxItems = new(intake.MaxBatch)
+	return s
 }
 
 type usageEvent struct {
