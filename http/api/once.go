@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 
+	"github.com/google/uuid"
+
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/http/edge"
@@ -65,6 +67,16 @@ func Once(ctx context.Context) (commands.Idempotency, error) {
 		}
 	}
 	return Idempotency(x)
+}
+
+// ChangeOne returns the request of a change of the object that a path names, and its id; code is the refusal of a text that is no id.
+func ChangeOne(ctx context.Context, named, code string) (commands.Request, uuid.UUID, error) {
+	once, err := Once(ctx)
+	if err != nil {
+		return commands.Request{}, uuid.Nil, err
+	}
+	id, err := IDOf(named, code)
+	return edge.ExchangeOf(ctx).Request(once), id, err
 }
 
 // Idempotency returns the idempotency key of the request, if it has one. Two requests are the

@@ -141,15 +141,11 @@ type retryPushRequest struct {
 }
 
 func (s *handlers) retryPush(ctx context.Context, in *retryPushRequest) (*pushAnswer, error) {
-	once, err := api.Once(ctx)
+	req, id, err := api.ChangeOne(ctx, in.PushID, "push_not_found")
 	if err != nil {
 		return nil, err
 	}
-	id, err := in.id()
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.Pushes.Retry(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Reason)
+	p, err := s.Pushes.Retry(ctx, req, id, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
@@ -166,15 +162,11 @@ type resolvePushRequest struct {
 }
 
 func (s *handlers) resolvePush(ctx context.Context, in *resolvePushRequest) (*pushAnswer, error) {
-	once, err := api.Once(ctx)
+	req, id, err := api.ChangeOne(ctx, in.PushID, "push_not_found")
 	if err != nil {
 		return nil, err
 	}
-	id, err := in.id()
-	if err != nil {
-		return nil, err
-	}
-	p, err := s.Pushes.Resolve(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Delivered, in.Body.Reason)
+	p, err := s.Pushes.Resolve(ctx, req, id, in.Body.Delivered, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}

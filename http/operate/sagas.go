@@ -11,7 +11,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) sagaOperations(t *api.Site) {
@@ -131,15 +130,11 @@ type SagaAccepted struct {
 }
 
 func (s *handlers) retrySaga(ctx context.Context, in *retrySagaRequest) (*SagaAccepted, error) {
-	once, err := api.Once(ctx)
+	req, id, err := api.ChangeOne(ctx, in.SagaID, "saga_not_found")
 	if err != nil {
 		return nil, err
 	}
-	id, err := in.id()
-	if err != nil {
-		return nil, err
-	}
-	saga, err := s.Sagas.Retry(ctx, edge.ExchangeOf(ctx).Request(once), id, in.Body.Reason, in.Body.Despite)
+	saga, err := s.Sagas.Retry(ctx, req, id, in.Body.Reason, in.Body.Despite)
 	if err != nil {
 		return nil, err
 	}

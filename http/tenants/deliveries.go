@@ -82,21 +82,12 @@ func (s *handlers) listDeliveries(ctx context.Context, in *deliveriesRequest) (*
 
 type deliveryAccepted struct{ Body deliveryBody }
 
-type testWebhookRequest struct {
-	WebhookPath
-	api.Idempotent
-}
-
-func (s *handlers) testWebhook(ctx context.Context, in *testWebhookRequest) (*deliveryAccepted, error) {
-	once, err := api.Once(ctx)
+func (s *handlers) testWebhook(ctx context.Context, in *webhookRequest) (*deliveryAccepted, error) {
+	req, tenant, id, err := s.change(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	tenant, id, err := in.find(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	d, err := s.Webhooks.Test(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id)
+	d, err := s.Webhooks.Test(ctx, req, tenant, id)
 	return &deliveryAccepted{deliveryOf(&d)}, err
 }
 

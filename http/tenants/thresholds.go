@@ -133,13 +133,9 @@ type removeThresholdRequest struct {
 }
 
 func (s *handlers) removeThreshold(ctx context.Context, in *removeThresholdRequest) (*struct{}, error) {
-	once, err := api.Once(ctx)
+	req, tenant, id, err := s.change(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	tenant, id, err := in.find(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return &struct{}{}, s.Thresholds.Remove(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id)
+	return &struct{}{}, s.Thresholds.Remove(ctx, req, tenant, id)
 }

@@ -90,6 +90,20 @@ func (s *handlers) ownObject(ctx context.Context, ofTenant, named, code string) 
 	return tenant, id, err
 }
 
+// ownPath is the path of an object of a tenant.
+type ownPath interface {
+	find(ctx context.Context, s *handlers) (tenant, id uuid.UUID, err error)
+}
+
+// change returns the request of a change of an object of a tenant.
+func (s *handlers) change(ctx context.Context, of ownPath) (req commands.Request, tenant, id uuid.UUID, err error) {
+	once, err := api.Once(ctx)
+	if err == nil {
+		tenant, id, err = of.find(ctx, s)
+	}
+	return edge.ExchangeOf(ctx).Request(once), tenant, id, err
+}
+
 // WebhookPath names a webhook of a tenant.
 type WebhookPath struct {
 	api.TenantPath
@@ -195,15 +209,11 @@ type changeWebhookRequest struct {
 }
 
 func (s *handlers) changeWebhook(ctx context.Context, in *changeWebhookRequest) (*shownWebhook, error) {
-	once, err := api.Once(ctx)
+	req, tenant, id, err := s.change(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	tenant, id, err := in.find(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	changed, err := s.Webhooks.Change(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id,
+	changed, err := s.Webhooks.Change(ctx, req, tenant, id,
 		webhooks.ChangeWebhook{URL: in.Body.URL, Events: (*[]string)(in.Body.Events), Status: in.Body.Status})
 	if err != nil {
 		return nil, err
@@ -211,21 +221,18 @@ func (s *handlers) changeWebhook(ctx context.Context, in *changeWebhookRequest) 
 	return &shownWebhook{Body: webhookOf(&changed)}, nil
 }
 
-type removeWebhookRequest struct {
+// webhookRequest is a change of a webhook whose body has no members.
+type webhookRequest struct {
 	WebhookPath
 	api.Idempotent
 }
 
-func (s *handlers) removeWebhook(ctx context.Context, in *removeWebhookRequest) (*struct{}, error) {
-	once, err := api.Once(ctx)
+func (s *handlers) removeWebhook(ctx context.Context, in *webhookRequest) (*struct{}, error) {
+	req, tenant, id, err := s.change(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	tenant, id, err := in.find(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return &struct{}{}, s.Webhooks.Remove(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id)
+	return &struct{}{}, s.Webhooks.Remove(ctx, req, tenant, id)
 }
 
 type rotateWebhookRequest struct {
@@ -240,11 +247,7 @@ type rotateWebhookRequest struct {
 const webhookOverlap = 24 * time.Hour
 
 func (s *handlers) rotateWebhook(ctx context.Context, in *rotateWebhookRequest) (*webhookAnswer, error) {
-	once, err := api.Once(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tenant, id, err := in.find(ctx, s)
+	req, tenant, id, err := s.change(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +255,7 @@ func (s *handlers) rotateWebhook(ctx context.Context, in *rotateWebhookRequest) 
 	if in.Body != nil && in.Body.OverlapSeconds != nil {
 		overlap = time.Duration(*in.Body.OverlapSeconds) * time.Second
 	}
-	return webhookAnswerOf(s.Webhooks.Rotate(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id, overlap))
+	return webhookAnswerOf(s.Webhooks.Rotate(ctx, req, tenant, id, overlap))
 }
 
 type webhookPositions struct {
@@ -269,14 +272,8 @@ type replayWebhookRequest struct {
 	} `nameHint:"WebhookReplay"`
 }
 
-type replayedWebhook struct{ Body webhookPositions }
-
-func (s *handlers) replayWebhook(ctx context.Context, in *replayWebhookRequest) (*replayedWebhook, error) {
-	once, err := api.Once(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tenant, id, err := in.find(ctx, s)
+func (s *handlers) replayWebhook(ctx context.Context, in *replayWebhookRequest) (*struct{ Body webhookPositions }, error) {
+	req, tenant, id, err := s.change(ctx, in)
 	if err != nil {
 		return nil, err
 	}
@@ -288,6 +285,6 @@ func (s *handlers) replayWebhook(ctx context.Context, in *replayWebhookRequest) 
 	if fault != nil {
 		return nil, &domain.Error{Code: "to_invalid", Message: fault.Message, Pointer: "/to"}
 	}
-	replayed, err := s.Webhooks.ReplayRange(ctx, edge.ExchangeOf(ctx).Request(once), tenant, id, from, to)
-	return &replayedWebhook{webhookPositions{replayed.After, replayed.UpTo}}, err
+	replayed, err := s.Webhooks.ReplayRange(ctx, req, tenant, id, from, to)
+	return &struct{ Body webhookPositions }{webhookPositions{replayed.After, replayed.UpTo}}, err
 }

@@ -1,4 +1,4 @@
-// Package logtest runs consumers of the log in tests, as the service does: on a router. It is for tests only.
+// Package logtest opens logs in tests, and runs consumers of them as the service does: on a router. It is for tests only.
 package logtest
 
 import (

@@ -10,6 +10,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/internal/localtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -30,7 +31,7 @@ func TestAChangeOfUnknownOutcomeEvictsItsTenant(t *testing.T) {
 
 // A reservation is found by its tenant, too: two tenants may give reservations of a feature the same id.
 func TestP9_AReservationIsThatOfItsTenant(t *testing.T) {
-	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate))
+	l, pool := logtest.Open(t, localtest.Migrated(t, postgres.Migrate))
 	s, tenants := New(pool, l, Config{}), []uuid.UUID{newID(), newID()}
 	for i, tenant := range tenants {
 		const sql = `INSERT INTO reservations (tenant_id, reservation_id, feature, period_key, subscription_id, feature_type, amount, state,

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/internal/localtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 )
@@ -137,7 +138,7 @@ func TestP3_RetryCountsByHowTheLastOneEnded(t *testing.T) {
 // letter of its own.
 func TestARetryOfAnUnreadableVerdictIsRefused(t *testing.T) {
 	// accepts payloads that are unlike their schema
-	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *eventlog.Config) { c.Written = nil })
+	l, pool := logtest.Open(t, localtest.Migrated(t, postgres.Migrate), func(c *eventlog.Config) { c.Written = nil })
 	w := &letterFixture{t, l, New(pool, l, Config{}), pool, uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
 	submit(t, l, w.tenant, usageEvent(w.tenant, "a", 1))
 	w.append(events.UsageValidated, events.KeyValidated(1), events.Counts{Validated: 1}, map[string]any{"rawPosition": 1, "eventId": "a",

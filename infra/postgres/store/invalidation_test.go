@@ -22,6 +22,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/internal/localtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/entitlements"
@@ -54,7 +55,7 @@ func catalogueOf(s *Store) *catalogue.Catalogue {
 func newCachingWorld(t *testing.T, url string) *cachingWorld {
 	t.Helper()
 	w := &cachingWorld{T: t}
-	l, pool := openLogAt(t, url, func(c *eventlog.Config) { c.OnAppend = func([]int16) { w.woken.Add(1) } })
+	l, pool := logtest.Open(t, url, func(c *eventlog.Config) { c.OnAppend = func([]int16) { w.woken.Add(1) } })
 	traced, sent := localtest.Traced(t, pool)
 	began := time.Now()
 	w.sent, w.store = sent, New(traced, l, Config{Now: func() time.Time { return began }})
@@ -321,7 +322,7 @@ func (periodChange) ApprovedAdjustments(uuid.UUID, string, int) (int64, error) {
 func TestP9_AChangeOnAnotherInstanceReloadsItsTenantOnly(t *testing.T) {
 	url := localtest.Migrated(t, postgres.Migrate)
 	w := newCachingWorld(t, url)
-	l, pool := openLogAt(t, url)
+	l, pool := logtest.Open(t, url)
 	grants, now := entitlements.NewCache(pool, pool), time.Now()
 	w.store = New(w.store.pool, w.store.log, Config{Now: func() time.Time { return now },
 		Catalogue: func(time.Duration) *projections.CatalogueMarks { return grants.LastCatalogue() }})

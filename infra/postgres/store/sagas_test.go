@@ -16,6 +16,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -198,7 +199,7 @@ func TestARunnerWithoutTheDatabaseStopsItsStep(t *testing.T) {
 		})
 		return domain.SagaResult{Step: "second"}, decided, nil
 	}
-	_, cut := openLogAt(t, f.pool.Config().ConnString())
+	_, cut := logtest.Open(t, f.pool.Config().ConnString())
 	first := New(cut, f.store.log, Config{})
 	s, _ := f.start("k", 0)
 	stop := f.run(first, func(r *commands.SagaRunner) { r.Lease = 600 * time.Millisecond })

@@ -19,6 +19,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/internal/localtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -30,27 +31,8 @@ func openStore(t testing.TB) (*Store, *eventlog.Log, *pgxpool.Pool, string) {
 }
 
 func openStoreAt(t testing.TB, url string) (*Store, *eventlog.Log, *pgxpool.Pool) {
-	l, pool := openLogAt(t, url)
+	l, pool := logtest.Open(t, url)
 	return New(pool, l, Config{}), l, pool
-}
-
-func openLogAt(t testing.TB, url string, change ...func(*eventlog.Config)) (*eventlog.Log, *pgxpool.Pool) {
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	must.OK(t, err)
-	t.Cleanup(pool.Close)
-	cfg := eventlog.Config{
-		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
-		// A slow machine must not cause refusals: tests of refusals set their own bound.
-		LongestWait: time.Hour,
-		Written:     localtest.CheckPayloads(t).Written,
-	}
-	for _, f := range change {
-		f(&cfg)
-	}
-	l, err := eventlog.New(t.Context(), pool, cfg)
-	must.OK(t, err)
-	t.Cleanup(l.Close)
-	return l, pool
 }
 
 func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {

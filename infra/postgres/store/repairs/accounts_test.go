@@ -18,9 +18,9 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/internal/localtest"
+	"github.com/meterplex/meterplex/internal/logtest"
 	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
@@ -28,25 +28,6 @@ import (
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
-
-func openLogAt(t testing.TB, url string, change ...func(*eventlog.Config)) (*eventlog.Log, *pgxpool.Pool) {
-	pool, err := postgres.Open(t.Context(), postgres.Config{URL: url})
-	must.OK(t, err)
-	t.Cleanup(pool.Close)
-	cfg := eventlog.Config{
-		Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
-		// A slow machine must not cause refusals: tests of refusals set their own bound.
-		LongestWait: time.Hour,
-		Written:     localtest.CheckPayloads(t).Written,
-	}
-	for _, f := range change {
-		f(&cfg)
-	}
-	l, err := eventlog.New(t.Context(), pool, cfg)
-	must.OK(t, err)
-	t.Cleanup(l.Close)
-	return l, pool
-}
 
 func count(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int) {
 	t.Helper()
@@ -80,7 +61,7 @@ func heldEvent(t *testing.T, tenant uuid.UUID, id string, amount int64) events.P
 // The sums of a tenant's accounts are those of each of its events once: of the events that are read before the head is locked, and of
 // those recorded since.
 func TestP7_FoldedAccountsCountEachEventOnce(t *testing.T) {
-	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate))
+	l, pool := logtest.Open(t, localtest.Migrated(t, postgres.Migrate))
 	s, tenant := store.New(pool, l, store.Config{}), newID()
 	accounts := &Accounts{Store: s}
 	hold := func(id string, amount int64) {
@@ -147,7 +128,7 @@ func loseLast(t *testing.T, owner *sql.DB, partition int16) {
 func TestP7_ARepairAcrossAFailoverSetsAnAccountToTheLog(t *testing.T) {
 	tier.AtSize(t)
 	url := localtest.Migrated(t, postgres.Migrate)
-	l, pool := openLogAt(t, url)
+	l, pool := logtest.Open(t, url)
 	s := store.New(pool, l, store.Config{})
 	owner, nothing := asOwner(t, url), func() {}
 	for name, x := range map[string]struct {
