@@ -81,7 +81,7 @@ var layers = map[string]layer{
 	"internal/childtest": {ours: []string{"infra/local"}},
 	"internal/pipetest":  {ours: []string{"events", "infra"}, others: []string{"github.com/ThreeDotsLabs/watermill"}},
 	"internal/logtest": {ours: []string{"internal/localtest", "internal/must", "events", "infra", "infra/postgres",
-		"infra/postgres/eventlog", "projections/consume"}},
+		"infra/postgres/eventlog", "projections/consume"}, others: []string{"github.com/jackc/pgx/v5"}},
 	"internal/stripetest": {},
 	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"internal/projectionstest": {ours: []string{"internal/must", "commands", "commands/metering", "commands/repair", "domain", "events",

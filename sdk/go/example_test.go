@@ -75,8 +75,7 @@ func ExampleEventID() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = client.Record(ctx, meterplex.Event{EventID: id, Timestamp: finishedAt, Feature: "exports", Amount: 1,
-		Metadata: map[string]any{"region": "eu"}})
+	_, err = client.Record(ctx, meterplex.Event{EventID: id, Timestamp: finishedAt, Feature: "exports", Amount: 1, Metadata: map[string]any{"region": "eu"}})
 
 	fmt.Println(id, err)
 	// Output: 759a45692a23c950dbf1f1028975fc35 <nil>
@@ -146,10 +145,9 @@ func ExampleClient_WithReservation() {
 	defer end()
 	var err error
 
-	_, err = client.WithReservation(ctx, meterplex.ReserveRequest{Feature: "tokens", Amount: 500},
-		func(ctx context.Context) (used int64, err error) {
-			return work(ctx)
-		})
+	_, err = client.WithReservation(ctx, meterplex.ReserveRequest{Feature: "tokens", Amount: 500}, func(ctx context.Context) (used int64, err error) {
+		return work(ctx)
+	})
 
 	fmt.Println(err)
 	// Output: <nil>

@@ -31,6 +31,7 @@ const (
  w.cursor, w.replay_after, w.replay_until, w.replay_after < w.replay_until AS replaying, w.failing_since, w.last_success_at,
  (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id AND (s.expires_at IS NULL OR s.expires_at > now())) AS secrets`
 	webhookSQL      = `SELECT ` + webhookColumns + ` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`
+	lockWebhookSQL  = `SELECT ` + webhookColumns + ` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`
 	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
 )
 
@@ -52,7 +53,7 @@ func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide 
 
 // Webhook implements webhooks.Tx.
 func (t *Tx) Webhook(tenant, id uuid.UUID) (*webhook.Webhook, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[webhook.Webhook], webhookSQL+` FOR UPDATE`, id, tenant)
+	return find(t.ctx, t.tx, pgx.RowToStructByName[webhook.Webhook], lockWebhookSQL, id, tenant)
 }
 
 // LockedWebhooks implements webhooks.EndTx.
