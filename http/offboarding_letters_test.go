@@ -40,7 +40,8 @@ func (w *testService) judge() {
 func (w *testService) park() {
 	w.Helper()
 	w.judge()
-	w.feed(usage.Consumer(newID, models.DefaultFolds().Usage.With(usage.V1, func(*events.Envelope) (usage.Key, usage.Delta, error) {
+	w.feed(usage.Consumer(newID, models.DefaultFolds().Usage.With(usage.V1, func(*events.Envelope, events.Validated) (usage.Key, usage.Delta,
+		error) {
 		return usage.Key{}, usage.Delta{}, errors.New("no figure")
 	})))
 	w.feed(deadletters.Consumer(models.DefaultFolds().DeadLetters))

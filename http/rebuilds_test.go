@@ -23,8 +23,8 @@ import (
 // twice is a fold with a planted difference: storage counts twice.
 const twice = projections.ProjectionUsage + "/twice"
 
-func foldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, d, err := usage.FoldV1(e)
+func foldDoubled(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, d, err := usage.FoldV1(e, v)
 	if key.Feature == "storage" {
 		d.Amount *= 2
 	}

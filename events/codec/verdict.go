@@ -1,11 +1,9 @@
 package codec
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/meterplex/meterplex/events"
@@ -206,76 +204,26 @@ func (r *payloadReader) correcting(v *events.Validated, count int64) {
 
 // VerdictOf reads the verdict of UsageValidated or Reaggregated. If the payload is
 // the body of a log row, the envelope must have DedupeKey and OccurredAt.
-func VerdictOf(e *events.Envelope) (events.Validated, error) {
-	payload := e.Payload
-	if e.Subject == events.UsageValidated {
+func VerdictOf(e *events.Envelope) (v events.Validated, err error) {
+	switch e.Subject {
+	case events.UsageValidated:
 		parse := parseValidated
-		if len(payload) > 0 && payload[0] == '[' {
+		if len(e.Payload) > 0 && e.Payload[0] == '[' {
 			parse = parseBody
 		}
 		if v, ok := parse(e); ok {
 			return v, nil
 		}
-		payload = WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, payload)
+		err = json.Unmarshal(WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, e.Payload), &v)
+	case events.Reaggregated:
+		var again events.Reaggregate
+		err = json.Unmarshal(e.Payload, &again)
+		v = again.Validated
+	default:
+		err = fmt.Errorf("subject %d has none", e.Subject)
 	}
-	var v events.Validated
-	var target any = &v
-	var again events.Reaggregate
-	if e.Subject == events.Reaggregated {
-		target = &again
-	}
-	if err := json.Unmarshal(payload, target); err != nil {
+	if err != nil {
 		return v, fmt.Errorf("decoding a verdict: %w", err)
 	}
-	if e.Subject == events.Reaggregated {
-		v = again.Validated
-	}
 	return v, nil
-}
-
-// NamesFigure reports whether a verdict that VerdictOf reads names a feature and a period. It copies
-// nothing of a verdict in a form that this service writes: it is called for each verdict that is folded.
-func NamesFigure(e *events.Envelope, feature, periodKey string) (bool, error) {
-	if e.Subject == events.UsageValidated && (bodyNames(e.Payload, feature, periodKey) || payloadNames(e.Payload, feature, periodKey)) {
-		return true, nil
-	}
-	v, err := VerdictOf(e)
-	return v.Feature == feature && v.PeriodKey == periodKey, err
-}
-
-// bodyNames reports whether the body of a row begins with an amount and the feature, and ends with
-// the period. It does not recognize names that JSON escapes.
-func bodyNames(body []byte, feature, periodKey string) bool {
-	if len(body) == 0 || body[0] != '[' || strings.ContainsAny(feature, `"\`) || strings.ContainsAny(periodKey, `"\`) {
-		return false
-	}
-	_, rest, _ := bytes.Cut(body, []byte(`,"`))
-	end := len(rest) - len(periodKey) - len(`,""]`)
-	return len(rest) > len(feature) && string(rest[:len(feature)]) == feature && rest[len(feature)] == '"' &&
-		end > len(feature) && string(rest[end:end+2]) == `,"` && string(rest[end+2:len(rest)-2]) == periodKey &&
-		string(rest[len(rest)-2:]) == `"]`
-}
-
-// payloadNames is bodyNames for a payload in the form of the validator.
-func payloadNames(payload []byte, feature, periodKey string) bool {
-	r := payloadReader{rest: payload}
-	r.skip(`{"rawPosition":`)
-	r.number(64)
-	r.skip(`,"eventId":"`)
-	r.text()
-	r.skip(`,"feature":"`)
-	named := string(r.text()) == feature
-	r.skip(`,"amount":`)
-	r.number(64)
-	r.skip(`,"count":`)
-	r.number(64)
-	for _, name := range [...]string{`,"timestamp":"`, `,"validatedSubscriptionId":"`, `,"featureType":"`} {
-		r.skip(name)
-		r.text()
-	}
-	r.skip(`,"periodKey":"`)
-	named = named && string(r.text()) == periodKey
-	var end events.Validated
-	r.verdictEnd(&end)
-	return named && !r.bad && len(r.rest) == 0
 }

@@ -42,10 +42,6 @@ func FuzzVerdict(f *testing.F) {
 		if err := json.Unmarshal(body, &slow); err != nil {
 			t.Fatalf("took %q, which is %v", body, err)
 		}
-		if named, err := NamesFigure(&events.Envelope{Subject: events.UsageValidated, Payload: body}, slow.Feature,
-			slow.PeriodKey); !named || err != nil {
-			t.Fatalf("%q does not name its figure: %v", body, err)
-		}
 		if !reflect.DeepEqual(fast, slow) {
 			t.Fatalf("%q is %+v, not %+v", body, slow, fast)
 		}
@@ -76,9 +72,6 @@ func TestVerdictsAreReadFast(t *testing.T) {
 		if got, ok := parseValidated(&events.Envelope{Payload: body}); !ok || !reflect.DeepEqual(got, v) {
 			t.Errorf("%s: %v %+v", body, ok, got)
 		}
-		if !payloadNames(body, v.Feature, v.PeriodKey) {
-			t.Errorf("%s does not name its figure fast", body)
-		}
 	}
 	for _, id := range []string{"evt_1", "!~", strings.Repeat("x", 255)} {
 		v := sampleVerdict()
@@ -90,33 +83,26 @@ func TestVerdictsAreReadFast(t *testing.T) {
 	}
 }
 
-// A verdict in any form names its own figure and no other.
-func TestVerdictsNameTheirFigure(t *testing.T) {
-	body, _ := json.Marshal(sampleVerdict())
-	again, _ := json.Marshal(events.Reaggregate{Validated: sampleVerdict()})
-	short := []byte(`[5,"api_calls","evt_1","01890000-0000-7000-8000-000000000001","METERED","2026-05"]`)
-	swapped := []byte(`{"periodKey":"2026-05","feature":"api_calls"}`)
+// A verdict is read from each form of its payload, and from no other event.
+func TestVerdictsAreReadFromEachForm(t *testing.T) {
+	v := sampleVerdict()
+	body, _ := json.Marshal(v)
+	again, _ := json.Marshal(events.Reaggregate{Validated: v})
+	swapped := append(append([]byte(`{"periodKey":"2026-05",`), body[1:len(body)-len(`,"periodKey":"2026-05"}`)]...), '}')
 	for _, e := range []events.Envelope{
 		{Subject: events.UsageValidated, Payload: body}, {Subject: events.UsageValidated, Payload: swapped},
 		{Subject: events.Reaggregated, Payload: again},
-		{Subject: events.UsageValidated, DedupeKey: "v/4711", Payload: short},
+		{Subject: events.UsageValidated, DedupeKey: "v/4711", OccurredAt: v.Timestamp, Payload: VerdictBody(&v)},
 	} {
-		for _, c := range []struct {
-			feature, period string
-			want            bool
-		}{{"api_calls", "2026-05", true}, {"api_call", "2026-05", false}, {"api_calls", "2026-06", false}, {"evt_1", "2026-05", false},
-			{"api_calls", "METERED", false}} {
-			if got, err := NamesFigure(&e, c.feature, c.period); got != c.want || err != nil {
-				t.Errorf("%s names %s in %s: %v %v", e.Payload, c.feature, c.period, got, err)
-			}
+		if got, err := VerdictOf(&e); got != v || err != nil {
+			t.Errorf("%s is %+v, %v", e.Payload, got, err)
 		}
 	}
-	if _, err := NamesFigure(&events.Envelope{Subject: events.UsageValidated, Payload: []byte(`[`)}, "", ""); err == nil {
-		t.Error("an unreadable verdict names a figure")
-	}
-	e := events.Envelope{Subject: events.UsageValidated, DedupeKey: "v/4711", Payload: short}
-	if n := testing.AllocsPerRun(100, func() { _, _ = NamesFigure(&e, "api_calls", "2026-05") }); n != 0 {
-		t.Errorf("%g allocations", n)
+	for _, e := range []events.Envelope{{Subject: events.UsageValidated, Payload: []byte(`[`)}, {Subject: events.UsageRecorded, Payload: body},
+		{Subject: events.Reaggregated}} {
+		if got, err := VerdictOf(&e); err == nil {
+			t.Errorf("%s of subject %d is %+v", e.Payload, e.Subject, got)
+		}
 	}
 }
 

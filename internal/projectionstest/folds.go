@@ -14,8 +14,8 @@ import (
 const LargeTwice = projections.ProjectionUsage + "/twice"
 
 // FoldLargeTwice is the fold of LargeTwice.
-func FoldLargeTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, d, err := usage.FoldV1(e)
+func FoldLargeTwice(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, d, err := usage.FoldV1(e, v)
 	if d.Amount > 5 {
 		d.Amount *= 2
 	}
@@ -26,8 +26,8 @@ func FoldLargeTwice(e *events.Envelope) (usage.Key, usage.Delta, error) {
 const Doubled = "usage_aggregates/doubled"
 
 // FoldDoubled is the fold of Doubled.
-func FoldDoubled(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, delta, err := usage.FoldV1(e)
+func FoldDoubled(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e, v)
 	delta.Amount *= 2
 	return key, delta, err
 }
@@ -42,8 +42,8 @@ func (y *Rebuilds) Versions(newest string, fold usage.Fold) {
 // NewSourRebuilds is a rebuild fixture whose aggregator cannot fold usage of the feature broken.
 func NewSourRebuilds(t testing.TB) *Rebuilds {
 	y := NewRebuilds(t)
-	y.Folds.Usage = y.Folds.Usage.With(usage.V1, func(e *events.Envelope) (usage.Key, usage.Delta, error) {
-		key, d, err := usage.FoldV1(e)
+	y.Folds.Usage = y.Folds.Usage.With(usage.V1, func(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+		key, d, err := usage.FoldV1(e, v)
 		if key.Feature == "broken" {
 			err = errors.New("sour")
 		}

@@ -24,8 +24,8 @@ import (
 // nothingInMay is a fold that counts no usage in one period: e.g., usage that must not be billed.
 const nothingInMay = projections.ProjectionUsage + "/nothing-in-may"
 
-func foldNothingInMay(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, d, err := usage.FoldV1(e)
+func foldNothingInMay(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, d, err := usage.FoldV1(e, v)
 	if key.PeriodKey == "2026-05" {
 		d.Amount, d.Count = 0, 0
 	}

@@ -50,8 +50,8 @@ func (f *flip) overlaps(g *flip) bool {
 }
 
 func times(n int64) usage.Fold {
-	return func(e *events.Envelope) (usage.Key, usage.Delta, error) {
-		key, delta, err := usage.FoldV1(e)
+	return func(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+		key, delta, err := usage.FoldV1(e, v)
 		delta.Amount *= n
 		return key, delta, err
 	}

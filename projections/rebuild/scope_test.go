@@ -272,8 +272,8 @@ var errCannot = errors.New("this version cannot")
 // the position; a later failure breaks its generation, and the live one continues.
 func TestARebuildThatCannotFoldFails(t *testing.T) {
 	y := NewRebuilds(t)
-	y.Versions("usage_aggregates/brittle", func(e *events.Envelope) (usage.Key, usage.Delta, error) {
-		key, delta, err := usage.FoldV1(e)
+	y.Versions("usage_aggregates/brittle", func(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+		key, delta, err := usage.FoldV1(e, v)
 		if err == nil && key.Feature == "tokens" {
 			err = errCannot
 		}

@@ -32,8 +32,8 @@ import (
 var errBroken = errors.New("cannot be folded at first")
 
 // flaky is v1 except for a feature whose verdicts it accepts only as retries.
-func flaky(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, delta, err := usage.FoldV1(e)
+func flaky(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e, v)
 	if err == nil && key.Feature == "broken" && e.Subject == events.UsageValidated {
 		err = errBroken
 	}

@@ -25,8 +25,8 @@ import (
 
 // moving is the fold v1, except that it counts the verdicts of one figure in another.
 func moving(from, to usage.Key) usage.Fold {
-	return func(e *events.Envelope) (usage.Key, usage.Delta, error) {
-		key, delta, err := usage.FoldV1(e)
+	return func(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+		key, delta, err := usage.FoldV1(e, v)
 		if key.Feature == from.Feature && key.PeriodKey == from.PeriodKey {
 			key.Feature, key.PeriodKey = to.Feature, to.PeriodKey
 			if to.TenantID != uuid.Nil {

@@ -166,10 +166,10 @@ type increment struct {
 	there bool
 }
 
-// of folds an event for the key; zero if the fold refuses the event.
-func (t *keyComparison) of(fold Fold, e *events.Envelope) (p increment) {
+// of folds a verdict for the key; zero if the fold refuses it.
+func (t *keyComparison) of(fold Fold, e *events.Envelope, v events.Validated) (p increment) {
 	_ = projections.Try(*e, func() error {
-		key, delta, err := fold.inItsFigure(e)
+		key, delta, err := fold.inItsFigure(e, v)
 		if err == nil && key.Feature == t.q.Feature && key.PeriodKey == t.q.PeriodKey &&
 			(t.q.SubscriptionID == uuid.Nil || key.SubscriptionID == t.q.SubscriptionID) {
 			p = increment{delta, true}
@@ -181,7 +181,11 @@ func (t *keyComparison) of(fold Fold, e *events.Envelope) (p increment) {
 
 func (t *keyComparison) add(e *events.Envelope) {
 	t.page.EventsCompare++
-	live, rebuilt := t.of(t.live, e), t.of(t.rebuilt, e)
+	v, err := codec.VerdictOf(e)
+	if err != nil {
+		return // no fold counts it
+	}
+	live, rebuilt := t.of(t.live, e, v), t.of(t.rebuilt, e, v)
 	t.sums[0].Add(&t.sums[0], big.NewInt(live.Amount))
 	t.sums[1].Add(&t.sums[1], big.NewInt(rebuilt.Amount))
 	same := live.there == rebuilt.there && live.Amount == rebuilt.Amount && live.Count == rebuilt.Count && live.At.Equal(rebuilt.At)
@@ -194,11 +198,9 @@ func (t *keyComparison) add(e *events.Envelope) {
 		}
 		return
 	}
-	d := DiffEvent{VerdictPosition: e.Position, Delta: rebuilt.Amount - live.Amount, Live: live.amount(), Rebuilt: rebuilt.amount()}
-	if v, err := codec.VerdictOf(e); err == nil {
-		d.EventID, d.Position = v.EventID, events.Position{Partition: e.Position.Partition, Number: v.RawPosition}
-	}
-	t.page.Data = append(t.page.Data, d)
+	t.page.Data = append(t.page.Data, DiffEvent{EventID: v.EventID,
+		Position:        events.Position{Partition: e.Position.Partition, Number: v.RawPosition},
+		VerdictPosition: e.Position, Delta: rebuilt.Amount - live.Amount, Live: live.amount(), Rebuilt: rebuilt.amount()})
 }
 
 func (p *increment) amount() *int64 {

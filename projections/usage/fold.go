@@ -27,19 +27,15 @@ import (
 // V1 is the version of the fold in this file.
 const V1 = projections.ProjectionUsage + "/v1"
 
-// Fold returns the amount that a verdict adds, and its key. It is pure, and commutative: sums. The key is of
+// Fold returns the amount that the verdict of an event adds, and its key. It is pure, and commutative: sums. The key is of
 // the verdict's tenant, and of the feature and the period that the verdict names: the reads of a figure find
 // its verdicts by these. The subscription may be another.
-type Fold func(e *events.Envelope) (Key, Delta, error)
+type Fold func(e *events.Envelope, v events.Validated) (Key, Delta, error)
 
 // inItsFigure folds a verdict, and refuses a fold that counts it in another figure (errMoved).
-func (f Fold) inItsFigure(e *events.Envelope) (Key, Delta, error) {
-	key, delta, err := f(e)
-	if err != nil {
-		return key, delta, err
-	}
-	named, err := codec.NamesFigure(e, key.Feature, key.PeriodKey)
-	if err == nil && (!named || key.TenantID != e.TenantID) {
+func (f Fold) inItsFigure(e *events.Envelope, v events.Validated) (Key, Delta, error) {
+	key, delta, err := f(e, v)
+	if err == nil && (key.Feature != v.Feature || key.PeriodKey != v.PeriodKey || key.TenantID != e.TenantID) {
 		err = fmt.Errorf("%w: %.100q in %.20q of tenant %s", errMoved, key.Feature, key.PeriodKey, key.TenantID)
 	}
 	if err != nil {
@@ -82,20 +78,12 @@ type Delta struct {
 }
 
 var (
-	errNotForAggregator = errors.New("the aggregator takes validated usage only")
-	errPeriodKey        = errors.New("the period key is invalid")
-	errMoved            = errors.New("this version of the fold counts the verdict in another figure than the verdict names")
+	errPeriodKey = errors.New("the period key is invalid")
+	errMoved     = errors.New("this version of the fold counts the verdict in another figure than the verdict names")
 )
 
 // FoldV1 is the fold usage_aggregates/v1: it returns a verdict's amount and its key.
-func FoldV1(e *events.Envelope) (Key, Delta, error) {
-	if e.Subject != events.UsageValidated && e.Subject != events.Reaggregated {
-		return Key{}, Delta{}, errNotForAggregator
-	}
-	v, err := codec.VerdictOf(e)
-	if err != nil {
-		return Key{}, Delta{}, err
-	}
+func FoldV1(e *events.Envelope, v events.Validated) (Key, Delta, error) {
 	if _, _, ok := domain.PeriodBounds(v.PeriodKey); !ok && v.PeriodKey != domain.PeriodLifetime {
 		return Key{}, Delta{}, fmt.Errorf("%w: %.20q", errPeriodKey, v.PeriodKey)
 	}
@@ -155,8 +143,11 @@ func (u *Handler) sums(g projections.Generation) (*usageSums, error) {
 func (s *usageSums) add(e *events.Envelope) *projections.Failure {
 	var key Key
 	var delta Delta
-	failure := projections.Try(*e, func() (err error) {
-		key, delta, err = s.fold.inItsFigure(e)
+	failure := projections.Try(*e, func() error {
+		v, err := codec.VerdictOf(e)
+		if err == nil {
+			key, delta, err = s.fold.inItsFigure(e, v)
+		}
 		return err
 	})
 	if failure != nil || s.period != "" && key.PeriodKey != s.period {

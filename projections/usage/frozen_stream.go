@@ -70,9 +70,7 @@ func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after i
 		if c, counts := p.fold(&e, feature); counts && e.Position.Number > p.cut {
 			behind = append(behind, c)
 		} else if counts {
-			if err := p.findGrant(&e, &c); err != nil {
-				return err
-			}
+			c.delta.Grant = c.grant(p.subscriptions)
 			addTo(p.lines, t.partition, c.key, c.delta)
 		}
 	}
@@ -85,20 +83,6 @@ func (p *periodCut) rest(ctx context.Context, tx pgx.Tx, feature string, after i
 		}
 	}
 	return nil
-}
-
-// findGrant sets the grant of a verdict that names none. The verdict is decoded again only if the history leaves a choice.
-func (p *periodCut) findGrant(e *events.Envelope, c *countedUsage) (err error) {
-	if c.delta.Grant != 0 {
-		return nil
-	}
-	if number, only := p.subscriptions.OnlyGrant(c.key.SubscriptionID, p.closing.PeriodKey); only {
-		c.delta.Grant = number
-		return nil
-	}
-	c.verdict, err = codec.VerdictOf(e)
-	c.delta.Grant = c.grant(p.subscriptions)
-	return err
 }
 
 // readFailures reads the failures of the tenant, once.
@@ -127,8 +111,8 @@ func (t *tenantVerdicts) failures(ctx context.Context, tx pgx.Tx) (map[int64]boo
 // fold folds a verdict, which does not count if it is of another figure, or if the fold refuses it.
 func (p *periodCut) fold(e *events.Envelope, feature string) (c countedUsage, counts bool) {
 	failure := projections.Try(*e, func() (err error) {
-		if c.key, c.delta, err = p.verdicts.fold(e); err == nil && e.Position.Number > p.cut {
-			c.verdict, err = codec.VerdictOf(e)
+		if c.verdict, err = codec.VerdictOf(e); err == nil {
+			c.key, c.delta, err = p.verdicts.fold(e, c.verdict)
 		}
 		return err
 	})

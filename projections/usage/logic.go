@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/events/codec"
 )
 
 // goldenLog holds verdicts of every form: usage, admitted usage, corrections, a retraction, a retried fold, late usage, and amounts whose
@@ -43,8 +44,13 @@ func (f PeriodFigures) LogicHash(version string) (string, error) {
 	for i := range log {
 		l := &log[i]
 		partition := events.PartitionOf(l.TenantID)
-		key, delta, err := fold(&events.Envelope{Subject: l.Subject, TenantID: l.TenantID, Payload: l.Payload,
-			Position: events.Position{Partition: partition, Number: l.Position}})
+		e := events.Envelope{Subject: l.Subject, TenantID: l.TenantID, Payload: l.Payload,
+			Position: events.Position{Partition: partition, Number: l.Position}}
+		v, err := codec.VerdictOf(&e)
+		if err != nil {
+			return "", fmt.Errorf("read the golden log at %d: %w", l.Position, err)
+		}
+		key, delta, err := fold(&e, v)
 		if err != nil {
 			return "", fmt.Errorf("fold the golden log at %d: %w", l.Position, err)
 		}

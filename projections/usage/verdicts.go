@@ -107,7 +107,7 @@ func (t *tenantVerdicts) scan(rows pgx.Rows) (countedUsage, error) {
 	c.position, c.again = e.Position.Number, e.Subject == events.Reaggregated
 	failure := projections.Try(e, func() (err error) {
 		if c.verdict, err = codec.VerdictOf(&e); err == nil {
-			c.key, c.delta, err = t.fold(&e)
+			c.key, c.delta, err = t.fold(&e, c.verdict)
 		}
 		return err
 	})
@@ -130,9 +130,9 @@ func causeAmong(retried map[uuid.UUID]int64, raw int64, causation *uuid.UUID) in
 }
 
 // fold uses the version of the generation that is live for the period.
-func (t *tenantVerdicts) fold(e *events.Envelope) (key Key, delta Delta, err error) {
+func (t *tenantVerdicts) fold(e *events.Envelope, v events.Validated) (key Key, delta Delta, err error) {
 	for _, live := range t.folds {
-		key, delta, err = live.fold.inItsFigure(e)
+		key, delta, err = live.fold.inItsFigure(e, v)
 		if err != nil || live.period == "" || live.period == key.PeriodKey {
 			return key, delta, err
 		}

@@ -45,8 +45,8 @@ import (
 	"github.com/meterplex/meterplex/projections/usage"
 )
 
-func doubledFold(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, delta, err := usage.FoldV1(e)
+func doubledFold(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e, v)
 	delta.Amount *= 2
 	return key, delta, err
 }

@@ -99,8 +99,8 @@ func (s *sim) Fresh(_ context.Context, tenant uuid.UUID) (domain.TenantHistory, 
 }
 
 // foldPoisoned is the fold, except for events that cannot be folded.
-func foldPoisoned(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, delta, err := usage.FoldV1(e)
+func foldPoisoned(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e, v)
 	switch key.Feature {
 	case featurePoison:
 		if e.Subject != events.Reaggregated { // by then it is resolved

@@ -31,8 +31,8 @@ const (
 	meteredFeature = "input_tokens"
 )
 
-func cutFold(e *events.Envelope) (usage.Key, usage.Delta, error) {
-	key, delta, err := usage.FoldV1(e)
+func cutFold(e *events.Envelope, v events.Validated) (usage.Key, usage.Delta, error) {
+	key, delta, err := usage.FoldV1(e, v)
 	delta.Amount = min(delta.Amount, cutAt)
 	return key, delta, err
 }
