@@ -48,7 +48,7 @@ type run struct {
 	records int64
 }
 
-// errHole reports a gap in the log, which proves loss. Events behind the gap must not be published.
+// errHole reports a gap in the log, which proves loss. Events after the gap must not be published.
 var errHole = errors.New("the log has a hole")
 
 // extend appends the records of events until left bytes are used up. A batch has at least one event,

@@ -142,7 +142,7 @@ type Log interface {
 
 // Recent holds committed events of this process, which the relay does not have to read.
 type Recent interface {
-	// Follow holds the events of a partition behind a head that was read under a lease, if the fence of the lease is
+	// Follow holds the events of a partition after a head that was read under a lease, if the fence of the lease is
 	// not 0.
 	Follow(partition int16, fence int64, epoch int32, head int64)
 	// Take returns the events of (after, upTo], up to the first that is missing, and up to about room

@@ -85,7 +85,7 @@ func codeOf(err error) string {
 	return projections.CodeDataRefused
 }
 
-// attempt folds a batch behind a savepoint: all of it, or it returns an error.
+// attempt folds a batch after a savepoint: all of it, or it returns an error.
 func (r *Runner) attempt(ctx context.Context, tx pgx.Tx, batch []events.Envelope, runs []*partitionRun) (folded, error) {
 	point, err := tx.Begin(ctx)
 	if err != nil {

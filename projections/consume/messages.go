@@ -35,7 +35,7 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	if _, err := r.read(ctx, ahead); err != nil {
 		return err
 	}
-	seen.Duplicates = r.seats.delivered(places, time.Now())
+	seen.Duplicates = r.assignments.delivered(places, time.Now())
 	if seen.Passed > 0 || seen.Duplicates > 0 || seen.Foreign > 0 || seen.OtherLog > 0 {
 		seen.End = time.Now()
 		r.observe(seen)
@@ -77,25 +77,24 @@ func (r *Runner) logOther(record *events.Record, why string) {
 	}
 }
 
-// seatFor is how long after a record the pipe is assumed to deliver its partition here. Within it a
+// assignedFor is how long after a record the pipe is assumed to deliver its partition here. Within it a
 // group moves the partitions of a member that died.
-const seatFor = 10 * time.Second
+const assignedFor = 10 * time.Second
 
-// seats are the partitions that the consumer of this process works on: those that the pipe delivers to it. The pipe shares them among the
-// instances.
-type seats struct {
+// assignments are the partitions that the pipe delivers to the consumer of this process. It shares them among the instances.
+type assignments struct {
 	mu  sync.Mutex
-	own [events.Partitions]seat
+	own [events.Partitions]assignment
 }
 
-type seat struct {
+type assignment struct {
 	until time.Time // zero: none
 	begun bool      // a checkpoint was seen
 	piped int64     // the greatest position that the pipe has delivered here; before its first record, the first checkpoint
 }
 
 // begin notes the first checkpoint of a partition that this process has seen.
-func (s *seats) begin(partition int16, checkpoint int64) {
+func (s *assignments) begin(partition int16, checkpoint int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o := &s.own[partition]; !o.begun {
@@ -104,12 +103,12 @@ func (s *seats) begin(partition int16, checkpoint int64) {
 }
 
 // delivered notes records of the pipe, and returns how many of them it has delivered before.
-func (s *seats) delivered(places []events.Place, now time.Time) (again int) {
+func (s *assignments) delivered(places []events.Place, now time.Time) (again int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range places {
 		o := &s.own[at.Position.Partition]
-		o.until = now.Add(seatFor)
+		o.until = now.Add(assignedFor)
 		if at.Position.Number <= o.piped {
 			again++
 		}
@@ -118,17 +117,17 @@ func (s *seats) delivered(places []events.Place, now time.Time) (again int) {
 	return again
 }
 
-// take takes a seat in partitions in which no instance has moved the checkpoint.
-func (s *seats) take(partitions []events.Position, now time.Time) {
+// assign assigns partitions in which no instance has moved the checkpoint.
+func (s *assignments) assign(partitions []events.Position, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range partitions {
-		s.own[p.Partition].until = now.Add(seatFor)
+		s.own[p.Partition].until = now.Add(assignedFor)
 	}
 }
 
-// left returns the partitions without a seat.
-func (s *seats) left(now time.Time) (left []int16) {
+// unassigned returns the other partitions.
+func (s *assignments) unassigned(now time.Time) (left []int16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for p := range s.own {

@@ -56,7 +56,7 @@ func TestAPartitionThatStandsStillIsFoundByThePoll(t *testing.T) {
 
 // The greatest position that the pipe has delivered tells a record that comes again from one that was folded ahead of the pipe.
 func TestRecordsThatComeAgainAreCounted(t *testing.T) {
-	var s seats
+	var s assignments
 	now := time.Unix(0, 0)
 	at := func(n int64) events.Place { return events.Place{Position: events.Position{Partition: 3, Number: n}} }
 	s.begin(3, 10)
@@ -67,15 +67,15 @@ func TestRecordsThatComeAgainAreCounted(t *testing.T) {
 	if again := s.delivered([]events.Place{at(12), at(16), at(16)}, now); again != 2 {
 		t.Errorf("%d records come again, want those at 12 and at 16, the second time", again)
 	}
-	if left := s.left(now.Add(seatFor)); slices.Contains(left, 3) || len(left) != events.Partitions-1 {
-		t.Errorf("without a seat: %v", left)
+	if left := s.unassigned(now.Add(assignedFor)); slices.Contains(left, 3) || len(left) != events.Partitions-1 {
+		t.Errorf("unassigned: %v", left)
 	}
-	if left := s.left(now.Add(seatFor + 1)); !slices.Contains(left, 3) {
-		t.Error("the seat does not end")
+	if left := s.unassigned(now.Add(assignedFor + 1)); !slices.Contains(left, 3) {
+		t.Error("the assignment does not end")
 	}
-	s.take([]events.Position{{Partition: 4}}, now)
-	if slices.Contains(s.left(now), 4) {
-		t.Error("the poll takes no seat")
+	s.assign([]events.Position{{Partition: 4}}, now)
+	if slices.Contains(s.unassigned(now), 4) {
+		t.Error("the poll assigns no partition")
 	}
 }
 

@@ -84,7 +84,7 @@ type Runner struct {
 	othersLogged atomic.Int64 // Unix seconds
 	epochs       epochs
 	generations  generations
-	seats        seats
+	assignments  assignments
 	polls        polls
 	pace         pace
 	spare        atomic.Pointer[[]events.Envelope] // without events
@@ -251,7 +251,7 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appende
 
 // reached notes a position that the consumer has reached.
 func (r *Runner) reached(l *partitionRun, to int64) {
-	r.seats.begin(l.partition, to)
+	r.assignments.begin(l.partition, to)
 	if r.Recent != nil && l.checkpoint.living {
 		r.Recent.Reached(events.Position{Partition: l.partition, Number: to}, l.checkpoint.epoch)
 	}

@@ -47,7 +47,7 @@ func (r *Runner) Waiting(ctx context.Context) ([]events.Position, error) {
 		return waiting, nil
 	}
 	if r.Recent != nil {
-		for _, p := range r.seats.left(now) {
+		for _, p := range r.assignments.unassigned(now) {
 			r.Recent.Leave(p)
 		}
 	}
@@ -58,7 +58,7 @@ func (r *Runner) Waiting(ctx context.Context) ([]events.Position, error) {
 	still := r.polls.still(lags, now, cmp.Or(r.StillAfter, DefaultStillAfter))
 	if len(still) > 0 {
 		r.Logger.Warn("the pipe did not deliver events: reading the log", "consumer", r.Consumer.Name, "partitions", len(still))
-		r.seats.take(still, now)
+		r.assignments.assign(still, now)
 	}
 	for _, p := range waiting {
 		still = slices.DeleteFunc(still, func(s events.Position) bool { return s.Partition == p.Partition })

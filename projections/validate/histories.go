@@ -17,7 +17,7 @@ import (
 )
 
 // Histories reads the histories of tenants, and caches those that were read with the heads of their partitions locked: such a history is
-// true for as long as the head names the same events of the catalogue and of billing as the last, or those behind are known to be of other
+// true for as long as the head names the same events of the catalogue and of billing as the last, or later ones are known to be of other
 // tenants.
 type Histories struct {
 	// Marks, if set, returns how far the catalogue is known. It must not block.

@@ -44,7 +44,7 @@ type Judgement struct {
 	Ref    string
 	Change *events.CorrectedUsage
 	Number int
-	Late   *events.Late // nil: the event is not behind the cut of its period
+	Late   *events.Late // nil: the event is not after the cut of its period
 
 	retry *domain.RetriedUsage // nil: the event is not retried
 }

@@ -192,7 +192,7 @@ func (g *group) extend(ctx context.Context, conn server.Session, hs heads, quota
 	if err := g.foldInline(ctx, conn, hs, checkpoints); err != nil {
 		return err
 	}
-	return g.raise(ctx, conn, hs, quotas, decided)
+	return g.appendCrossings(ctx, conn, hs, quotas, decided)
 }
 
 // foundOurs answers a member that an unanswered COMMIT stored.

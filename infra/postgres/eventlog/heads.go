@@ -83,7 +83,7 @@ const (
 	planAnewSQL  = `SET LOCAL plan_cache_mode = force_custom_plan`
 )
 
-// LockedRead is a query that is sent behind the locks of the heads, in the same round trip: it reads the state that
+// LockedRead is a query that is sent after the locks of the heads, in the same round trip: it reads the state that
 // the holder of the heads before has committed.
 type LockedRead struct {
 	server.Statement
@@ -164,7 +164,7 @@ func (l *Log) LockHeads(ctx context.Context, tx *Tx, partitions []int16, reads .
 	return l.inNewLife(hs)
 }
 
-// lock returns a copy of the heads of partitions, which it locks unless they are, and reads behind the locks. A nil read is left out.
+// lock returns a copy of the heads of partitions, which it locks unless they are, and reads under the locks. A nil read is left out.
 func (tx *Tx) lock(ctx context.Context, partitions []int16, reads ...*LockedRead) (heads, error) {
 	b, hs := &pgx.Batch{}, heads{}
 	for _, p := range partitions {

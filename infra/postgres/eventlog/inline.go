@@ -135,7 +135,7 @@ func scanCheckpoints(rows pgx.Rows, positions map[int16]int64) error {
 	return nil
 }
 
-// foldInline folds the rows of the group on the consumer's topic, and places the follow-ups behind them. It leaves a
+// foldInline folds the rows of the group on the consumer's topic, and places the follow-ups after them. It leaves a
 // partition to the consumer unless its locked checkpoint is at, or shortly before, the first of its rows.
 func (g *group) foldInline(ctx context.Context, conn server.Session, hs heads, checkpoints map[int16]int64) error {
 	by := g.log.cfg.Inline

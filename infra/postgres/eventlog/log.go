@@ -250,7 +250,7 @@ func (l *Log) appendTx(ctx context.Context, tx *Tx, pending []events.Pending) ([
 	}
 	watching, err := watchers.Watched(ctx, tx)
 	if err == nil {
-		err = tx.Flush(ctx) // a queued statement would fail behind an append that fails
+		err = tx.Flush(ctx) // a queued statement would fail after an append that fails
 	}
 	if err != nil {
 		return nil, nil, err
@@ -288,7 +288,7 @@ const (
 	releaseSQL = `RELEASE SAVEPOINT append`
 )
 
-// tryAppend writes the events that are not known yet, and the crossings of their account changes, behind a savepoint, then the heads.
+// tryAppend writes the events that are not known yet, and the crossings of their account changes, after a savepoint, then the heads.
 func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events.Pending, origin []int32, known map[dedupe.Key]dedupe.Found,
 	watching *crossings.Watched) ([]events.Position, []server.Row, error) {
 	positions := make([]events.Position, len(pending))
@@ -310,7 +310,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 	if len(rows) == 0 {
 		return positions, nil, nil
 	}
-	rows, err := raise(ctx, tx, watching, &places, rows, l.cfg.NewID)
+	rows, err := appendCrossings(ctx, tx, watching, &places, rows, l.cfg.NewID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -47,7 +47,7 @@ type submission struct {
 }
 
 // writer commits submissions in groups: submissions that arrive while one group commits
-// form the next. The commit is the timer; only after a large group it waits (see shared.go).
+// form the next. It has no timer, but after a large group (see shared.go).
 type writer struct {
 	log     *Log
 	queue   chan *submission
@@ -314,8 +314,8 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 }
 
 // begin starts a transaction and locks the heads. If the server is in another life than the
-// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again. Then what was read behind the locks may
-// have changed: reads returns the reads of each attempt, with their results empty.
+// epoch of one, the epoch is raised by a transaction of its own, and the heads are locked again. Then the state that was read under the
+// locks may have changed: reads returns the reads of each attempt, with their results empty.
 func (w *writer) begin(ctx context.Context, conn server.Session, partitions []int16, planning, lock string,
 	reads func() []*LockedRead) (heads, error) {
 	for {

@@ -28,7 +28,7 @@ type Watched struct {
 	Limit      func(domain.AccountKey) *int64   // in force at the lock of the head
 }
 
-// watchersSQL finds the tenants that have thresholds, behind the locks of the heads, in their round trip. LATERAL with LIMIT forces one
+// watchersSQL finds the tenants that have thresholds, under the locks of the heads, in their round trip. LATERAL with LIMIT forces one
 // look-up for each.
 const watchersSQL = `SELECT k.tenant_id FROM unnest($1::uuid[]) AS k (tenant_id)
  CROSS JOIN LATERAL (SELECT t.id FROM thresholds t WHERE t.tenant_id = k.tenant_id AND t.removed IS NULL LIMIT 1) t`

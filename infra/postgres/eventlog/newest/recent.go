@@ -286,7 +286,7 @@ func (r *Reader) Follow(partition int16, fence int64, epoch int32, head int64) {
 
 // Take returns the events of the stretch (after, upTo] for the relay under a lease, up to the first that is missing, and up to
 // about room bytes of payloads. If it returns none, the caller reads the stretch from the database. It returns no event of a position
-// twice, nor one behind which it was asked, so that an event that is read again comes with its marks (see readColumns).
+// twice, nor one after which it was asked, so an event that is read again comes with its marks (see readColumns).
 func (r *Reader) Take(partition int16, fence, after, upTo int64, room int) (taken []*events.Envelope) {
 	of := r.of
 	of.mu.Lock()
@@ -332,7 +332,7 @@ func (r *Recent) shrink() {
 	r.drop(most, (len(most.queue)+1)/2)
 }
 
-// drop drops the first entries of a partition. An event of an earlier commit may still come behind them.
+// drop drops the first entries of a partition. An event of an earlier commit may still come after them.
 func (r *Recent) drop(p *recentPart, n int) {
 	for _, e := range p.queue[:n] {
 		bytes := recentEntry

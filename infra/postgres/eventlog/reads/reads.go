@@ -78,7 +78,7 @@ const (
 	readTopicStretchesSQL = stretchesBegin + ` AND l.topic = $5` + stretchesEnd
 )
 
-// walkBackSQL finds the first events of a topic behind a position, from its last event back: each names the one before it.
+// walkBackSQL finds the first events of a topic after a position, from its last event back: each names the one before it.
 const walkBackSQL = `WITH RECURSIVE back AS (
   SELECT l.position, l.previous_position FROM event_log_rows l WHERE l.partition = $1 AND l.position = $3
   UNION ALL

@@ -46,7 +46,7 @@ const postgresEpoch = 946684800_000_000
 type Rows struct {
 	count int
 	rows  []Row
-	piece []byte // encoded, behind room for a message's header
+	piece []byte // encoded, after room for a message's header
 	read  int    // of the piece
 	done  bool
 }

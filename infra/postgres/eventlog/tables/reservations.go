@@ -58,7 +58,7 @@ func ScanReservations(rows pgx.Rows, into *domain.Ledger) error {
 }
 
 // DueReservations reads the reservations of an account whose time is over at a moment, those that end first first: at most limit
-// behind that of an id which ended at a time.
+// after that of an id which ended at a time.
 func DueReservations(ctx context.Context, q postgres.Queryer, of domain.AccountKey, at, ended time.Time, id string,
 	limit int) ([]*events.ReservationState, error) {
 	var due []*events.ReservationState

@@ -1,5 +1,5 @@
 // Package tables keeps the tables that change with the events of an append, in the transaction that writes them:
-// accounts, reservations, corrections and adjustments. Accounts and reservations are read behind the locks of the heads.
+// accounts, reservations, corrections and adjustments. Accounts and reservations are read under the locks of the heads.
 package tables
 
 import "github.com/meterplex/meterplex/infra/postgres/eventlog/server"
