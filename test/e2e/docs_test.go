@@ -187,7 +187,7 @@ func auditing(w *deployment, at *instance, x *tenant) (*strings.Replacer, []stri
 			"period "+month,
 			"2026-06-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339), "stream?last=10", "stream?last=10&follow=false", "tail -f",
 			"tail"),
-		[]string{"auth=Authorization: Bearer " + w.operator, "T=" + x.id, "S=" + x.subscription, "ID=" + found.Data[0].EventID}
+		[]string{"auth=Authorization: Bearer " + w.operator, "TENANT=" + x.id, "SUBSCRIPTION=" + x.subscription, "ID=" + found.Data[0].EventID}
 }
 
 // sendSeries sends the usage that docs/how-to/chart-usage.md shows, of the days before yesterday and yesterday instead of those of
