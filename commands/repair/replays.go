@@ -87,10 +87,8 @@ type ReplayTx interface {
 	// EndReplay ends a running replay, with the units' last figures; false if it no
 	// longer runs.
 	EndReplay(id uuid.UUID, state, failure string, at time.Time, units []ReplayUnit) (bool, error)
-	// ReplayRecords returns the number of records that the units of a replay have published.
-	ReplayRecords(id uuid.UUID) (int64, error)
-	// PublishedRanges lists the running ranges that are completely published.
-	PublishedRanges() ([]Replay, error)
+	// Replay reads a replay; nil if the id is unknown.
+	Replay(id uuid.UUID) (*Replay, error)
 }
 
 // Replays starts replays and records their ends.

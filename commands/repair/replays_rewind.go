@@ -193,7 +193,7 @@ func (in *Rewind) messageUnits(at time.Time) []ReplayUnit {
 // no event if another instance has recorded the end.
 func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.ReplayStep, failure string) error {
 	if failure != "" {
-		return c.Fail(ctx, r.ID, r.Topic, failure)
+		return c.end(ctx, r.ID, ReplayFailed, failure, nil, events.ReplayDone, r.ended(failure))
 	}
 	units := slices.Clone(r.Units)
 	for i := range units {
@@ -208,20 +208,6 @@ func (c *Replays) EndRewind(ctx context.Context, r Replay, steps []events.Replay
 	}
 	return c.end(ctx, r.ID, ReplayDone, "", units, events.Rewound, events.Rewind{ReplayID: r.ID, Kind: r.Kind, Consumer: r.Consumer,
 		Steps: steps, Reason: r.Reason})
-}
-
-// Fail ends a replay that failed, with the records that all its units have published.
-func (c *Replays) Fail(ctx context.Context, id uuid.UUID, topic, failure string) error {
-	req := relayRequest()
-	_, err := commands.Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
-		records, err := tx.ReplayRecords(id)
-		if err != nil {
-			return Replay{}, err
-		}
-		end := events.ReplayEnd{ReplayID: id, Topic: topic, Records: records, Failure: failure}
-		return Replay{}, c.endIn(tx, &req, id, ReplayFailed, failure, nil, events.ReplayDone, end)
-	})
-	return err
 }
 
 // relayRequest is the origin of the events that end a replay.
@@ -248,20 +234,11 @@ func (c *Replays) endIn(tx ReplayTx, req *commands.Request, id uuid.UUID, state,
 	return err
 }
 
-// EndRanges ends the ranges that are completely published.
-func (c *Replays) EndRanges(ctx context.Context) error {
-	req := relayRequest()
-	_, err := commands.Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (Replay, error) {
-		ranges, err := tx.PublishedRanges()
-		for i := 0; i < len(ranges) && err == nil; i++ {
-			r, records := &ranges[i], int64(0)
-			for _, u := range r.Units {
-				records += u.Records
-			}
-			err = c.endIn(tx, &req, r.ID, ReplayDone, "", nil, events.ReplayDone, events.ReplayEnd{ReplayID: r.ID, Topic: r.Topic,
-				Records: records})
-		}
-		return Replay{}, err
-	})
-	return err
+// ended returns the event of the end of a replay.
+func (r *Replay) ended(failure string) events.ReplayEnd {
+	end := events.ReplayEnd{ReplayID: r.ID, Topic: r.Topic, Failure: failure}
+	for _, u := range r.Units {
+		end.Records += u.Records
+	}
+	return end
 }

@@ -24,22 +24,46 @@ func startRange(tx commands.SagaStarter, id, replay uuid.UUID) error {
 }
 
 // RangeKind returns the kind of the sagas that publish ranges again. publish publishes what is left of one, and returns the reason if the
-// broker refuses a record of a topic for ever.
-func (c *Replays) RangeKind(publish func(ctx context.Context, replay uuid.UUID) (topic events.Topic, refused string,
-	err error)) commands.SagaKind {
+// broker refuses a record for ever.
+func (c *Replays) RangeKind(publish func(ctx context.Context, replay uuid.UUID) (refused string, err error)) commands.SagaKind {
 	run := func(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
 		id, err := uuid.Parse(s.Key)
 		if err != nil {
 			return domain.SagaResult{}, fmt.Errorf("the key %q of a replay is no id", s.Key)
 		}
-		topic, refused, err := publish(ctx, id)
-		switch {
-		case err != nil:
+		refused, err := publish(ctx, id)
+		if err != nil {
 			return domain.SagaResult{}, err
-		case refused != "":
-			return domain.SagaFails(refused), c.Fail(ctx, id, topic.Name(), refused)
 		}
-		return domain.SagaDone(), c.EndRanges(ctx)
+		return c.endRange(ctx, id, refused)
 	}
 	return commands.SagaKind{Name: SagaReplay, Steps: []string{stepPublish}, Run: run}
+}
+
+// endRange ends a range that is published, or refused. A step whose result was lost is repeated and returns the end that it recorded.
+func (c *Replays) endRange(ctx context.Context, id uuid.UUID, refused string) (domain.SagaResult, error) {
+	req := relayRequest()
+	ended, err := commands.Change(c.changeOf(ctx, false), req, func(tx ReplayTx) (*Replay, error) {
+		r, err := tx.Replay(id)
+		switch {
+		case err != nil:
+			return nil, err
+		case r == nil:
+			return nil, fmt.Errorf("there is no replay %s", id)
+		case r.State != ReplayRunning:
+			return r, nil
+		}
+		r.State, r.Failure = ReplayDone, refused
+		if refused != "" {
+			r.State = ReplayFailed
+		}
+		return r, c.endIn(tx, &req, id, r.State, refused, nil, events.ReplayDone, r.ended(refused))
+	})
+	switch {
+	case err != nil:
+		return domain.SagaResult{}, err
+	case ended.State == ReplayFailed:
+		return domain.SagaFails(ended.Failure), nil
+	}
+	return domain.SagaDone(), nil
 }

@@ -39,21 +39,21 @@ var errMovedElsewhere = errors.New("another instance moved the cursor of a repla
 
 // Publish publishes what is left of a range. A partition that fails holds up no other: the first failure is returned after all. A record
 // that the broker refuses for ever ends the work; refused is the reason.
-func (r *Replayer) Publish(ctx context.Context, replay uuid.UUID) (topic events.Topic, refused string, failure error) {
+func (r *Replayer) Publish(ctx context.Context, replay uuid.UUID) (refused string, failure error) {
 	units, err := cursors.Open(ctx, r.Pool, replay)
 	if err != nil {
-		return 0, "", err
+		return "", err
 	}
 	for i := range units {
 		err := r.publish(ctx, &units[i])
 		if refusal := permanentRefusal(err); refusal != nil {
-			return units[i].Topic, bounded(refusal.Error()), nil
+			return bounded(refusal.Error()), nil
 		}
 		if failure = cmp.Or(failure, err); ctx.Err() != nil || errors.Is(err, errMovedElsewhere) {
-			return 0, "", cmp.Or(failure, ctx.Err())
+			return "", cmp.Or(failure, ctx.Err())
 		}
 	}
-	return 0, "", failure
+	return "", failure
 }
 
 // publish publishes a unit chunk by chunk, without an open transaction.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/repair"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -110,4 +111,23 @@ func TestAFailedReplayCountsAllItsRecords(t *testing.T) {
 		return
 	}
 	t.Error("no end is recorded")
+}
+
+// A replay that the broker refused has failed, also if the instance died before it saved the result of the step.
+func TestARepeatedStepOfARefusedReplayFails(t *testing.T) {
+	w := newRelayFixture(t)
+	all := tenantsOfAllPartitions()
+	w.appendUsage(2, all...)
+	stop := w.start(w.patientRelay("a"))
+	w.awaitDrained()
+	defer stop()
+	id := w.replayAll()
+	replayer := &relay.Replayer{Pool: w.pool, Log: w.log, Publisher: refusedTenant{w.relay("").Publisher, all[5]}}
+	kind := w.replays().RangeKind(replayer.Publish)
+	for run := range 2 {
+		got, err := kind.Run(t.Context(), &domain.Saga{Kind: repair.SagaReplay, Key: id.String()})
+		if err != nil || got.End != domain.SagaFailed || got.Reason == "" {
+			t.Errorf("run %d: %+v, %v", run, got, err)
+		}
+	}
 }

@@ -22,7 +22,7 @@ func (n *Node) replayStore() *repairs.Replays { return &repairs.Replays{Store: n
 
 // replayKinds lists the kinds of sagas that the role relay runs. They have a runner of their own: a long replay delays no close.
 func (n *Node) replayKinds() []commands.SagaKind {
-	return []commands.SagaKind{n.replays().RangeKind(func(ctx context.Context, replay uuid.UUID) (events.Topic, string, error) {
+	return []commands.SagaKind{n.replays().RangeKind(func(ctx context.Context, replay uuid.UUID) (string, error) {
 		return (&relay.Replayer{Pool: n.pool, Log: n.log, Publisher: n.pipe.publisher}).Publish(ctx, replay)
 	})}
 }

@@ -126,21 +126,9 @@ func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, 
 	return true, cursors.EndUnits(t.Context(), t.DB(), id, unitsOf(units))
 }
 
-// ReplayRecords implements repair.ReplayTx.
-func (t *replayTx) ReplayRecords(id uuid.UUID) (records int64, err error) {
-	if err = t.DB().QueryRow(t.Context(), `SELECT coalesce(sum(records), 0)::bigint FROM replay_units WHERE replay_id = $1`,
-		id).Scan(&records); err != nil {
-		return 0, fmt.Errorf("counting the records of a replay: %w", err)
-	}
-	return records, nil
-}
-
-const publishedRangesSQL = replayColumns + ` WHERE r.state = 'RUNNING' AND r.kind = 'range'
- AND NOT EXISTS (SELECT FROM replay_units u WHERE u.replay_id = r.id AND u.cursor < u.upto) ORDER BY r.id`
-
-// PublishedRanges implements repair.ReplayTx.
-func (t *replayTx) PublishedRanges() ([]repair.Replay, error) {
-	return readReplays(t.Context(), t.DB(), publishedRangesSQL)
+// Replay implements repair.ReplayTx.
+func (t *replayTx) Replay(id uuid.UUID) (*repair.Replay, error) {
+	return oneReplay(t.Context(), t.DB(), id)
 }
 
 // The units are read with their replay, so that one statement sees both at one moment.
@@ -157,7 +145,6 @@ const replayColumns = `SELECT r.id, r.kind, r.topic, r.tenant_id, r.consumer, r.
   FROM replay_units WHERE replay_id = r.id) u`
 
 const (
-	replaySQL = replayColumns + ` WHERE r.id = $1`
 	// The newest first; ids follow time.
 	replaysSQL = replayColumns + ` WHERE $1::uuid IS NULL OR r.id < $1 ORDER BY r.id DESC LIMIT $2`
 	// The oldest pending rewind. Each instance asks once a second, nearly always in vain, and planning replayColumns takes a millisecond.
@@ -192,7 +179,8 @@ func readReplays(ctx context.Context, q postgres.Queryer, sql string, args ...an
 
 // Replay implements repair.ReplayReader; nil if the id is unknown.
 func (s *Replays) Replay(ctx context.Context, id uuid.UUID) (*repair.Replay, error) {
-	return s.oneReplay(ctx, replaySQL, id)
+	r, err := oneReplay(ctx, s.Store.Pool(), id)
+	return r, store.Unavailable(err)
 }
 
 // Replays implements repair.ReplayReader.
@@ -222,20 +210,17 @@ func (s *Replays) DueRewind(ctx context.Context) (*repair.Replay, error) {
 	case err != nil:
 		return nil, store.Unavailable(fmt.Errorf("reading replays: %w", err))
 	}
-	r, err := s.oneReplay(ctx, replaySQL, id)
+	r, err := s.Replay(ctx, id)
 	if err != nil || r == nil || r.State != repair.ReplayRunning { // it has ended meanwhile
 		return nil, err
 	}
 	return r, nil
 }
 
-func (s *Replays) oneReplay(ctx context.Context, sql string, arg any) (*repair.Replay, error) {
-	list, err := readReplays(ctx, s.Store.Pool(), sql, arg)
-	if err != nil {
-		return nil, store.Unavailable(err)
-	}
-	if len(list) == 0 {
-		return nil, nil
+func oneReplay(ctx context.Context, q postgres.Queryer, id uuid.UUID) (*repair.Replay, error) {
+	list, err := readReplays(ctx, q, replayColumns+` WHERE r.id = $1`, id)
+	if err != nil || len(list) == 0 {
+		return nil, err
 	}
 	return &list[0], nil
 }
