@@ -98,6 +98,8 @@ POST /dead-letters/bulk 400 expected_matched_invalid {"action":"retry","filter":
 POST /dead-letters/bulk 400 filter_empty {"action":"retry","filter":§} § {} | {"status":null}
 POST /dead-letters/bulk 400 filter_invalid {"action":"retry","filter":null}
 POST /dead-letters/bulk 400 status_invalid {"action":"retry","filter":{"status":"failed"}}
+POST /dead-letters/bulk 400 tenant_id_invalid {"action":"retry","filter":{"stage":"VALIDATION","tenantId":""},"dryRun":true}
+POST /dead-letters/bulk 400 from_invalid {"action":"retry","filter":{"stage":"VALIDATION","from":""},"dryRun":true}
 POST /dead-letters/bulk 400 stage_invalid {"action":"retry","filter":{"stage":"ALL"}}
 POST /dead-letters/bulk 400 fingerprint_invalid {"action":"retry","filter":{"fingerprint":"abc"}}
 POST /dead-letters/bulk 400 feature_invalid {"action":"retry","filter":{"feature":""}}

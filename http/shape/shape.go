@@ -189,6 +189,8 @@ func text(schema *huma.Schema, s []byte, name string) *fault {
 		return ok && word == string(s)
 	}):
 		return wrong(name, "must be "+oneOf(schema.Enum))
+	case schema.Format != "" && n == 0: // an id or a time: its handler would take it as absent
+		return wrong(name, "must not be empty; leave it out if there is none")
 	case bytes.IndexByte(s, 0) >= 0:
 		return wrong(name, `holds \u0000, which cannot be stored`)
 	}
