@@ -62,8 +62,8 @@ func TestP9_HostileTenantsLeaveEveryResourceToOthers(t *testing.T) {
 		}},
 	} {
 		bytes := fmt.Sprintf("meterplex_http_request_bytes{kind=%q}", attack.kind)
-		t.Run(attack.name, func(t *testing.T) {
-			alone, slow := w.p99s(victim), [3]time.Duration{}
+		round := func(t *testing.T) (slow, alone [3]time.Duration) {
+			alone = w.p99s(victim)
 			var ends []func()
 			for i, a := range hostile {
 				before := w.metric(bytes)
@@ -80,23 +80,29 @@ func TestP9_HostileTenantsLeaveEveryResourceToOthers(t *testing.T) {
 						during = w.p99s(victim)
 					}
 					t.Logf("%d tenants: p99 of a check, an ingest and an operator's list %v, alone %v", n, during, alone)
-					if slowed(during, alone) {
-						for k := range slow {
-							slow[k] = max(slow[k], during[k])
-						}
+					for k := range slow {
+						slow[k] = max(slow[k], during[k])
 					}
 				}
 			}
 			for _, end := range ends {
 				end()
 			}
-			if slowed(slow, alone) { // another program may have them still
-				if alone = w.p99s(victim); slowed(slow, alone) {
-					t.Errorf("p99 %v instead of %v", slow, alone)
-				}
+			w.awaitMetric(bytes + " 0")
+			if slowed(slow, alone) {
+				alone = w.p99s(victim)
+			}
+			return slow, alone
+		}
+		t.Run(attack.name, func(t *testing.T) {
+			slow, alone := round(t)
+			for again := 0; slowed(slow, alone) && again < 3; again++ { // attackers slow each round, another program some
+				slow, alone = round(t)
+			}
+			if slowed(slow, alone) {
+				t.Errorf("p99 %v instead of %v", slow, alone)
 			}
 		})
-		w.awaitMetric(bytes + " 0")
 	}
 }
 

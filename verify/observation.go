@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -12,7 +13,9 @@ type observation struct {
 	heads       map[int16]seenHead
 	checkpoints map[string]int64
 	cursors     map[int16]lease
+	at          time.Time
 	relays      int64 // instances heard from recently
+	reported    int64 // of them since the first observation
 }
 
 type seenHead struct {
@@ -49,7 +52,8 @@ const (
 	leasesSQL = `SELECT c.partition, c.position, c.furthest, c.fence, c.owner, c.lease_until > now(),
  EXISTS (SELECT FROM relay_instances i WHERE i.instance = c.owner AND i.seen_at > now() - interval '5 seconds')
  FROM relay_cursors c WHERE c.partition = ANY ($1::smallint[])`
-	relaysSQL = `SELECT count(*) FROM relay_instances WHERE seen_at > now() - interval '5 seconds'`
+	relaysSQL = `SELECT now(), count(*), count(*) FILTER (WHERE seen_at > $1) FROM relay_instances
+ WHERE seen_at > now() - interval '5 seconds'`
 )
 
 // observe records the state of the partitions; with first, it uses the ranges of the first observation.
@@ -57,7 +61,9 @@ func (l *observation) observe(ctx context.Context, v *verifier, first *observati
 	l.heads, l.checkpoints, l.cursors = map[int16]seenHead{}, map[string]int64{}, map[int16]lease{}
 	var of []int16
 	var low, high []int64
+	var since *time.Time
 	if first != nil {
+		since = &first.at
 		for p, h := range first.heads {
 			of, low, high = append(of, p), append(low, h.from), append(high, h.to)
 		}
@@ -93,7 +99,7 @@ func (l *observation) observe(ctx context.Context, v *verifier, first *observati
 		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, relaysSQL).Scan(&l.relays)
+		return tx.QueryRow(ctx, relaysSQL, since).Scan(&l.at, &l.relays, &l.reported)
 	})
 	if err == nil && len(l.cursors) != len(v.Config.Partitions) {
 		err = fmt.Errorf("%d of %d partitions have a head and a cursor", len(l.cursors), len(v.Config.Partitions))
