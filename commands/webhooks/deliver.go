@@ -3,8 +3,6 @@ package webhooks
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -36,7 +34,7 @@ type Queue interface {
 	LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]LeasedWebhook, error)
 	// NextDelivery renews the lease and returns the delivery that is due for the longest time, with its event and the valid secrets, the
 	// newest first. Nil: none is due, or the lease is lost, and the lease has ended.
-	NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*DueDelivery, error)
+	NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhook.Due, error)
 	// SettleDelivery runs settle on a leased webhook and saves the result, unless settle returns false. It reports false if the lease is
 	// lost.
 	SettleDelivery(ctx context.Context, webhook, lease uuid.UUID, delivery uuid.UUID, settle func(w *webhook.Webhook, d *webhook.Delivery,
@@ -47,19 +45,6 @@ type Queue interface {
 
 // LeasedWebhook is a webhook whose deliveries this instance sends.
 type LeasedWebhook struct{ ID, TenantID uuid.UUID }
-
-// DueDelivery is a delivery that is sent now.
-type DueDelivery struct {
-	webhook.Delivery
-	URL       string
-	Operators bool // an operator set the URL
-	Secrets   []string
-	// Subject, OccurredAt, Trace and Payload are of the event; of webhook.test there is none.
-	Subject    events.Subject
-	Trace      uuid.UUID // nil: none
-	OccurredAt time.Time
-	Payload    []byte
-}
 
 // Deliverer sends the deliveries of webhooks. Each webhook has a queue of its own, with one request at a time. Any number of instances may
 // run it: a webhook is leased to one of them.
@@ -98,8 +83,6 @@ const (
 	deliverSlow = time.Second
 	// deliverAtOnce bounds the webhooks that one statement leases.
 	deliverAtOnce = 64
-	// maxWebhookBody bounds the bytes of a request's body, as Standard Webhooks recommends. A larger event is sent without its members.
-	maxWebhookBody = 20_000
 	// deliverSaving bounds how long a stopping instance saves a result.
 	deliverSaving = 5 * time.Second
 )
@@ -224,15 +207,14 @@ func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.U
 
 // attempt sends a delivery once and saves the result, while ctx says that the webhook is leased. The result of a stopping instance, or of
 // one without the lease, is not saved: the next instance repeats the request.
-func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDelivery, lease uuid.UUID, p *place) (delivered bool,
+func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *webhook.Due, lease uuid.UUID, p *place) (delivered bool,
 	err error) {
-	body, err := due.body()
+	message, err := due.Message(r.Webhooks.Now())
 	if err != nil {
 		return false, err
 	}
 	slow := time.AfterFunc(cmp.Or(r.Slow, deliverSlow), p.slowDown)
-	result := r.Sender.Send(ctx, webhook.Message{URL: due.URL, Operators: due.Operators, EventID: due.EventID, Trace: due.Trace, Body: body,
-		Secrets: due.Secrets, At: r.Webhooks.Now()})
+	result := r.Sender.Send(ctx, message)
 	slow.Stop()
 	if ctx.Err() != nil && !result.Delivered() {
 		return false, ctx.Err()
@@ -262,7 +244,7 @@ func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *DueDeli
 }
 
 // disable saves an attempt that disables its webhook, with the event of the change.
-func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDelivery, result webhook.Result,
+func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *webhook.Due, result webhook.Result,
 	retries []time.Duration) error {
 	var disabled *webhook.Webhook
 	err := r.Webhooks.Store.ChangeWebhooks(ctx, of.TenantID, func(tx Tx) error {
@@ -303,50 +285,4 @@ func (r *delivering) disable(ctx context.Context, of *LeasedWebhook, due *DueDel
 		}
 	}
 	return err
-}
-
-// webhookBody is the body of a request.
-type webhookBody struct {
-	Type      string           `json:"type"`
-	ID        uuid.UUID        `json:"id"`
-	TenantID  uuid.UUID        `json:"tenantId"`
-	Subject   *string          `json:"subject"`
-	Position  *events.Position `json:"position"`
-	Timestamp time.Time        `json:"timestamp"`
-	Truncated bool             `json:"truncated,omitempty"` // data is too large: read the event by its id
-	Data      json.RawMessage  `json:"data"`
-}
-
-// body returns the request's body: the same bytes in each attempt.
-func (d *DueDelivery) body() ([]byte, error) {
-	b := webhookBody{Type: d.Type, ID: d.EventID, TenantID: d.TenantID, Position: d.Position, Timestamp: d.OccurredAt.UTC(),
-		Data: d.Payload}
-	if d.Position == nil {
-		b.Timestamp, b.Data = d.CreatedAt.UTC(), json.RawMessage(`{"webhookId":"`+d.WebhookID.String()+`"}`)
-	} else {
-		info, known := d.Subject.Info()
-		if !known {
-			return nil, fmt.Errorf("the subject %d of the event %s is unknown", d.Subject, d.EventID)
-		}
-		name := info.Name()
-		b.Subject = &name
-	}
-	if d.Type == webhook.UsageRefused {
-		notices, err := webhook.RefusalNotices(d.TenantID, d.Payload)
-		if err == nil {
-			b.Data, err = json.Marshal(notices[d.EventID])
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	body, err := json.Marshal(b)
-	if err == nil && len(body) > maxWebhookBody {
-		b.Truncated, b.Data = true, nil
-		body, err = json.Marshal(b)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("encoding the event %s for a webhook: %w", d.EventID, err)
-	}
-	return body, nil
 }

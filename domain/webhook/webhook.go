@@ -146,17 +146,6 @@ type Attempt struct {
 	Error      string // "": success
 }
 
-// Message is a request to a webhook.
-type Message struct {
-	URL       string
-	Operators bool // an operator set the URL
-	EventID   uuid.UUID
-	Trace     uuid.UUID // of the event; nil: none
-	Body      []byte
-	Secrets   []string
-	At        time.Time
-}
-
 // Result is the outcome of a request.
 type Result struct {
 	Status   int // of HTTP; 0: no answer

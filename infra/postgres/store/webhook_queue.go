@@ -276,28 +276,28 @@ func (s *Webhooks) inTurn(ctx context.Context, change func(pgx.Tx) error) error 
 
 // NextDelivery implements webhooks.Queue. The row of the webhook is locked, so that a delivery which is added meanwhile lets the webhook be
 // due.
-func (s *Webhooks) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (due *webhooks.DueDelivery, err error) {
+func (s *Webhooks) NextDelivery(ctx context.Context, id, lease uuid.UUID, until time.Duration) (due *webhook.Due, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
-		found := &webhooks.DueDelivery{}
+		found := &webhook.Due{}
 		due = nil
 		var tenant uuid.UUID
-		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, webhook, lease, until).Scan(&found.URL, &found.Operators,
+		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, id, lease, until).Scan(&found.URL, &found.Operators,
 			&tenant); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
 			return err
 		}
 		var subject int
-		d, err := scanDelivery(tx.QueryRow(ctx, dueDeliverySQL, webhook, events.PartitionOf(tenant)), &subject, &found.OccurredAt,
+		d, err := scanDelivery(tx.QueryRow(ctx, dueDeliverySQL, id, events.PartitionOf(tenant)), &subject, &found.OccurredAt,
 			&found.Trace, &found.Payload)
 		if err != nil {
 			return err
 		}
 		if d == nil {
-			_, err := tx.Exec(ctx, releaseWebhookSQL, webhook, lease)
+			_, err := tx.Exec(ctx, releaseWebhookSQL, id, lease)
 			return err
 		}
-		rows, err := tx.Query(ctx, secretsSQL, webhook)
+		rows, err := tx.Query(ctx, secretsSQL, id)
 		if err != nil {
 			return err
 		}

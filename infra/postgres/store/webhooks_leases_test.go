@@ -10,6 +10,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/webhooks"
+	"github.com/meterplex/meterplex/domain/webhook"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -118,7 +119,7 @@ type frozenQueue struct {
 	got, resumed, left chan struct{}
 }
 
-func (q *frozenQueue) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhooks.DueDelivery, error) {
+func (q *frozenQueue) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhook.Due, error) {
 	due, err := q.Queue.NextDelivery(ctx, webhook, lease, until)
 	if due != nil {
 		q.got <- struct{}{}

@@ -141,7 +141,7 @@ func (q *lossy) LeaseWebhooks(ctx context.Context, failing bool, limit int, leas
 	return list, err
 }
 
-func (q *lossy) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhooks.DueDelivery, error) {
+func (q *lossy) NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhook.Due, error) {
 	d, err := q.Queue.NextDelivery(ctx, webhook, lease, until)
 	return d, q.lost("next", err)
 }
