@@ -91,7 +91,8 @@ var layers = map[string]layer{
 		"projections/entitlements",
 		"projections/deadletters", "projections/series", "projections/audit", "projections/models"}, anyOther: true},
 
-	"infra": {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"infra":         {ours: []string{"commands", "domain", "events", "projections", "migrations", "infra"}, anyOther: true},
+	"infra/webhook": {ours: []string{"commands/webhooks", "domain/webhook", "events", "infra"}},
 
 	// The server, then the log in it, then the rows recorded in the log. A new epoch of the log revokes
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
@@ -187,7 +188,7 @@ var layers = map[string]layer{
 	"cmd": {ours: []string{"commands", "domain", "events", "http", "infra", "migrations", "projections"}, anyOther: true},
 
 	// The program: cli holds the nouns, node the wiring. Only node and doctor reach infra, except for the list
-	// of the dangers that a setting allows.
+	// of the dangers that a setting allows, and the sender of webhooks, which a developer's machine runs.
 	"sdk":                  {},                                     // runs the tests of the SDKs
 	"examples":             {},                                     // clients of the HTTP API: the standard library only
 	"sdk/conformance":      {ours: []string{"internal/localtest"}}, // for tests only: a client of the HTTP API and of the SDKs' programs
@@ -200,14 +201,14 @@ var layers = map[string]layer{
 	"cmd/meterplex/node": {ours: []string{"cmd/meterplex/config", "commands", "commands/metering", "commands/catalogue", "commands/billing",
 		"commands/webhooks", "commands/repair", "commands/offboarding",
 		"domain", "domain/webhook", "domain/retries", "domain/loop", "events", "http", "http/api", "http/auth", "http/console", "http/edge",
-		"infra", "infra/local", "infra/local/localkafka", "infra/postgres",
+		"infra", "infra/webhook", "infra/local", "infra/local/localkafka", "infra/postgres",
 		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/closes",
 		"infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections",
 		"projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",
 		"projections/entitlements", "projections/models", "projections/overview", "projections/state"}, anyOther: true},
 	"cmd/meterplex/demo": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/importer", "cmd/meterplex/node",
-		"cmd/meterplex/output", "events"}},
+		"cmd/meterplex/output", "events", "internal/stripetest"}},
 	"cmd/meterplex/tour": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/demo", "cmd/meterplex/node",
 		"events", "projections", "projections/usage"}},
 	"verify": {}, // a module of its own that imports nothing of the service
@@ -215,7 +216,7 @@ var layers = map[string]layer{
 		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"cmd/meterplex/cli/app": {ours: []string{"cmd/meterplex/client", "cmd/meterplex/config", "cmd/meterplex/output"},
 		others: []string{"github.com/alecthomas/kong"}},
-	"cmd/meterplex/cli/tenants":      nouns(),
+	"cmd/meterplex/cli/tenants":      nouns("domain/webhook", "infra/webhook"),
 	"cmd/meterplex/cli/catalogue":    nouns("cmd/meterplex/cli/billing"),
 	"cmd/meterplex/cli/usage":        nouns("cmd/meterplex/cli/events", "cmd/meterplex/importer", "events", "projections/series"),
 	"cmd/meterplex/cli/events":       nouns("events", "projections/audit"),

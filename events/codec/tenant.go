@@ -28,15 +28,16 @@ func AppendTenantWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	return appendEnvelope(dst, &view, true)
 }
 
-// leftOut returns the members of an event's payload that its tenant does not read. A reason is left out unless the service writes all
-// reasons of the subject.
+// leftOut returns the members of an event's payload that its tenant does not read. A reason is left out unless the subject has none, or the
+// service writes all its reasons.
 func leftOut(e *events.Envelope) []string {
 	switch e.Subject {
 	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.UsageValidated,
 		events.UsageRejected,
 		events.UsageConflicted, events.UsageRefused, events.UsageRetried, events.Reaggregated, events.DuplicatesSeen, events.RefusalsSeen,
 		events.PublishFailed, events.AggregationFailed, events.RetryRefused, events.ThresholdCrossed, events.PushFailed,
-		events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.PeriodFrozen:
+		events.ReservationHeld, events.ReservationExtended, events.ReservationReleased, events.ReservationExpired, events.PeriodFrozen,
+		events.PeriodClosed, events.AdjustmentProposed:
 		return nil
 	case events.TenantCreated, events.TenantChanged:
 		return []string{"reason", "metadata", "externalIds", "billing"}

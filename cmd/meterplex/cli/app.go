@@ -50,14 +50,14 @@ type grammar struct {
 	Adjustments   struct{}              `cmd:"" help:"Differences of closed periods, to approve or to waive."`
 	Pushes        struct{}              `cmd:"" help:"Amounts that a billing provider counts."`
 	Sagas         struct{}              `cmd:"" help:"Processes of several steps, e.g. the close of a period."`
-	Webhooks      struct{}              `cmd:"" help:"Endpoints that get events of a tenant."`
+	Webhooks      tenants.WebhooksCmd   `cmd:"" help:"Endpoints that get events of a tenant."`
 	Thresholds    struct{}              `cmd:"" help:"Used amounts at which a tenant gets an event."`
 	Outbox        repair.OutboxCmd      `cmd:"" help:"The log on its way to the topics."`
 	Projections   repair.ProjectionsCmd `cmd:"" help:"Read models: their rebuilds, differences and proof."`
 	Schemas       events.SchemasCmd     `cmd:"" help:"JSON Schemas of the payloads of events."`
 	System        operate.SystemCmd     `cmd:"" help:"The service as a whole."`
 	Doctor        operate.DoctorCmd     `cmd:"" help:"Check clocks, servers, access and the pipeline, each with a remedy."`
-	Verify        operate.VerifyCmd     `cmd:"" help:"Prove the figures: every accepted event is in one place, every projection agrees with the log."`
+	Verify        operate.VerifyCmd     `cmd:"" help:"Prove the figures: each accepted event counts once, and projections agree with the log."`
 
 	ConfigNoun operate.ConfigCmd `cmd:"" name:"config" help:"Settings and where they come from."`
 	Version    VersionCmd        `cmd:"" help:"Show which build this is."`
@@ -65,7 +65,8 @@ type grammar struct {
 	Completion CompletionCmd     `cmd:"" help:"Write a completion script for a shell."`
 }
 
-const description = `Meterplex meters usage: it takes usage events, counts each exactly once, and answers what a tenant has used and may use.
+const description = `Meterplex meters usage: it takes usage events, counts each exactly once, and answers what a tenant has used
+and may use.
 
 Data goes to stdout, everything else to stderr. Exit codes: 0 yes, 1 the answer is no, 2 it could not be answered.
 

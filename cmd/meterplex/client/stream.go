@@ -3,6 +3,7 @@ package client
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -118,4 +119,39 @@ func (c *Client) Persist(ctx context.Context, forever bool, once func(progress f
 			return err
 		}
 	}
+}
+
+// Follow reads a stream of server-sent events after the place last, and calls take with the data of each. After a broken connection it
+// resumes after the last event that take accepted. It returns the last place. The end of ctx is the normal end of an endless stream.
+func (c *Client) Follow(ctx context.Context, path string, query url.Values, last string, forever bool,
+	take func(data json.RawMessage) error) (string, error) {
+	err := c.Persist(ctx, forever, func(progress func()) error {
+		header := http.Header{}
+		if last != "" {
+			header.Set("Last-Event-ID", last)
+		}
+		var id, data string
+		return c.Stream(ctx, path, query, header, func(line string) error {
+			field, value, _ := strings.Cut(line, ": ")
+			switch {
+			case field == "id":
+				id = value
+			case field == "data":
+				data = value
+			case line == "" && id != "":
+				if data != "" {
+					if err := take(json.RawMessage(data)); err != nil {
+						return err
+					}
+				}
+				last, data = id, ""
+				progress()
+			}
+			return nil
+		})
+	})
+	if forever && ctx.Err() != nil {
+		err = nil // Ctrl-C is the normal end
+	}
+	return last, err
 }

@@ -20,7 +20,7 @@ type SchemasCmd struct {
 
 // SchemasShow shows a schema.
 type SchemasShow struct {
-	Subject string `arg:"" placeholder:"SUBJECT[/vN]" help:"A subject; its newest version unless one is given. The schemaUri of an event shows the very document that the event was recorded under."`
+	Subject string `arg:"" placeholder:"SUBJECT[/vN]" help:"A subject, at its newest version, or the schemaUri of an event."`
 }
 
 // schemaName matches a subject with an optional version, and a schemaUri.

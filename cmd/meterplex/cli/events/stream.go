@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strconv"
-	"strings"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/client"
@@ -41,35 +39,7 @@ func (c *Tail) Run(a *app.App) error {
 	if c.Follow && a.Flags.Output != "csv" { // a table or an array would wait for an end
 		print = func(raw json.RawMessage) error { return printEvent(a, raw) }
 	}
-	var last string
-	err = cl.Persist(a.Ctx, c.Follow, func(progress func()) error {
-		header := http.Header{}
-		if last != "" {
-			header.Set("Last-Event-ID", last)
-		}
-		var id, data string
-		return cl.Stream(a.Ctx, "/events/stream", q, header, func(line string) error {
-			field, value, _ := strings.Cut(line, ": ")
-			switch {
-			case field == "id":
-				id = value
-			case field == "data":
-				data = value
-			case line == "" && id != "":
-				if data != "" {
-					if err := print(json.RawMessage(data)); err != nil {
-						return err
-					}
-				}
-				last, data = id, ""
-				progress()
-			}
-			return nil
-		})
-	})
-	if a.Ctx.Err() != nil && c.Follow {
-		err = nil // Ctrl-C is the normal end
-	}
+	_, err = cl.Follow(a.Ctx, "/events/stream", q, "", c.Follow, print)
 	if !c.Follow {
 		err = errors.Join(err, printer.Close())
 	}

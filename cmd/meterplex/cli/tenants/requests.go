@@ -5,7 +5,7 @@ import "github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 // tenantsRequests lists the commands of one request.
 func Requests() []app.Command {
 	overlap := app.Tags{
-		"overlapSeconds": `name:"overlap" default:"24h" placeholder:"DURATION" help:"How long the earlier secret goes on working, in whole seconds (default 24h)."`}
+		"overlapSeconds": `name:"overlap" default:"24h" placeholder:"DURATION" help:"How long the earlier secret works, too (default 24h)."`}
 	one := app.Tags{"status": `xor:"change" required:""`, "plan": `xor:"change" required:""`, "prices": `xor:"change" required:""`}
 	return []app.Command{
 		{Name: "tenants create", Op: "createTenant", Args: "name", Tags: app.Tags{"class": `default:"small"`, "externalIds": `sep:"none"`}},
@@ -62,6 +62,7 @@ func Requests() []app.Command {
 	}
 }
 
-const replayWebhookHelp = `The events of a time range are those of the webhook's types that were recorded in it, delivered or not, also while the webhook was disabled:
+const replayWebhookHelp = `The events of a time range are those of the webhook's types that were recorded in it, delivered or not, also
+while the webhook was disabled:
 
     meterplex webhooks replay WEBHOOK --tenant ID --from 2026-05-01T00:00:00Z --to 2026-06-01T00:00:00Z`
