@@ -100,7 +100,9 @@ func (s *Server) execute(key, body string) answer {
 			refusal("invalid_request_error", "", "An event already exists with identifier "+e.Identifier+"."))
 	}
 	if s.known(e) {
-		s.counted = append(s.counted, e)
+		if s.counted = append(s.counted, e); s.OnCount != nil {
+			s.OnCount(e)
+		}
 	}
 	return s.save(key, body, http.StatusOK, map[string]any{"object": "billing.meter_event", "created": s.now.Unix(), "event_name": e.Event,
 		"identifier": e.Identifier,

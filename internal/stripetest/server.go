@@ -1,5 +1,5 @@
-// Package stripetest is a Stripe for tests. It counts meter events, enforces unique identifiers and idempotency keys for 24 hours on a
-// clock of its own, and fails on demand. It must not share code with infra/stripe.
+// Package stripetest is a Stripe for tests and the demo. It counts meter events, enforces unique identifiers and idempotency keys for 24
+// hours on a clock of its own, and fails on demand. It must not share code with infra/stripe.
 package stripetest
 
 import (
@@ -52,6 +52,8 @@ type Server struct {
 	Lag time.Duration
 	// Real lets the server's clock follow that of the machine, from the first request on.
 	Real bool
+	// OnCount is called for each counted event; may be nil.
+	OnCount func(Event)
 
 	http *httptest.Server
 	done chan struct{}

@@ -6,16 +6,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/node"
+	"github.com/meterplex/meterplex/internal/must"
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
@@ -113,5 +117,39 @@ func TestDemoScriptInAShell(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &answer); err != nil || answer.AsOfPosition != fmt.Sprintf("3-%d", before+1) ||
 		len(p.known) != before+1 {
 		t.Errorf("%v, %d events are known, then %d\n%s%s", err, before, len(p.known), out.String(), errs.String())
+	}
+}
+
+// TestDemoWithAFakeStripe: the demo's tenant is its customer, the service has its address and key, and each counted amount is shown.
+func TestDemoWithAFakeStripe(t *testing.T) {
+	p := newFakeService(t)
+	c := newConsole(t, p)
+	withFakeService(c, p)
+	inner := c.app.service
+	c.app.service = func(ctx context.Context, cfg config.Config, ready chan<- node.Endpoints) error {
+		form := url.Values{"event_name": {"api_calls"}, "identifier": {"mp_1"}, "payload[value]": {"42"},
+			"payload[stripe_customer_id]": {"cus_demo"}, "timestamp": {fmt.Sprint(time.Now().Unix())}}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.StripeURL+"/v1/billing/meter_events", strings.NewReader(form.Encode()))
+		must.OK(t, err)
+		r.Header.Set("Authorization", "Bearer "+cfg.StripeKey)
+		answer, err := http.DefaultClient.Do(r)
+		must.OK(t, err)
+		if answer.Body.Close(); answer.StatusCode != http.StatusOK {
+			t.Errorf("the fake Stripe answers %d", answer.StatusCode)
+		}
+		return inner(ctx, cfg, ready)
+	}
+	code, out, errs := c.run("demo", "--for", "1ms", "--rate", "0", "--fake-stripe")
+	http.DefaultClient.CloseIdleConnections()
+	if code != app.ExitYes || !strings.Contains(out, "Stripe        http://127.0.0.1:") ||
+		!strings.Contains(errs, "Stripe (fake) counts 42 api_calls of cus_demo") {
+		t.Errorf("exit code %d\n%s%s", code, out, errs)
+	}
+	if !slices.Contains(p.requests, `PUT /api/v1/tenants/id-1/billing {"customer":"cus_demo","provider":"stripe"}`) {
+		t.Errorf("%q", p.requests)
+	}
+	c.setEnv(map[string]string{"METERPLEX_STRIPE_KEY": "sk_test_1"})
+	if code, _, errs := c.run("demo", "--fake-stripe"); code != app.ExitUnknown || !strings.Contains(errs, "leave METERPLEX_STRIPE_KEY") {
+		t.Errorf("with a key: exit code %d\n%s", code, errs)
 	}
 }

@@ -34,6 +34,7 @@ type Demo struct {
 	Rate         int           // usage events sent each second
 	Length       time.Duration // of the traffic; 0 means until ctx ends
 	ShowPassword bool          // of the database
+	FakeStripe   bool          // gets the amounts of closed periods
 	Service      func(ctx context.Context, cfg config.Config, ready chan<- node.Endpoints) error
 	NewClient    func(base, key string) *client.Client
 	Now          func() time.Time
@@ -52,6 +53,9 @@ type Demo struct {
 func (d *Demo) Run(ctx context.Context) error {
 	if d.madeKey = d.Config.BootstrapOperatorKey == ""; d.madeKey {
 		d.Config.BootstrapOperatorKey = NewOperatorKey()
+	}
+	if d.FakeStripe {
+		defer d.startStripe().Close()
 	}
 	working, stop := context.WithCancel(ctx)
 	defer stop()

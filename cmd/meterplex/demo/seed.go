@@ -69,6 +69,11 @@ func (d *Demo) seed(ctx context.Context) error {
 	if err := Subscribe(ctx, d.operator, d.tenantID); err != nil {
 		return err
 	}
+	if d.FakeStripe {
+		if err := d.bill(ctx); err != nil {
+			return err
+		}
+	}
 	return d.findKey(ctx)
 }
 

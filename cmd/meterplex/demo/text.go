@@ -26,7 +26,7 @@ Meterplex is running.
   API key       %[6]s
   Operator key  %[7]s
   Proof         meterplex verify --config %[12]s (doctor likewise)
-
+%[13]s
 Counted so far:
 
 %[8]s
@@ -63,7 +63,7 @@ func (d *Demo) text(figures []figure, link string) string {
 		database = config.MaskURL(database) + " (--show-password)"
 	}
 	return fmt.Sprintf(summary, d.at.URL, database, d.kafka(), storageOf(d.Config), d.tenantID, d.tenant.Key,
-		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL), d.console(link), d.settingsFile())
+		d.operatorKey(), counted.String(), d.script(), cmp.Or(d.at.AdminURL, d.at.URL), d.console(link), d.settingsFile(), d.stripe())
 }
 
 // signInLink opens a link to the console; "" if the service has none.
@@ -87,6 +87,13 @@ func (d *Demo) operatorKey() string {
 		return "the one that was given"
 	}
 	return d.Config.BootstrapOperatorKey + " (until this run ends)"
+}
+
+func (d *Demo) stripe() string {
+	if !d.FakeStripe {
+		return ""
+	}
+	return "  Stripe        " + d.Config.StripeURL + ", a fake: what it counts is shown below\n"
 }
 
 func (d *Demo) kafka() string {

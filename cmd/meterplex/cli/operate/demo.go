@@ -18,12 +18,14 @@ type DemoCmd struct {
 	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0 for none (default 5)."`
 	For  time.Duration `placeholder:"DURATION" help:"Stop after this time; 0, the default, means never."`
 	Show bool          `name:"show-password" help:"Print the password of the database, too."`
+	Fake bool          `name:"fake-stripe" help:"Deliver closed periods to a fake Stripe on this machine, and show what it counts."`
 	config.ServiceFlags
 }
 
 // Help returns the long help text.
 func (DemoCmd) Help() string {
-	return `Starts the service as serve does, creates a tenant with a plan and a key, and imports an hour of real requests to a language model (8,819 rows, 17,638 events), moved to now. Then it goes on sending usage of api_calls until Ctrl-C.
+	return `Starts the service as serve does, creates a tenant with a plan and a key, and imports an hour of real requests to a language
+model (8,819 rows, 17,638 events), moved to now. Then it goes on sending usage of api_calls until Ctrl-C.
 
 What it prints at the end can be pasted into a shell. Running it again finds what is there: nothing is created or counted twice.`
 }
@@ -38,7 +40,7 @@ func (c *DemoCmd) Run(a *app.App, serve Service) error {
 		return err
 	}
 	d := demo.Demo{
-		Config: cfg, Rate: c.Rate, Length: c.For, ShowPassword: c.Show, Service: serve, NewClient: a.ClientFor,
+		Config: cfg, Rate: c.Rate, Length: c.For, ShowPassword: c.Show, FakeStripe: c.Fake, Service: serve, NewClient: a.ClientFor,
 		Now: a.Now, Report: a.Report, Stdout: a.Stdout, Stderr: a.Stderr,
 	}
 	return d.Run(a.Ctx)
@@ -50,6 +52,9 @@ func (c *DemoCmd) Config(a *app.App) (config.Config, error) {
 	cfg, all, err := a.Config(c.ServiceFlags)
 	if err != nil {
 		return config.Config{}, err
+	}
+	if c.Fake && cfg.StripeKey != "" {
+		return config.Config{}, errors.New("--fake-stripe needs no key of Stripe: leave METERPLEX_STRIPE_KEY and --stripe-key out")
 	}
 	if !slices.Contains(cfg.Roles, "api") {
 		return config.Config{}, errors.New("the demo needs the role api: leave METERPLEX_ROLES and --roles out")
