@@ -12,26 +12,28 @@ import (
 	"unicode/utf8"
 )
 
-// Mapping maps the columns of a row to the fields of usage events.
+// Mapping maps the columns of a row to the fields of usage events. Its members in JSON are those that determine ids.
 type Mapping struct {
-	Columns []ColumnMapping // one event for each, in this order
+	Columns []ColumnMapping `json:"columns"` // one event for each, in this order
 	// FeatureColumn names the feature of each row, and AmountColumn has its amount: instead of Columns. Rename has the features of its
 	// values that are no keys of features.
-	FeatureColumn, AmountColumn string
-	Rename                      map[string]string
-	TenantColumn                string // the tenant of each row; "": that of the key
-	IDColumn                    string // the id of each row; "": see occurrences
-	TimeColumn                  string
-	TimeFormat                  string // see newClock; "" means usualLayouts
-	Zone                        *time.Location
-	Scale                       int64    // amounts are multiplied by it; 0 means 1
-	Metadata                    []string // columns sent as metadata of each event
-	Delimiter                   rune     // between the fields of a row; 0 means a comma
+	FeatureColumn string            `json:"featureColumn,omitempty"`
+	AmountColumn  string            `json:"amountColumn,omitempty"`
+	Rename        map[string]string `json:"rename,omitempty"`
+	TenantColumn  string            `json:"tenantColumn,omitempty"` // the tenant of each row; "": that of the key
+	IDColumn      string            `json:"idColumn,omitempty"`     // the id of each row; "": see occurrences
+	TimeColumn    string            `json:"timeColumn"`
+	TimeFormat    string            `json:"timeFormat,omitempty"` // see newClock; "" means usualLayouts
+	Zone          *time.Location    `json:"-"`
+	Scale         int64             `json:"scale,omitempty"`     // amounts are multiplied by it; 0 means 1
+	Metadata      []string          `json:"metadata"`            // columns sent as metadata of each event
+	Delimiter     rune              `json:"delimiter,omitempty"` // between the fields of a row; 0 means a comma
 	// Where has the values that each of its columns may have. Other rows are left out.
-	Where map[string][]string
+	Where map[string][]string `json:"-"`
 	// TypeColumn has the type of a row: usage (or an empty field), correction or retraction; "": all rows are usage. RefColumn is the
 	// eventId of the usage that a correction or a retraction names.
-	TypeColumn, RefColumn string
+	TypeColumn string `json:"typeColumn,omitempty"`
+	RefColumn  string `json:"refColumn,omitempty"`
 }
 
 // Types of rows.

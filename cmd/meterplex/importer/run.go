@@ -184,8 +184,6 @@ func (r *importRun) count(v *client.Verdict, from origin, to *Recipient) {
 	r.sum.count(v, from.amount)
 	if v.Good() {
 		to.pass(v.Position)
-	}
-	if v.Good() {
 		return
 	}
 	if r.shown++; r.shown <= maxShown {

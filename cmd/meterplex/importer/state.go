@@ -30,32 +30,14 @@ type importState struct {
 
 // terms are the settings that determine the ids of events, besides the file.
 type terms struct {
-	Columns    []ColumnMapping `json:"columns"`
-	TimeColumn string          `json:"timeColumn"`
-	TimeFormat string          `json:"timeFormat,omitempty"`
-	Zone       string          `json:"timeZone"`
-	Metadata   []string        `json:"metadata"`
-	Times      string          `json:"times"`
-	Delimiter  rune            `json:"delimiter,omitempty"`
-	TypeColumn string          `json:"typeColumn,omitempty"`
-	RefColumn  string          `json:"refColumn,omitempty"`
-
-	Again         bool              `json:"again,omitempty"`
-	IDColumn      string            `json:"idColumn,omitempty"`
-	TenantColumn  string            `json:"tenantColumn,omitempty"`
-	FeatureColumn string            `json:"featureColumn,omitempty"`
-	AmountColumn  string            `json:"amountColumn,omitempty"`
-	Rename        map[string]string `json:"rename,omitempty"`
-	Scale         int64             `json:"scale,omitempty"`
+	Mapping
+	Zone  string `json:"timeZone"`
+	Times string `json:"times"`
+	Again bool   `json:"again,omitempty"`
 }
 
 func (job *Job) terms() terms {
-	m := &job.Mapping
-	return terms{
-		m.Columns, m.TimeColumn, m.TimeFormat, m.Zone.String(), append([]string{}, m.Metadata...), job.Times, m.Delimiter, m.TypeColumn,
-		m.RefColumn,
-		job.Again, m.IDColumn, m.TenantColumn, m.FeatureColumn, m.AmountColumn, m.Rename, m.Scale,
-	}
+	return terms{job.Mapping, job.Mapping.Zone.String(), job.Times, job.Again}
 }
 
 // ids returns the maker of the import's ids.
@@ -148,9 +130,12 @@ func (im *Importer) compareOthers(job Job, s scan) error {
 // differ returns the terms under which the same row has other ids, or another time: now and then.
 func (t terms) differ(job terms) (differs []string) {
 	now, then := job.comparable(t), t.comparable(job)
-	for i := range now.NumField() {
-		if a, b := now.Field(i).Interface(), then.Field(i).Interface(); fmt.Sprint(a) != fmt.Sprint(b) {
-			name, _, _ := strings.Cut(now.Type().Field(i).Tag.Get("json"), ",")
+	for _, f := range reflect.VisibleFields(now.Type()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		if a, b := now.FieldByIndex(f.Index).Interface(), then.FieldByIndex(f.Index).Interface(); fmt.Sprint(a) != fmt.Sprint(b) {
 			differs = append(differs, fmt.Sprintf("%s: %v, then %v", name, a, b))
 		}
 	}
