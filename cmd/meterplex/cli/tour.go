@@ -17,7 +17,10 @@ type TourBugfix struct {
 
 // Help returns the long help text.
 func (TourBugfix) Help() string {
-	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the release that fixes it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step prints the command that it runs. Exit code 0: all of this held.`
+	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the
+release that fixes it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and
+promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step
+prints the command that it runs. Exit code 0: all of this held.`
 }
 
 // Run runs the tour.

@@ -53,7 +53,7 @@ func TestTheReferenceHoldsTheSettings(t *testing.T) {
 			name, linked = "["+name+"](../"+page+")", linked+1
 		}
 		standard := cmp.Or(s.standard, "–")
-		b.WriteString("| " + name + " | `--" + tag.Get("name") + "` | " + standard + " | " + strings.TrimSuffix(tag.Get("help"), ".") + " |\n")
+		b.WriteString("| " + name + " | `--" + tag.Get("name") + "` | " + standard + " | " + strings.TrimSuffix(s.use, ".") + " |\n")
 	}
 	if linked != len(pages) {
 		t.Errorf("pages names a setting that does not exist: %v", pages)

@@ -24,67 +24,124 @@ type setting struct {
 	standard string
 	mask     func(string) string // nil if the value may be shown
 	set      func(c *Config, value string) error
+	use      string // help of its flag, unless a command has another
 }
 
 // settings lists all settings, in the order of config print.
 func settings() []setting {
 	return []setting{
-		{"METERPLEX_HTTP_ADDR", "127.0.0.1:8080", nil, func(c *Config, v string) error { return setAddr(&c.HTTPAddr, v) }},
-		{"METERPLEX_HTTP_TLS_CERT", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSCert, v) }},
-		{"METERPLEX_HTTP_TLS_KEY", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSKey, v) }},
-		{"METERPLEX_HTTP_IDLE_TIME", "620s", nil, func(c *Config, v string) error { return setDuration(&c.HTTPIdle, v) }},
-		{"METERPLEX_HTTP_ADDRESS_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.HTTPOfOne, v) }},
-		{"METERPLEX_ADMIN_ADDR", "", nil, func(c *Config, v string) error { return setOptionalAddr(&c.AdminAddr, v) }},
-		{"DATABASE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseURL, v) }},
-		{"DATABASE_MIGRATE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseMigrateURL, v) }},
-		{"DATABASE_READ_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseReadURL, v) }},
-		{"METERPLEX_DATABASE_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.DatabaseConnections, v) }},
-		{"KAFKA_BROKERS", "", nil, func(c *Config, v string) error { return setBrokers(&c.Kafka.Brokers, v) }},
-		{"KAFKA_TLS_ENABLED", "false", nil, func(c *Config, v string) error { return setBool(&c.Kafka.TLS, v) }},
-		{"KAFKA_TLS_CA", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSCA, v) }},
-		{"KAFKA_TLS_CERT", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSCert, v) }},
-		{"KAFKA_TLS_KEY", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSKey, v) }},
-		{"KAFKA_TLS_SERVER_NAME", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSServerName, v) }},
+		{"METERPLEX_HTTP_ADDR", "127.0.0.1:8080", nil, func(c *Config, v string) error { return setAddr(&c.HTTPAddr, v) },
+			"Address to listen on."},
+		{"METERPLEX_HTTP_TLS_CERT", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSCert, v) },
+			"Certificate chain; with the key, HTTPS is served."},
+		{"METERPLEX_HTTP_TLS_KEY", "", nil, func(c *Config, v string) error { return setText(&c.HTTPTLSKey, v) },
+			"Private key of the certificate."},
+		{"METERPLEX_HTTP_IDLE_TIME", "620s", nil, func(c *Config, v string) error { return setDuration(&c.HTTPIdle, v) },
+			"How long a connection without a request stays open: longer than a load balancer keeps it."},
+		{"METERPLEX_HTTP_ADDRESS_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.HTTPOfOne, v) },
+			"Maximum number of open connections of one client address (IPv6: of one /64), for an instance with a public address; 0: " +
+				"no bound, as behind a proxy."},
+		{"METERPLEX_ADMIN_ADDR", "", nil, func(c *Config, v string) error { return setOptionalAddr(&c.AdminAddr, v) },
+			"Address of its own for /livez, /readyz, /metrics and /debug/pprof, which need no key: only operators should reach it. " +
+				"They are not served at the other address then."},
+		{"DATABASE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseURL, v) },
+			"PostgreSQL to use; without one, an embedded PostgreSQL is started."},
+		{"DATABASE_MIGRATE_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseMigrateURL, v) },
+			"The same database as its owner, for migrations."},
+		{"DATABASE_READ_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseReadURL, v) },
+			"A replica to read from."},
+		{"METERPLEX_DATABASE_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.DatabaseConnections, v) },
+			"Maximum number of connections to the database (not to the replica); 0: as many as the roles can use, 36 for all with " +
+				"Kafka and 50 without."},
+		{"KAFKA_BROKERS", "", nil, func(c *Config, v string) error { return setBrokers(&c.Kafka.Brokers, v) },
+			"Brokers to use. Without any, PostgreSQL is the pipe; without a database URL, too, an embedded Kafka is, if Java 17 or " +
+				"later and Maven are found."},
+		{"KAFKA_TLS_ENABLED", "false", nil, func(c *Config, v string) error { return setBool(&c.Kafka.TLS, v) },
+			"Use TLS to the brokers (true, false)."},
+		{"KAFKA_TLS_CA", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSCA, v) },
+			"Certificates that the brokers' are checked against."},
+		{"KAFKA_TLS_CERT", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSCert, v) },
+			"Client certificate."},
+		{"KAFKA_TLS_KEY", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSKey, v) },
+			"Private key of the client certificate."},
+		{"KAFKA_TLS_SERVER_NAME", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.TLSServerName, v) },
+			"Name expected in the brokers' certificates."},
 		{"KAFKA_SASL_MECHANISM", "", nil, func(c *Config, v string) error {
 			return setWord(&c.Kafka.SASLMechanism, v, "", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-		}},
-		{"KAFKA_SASL_USERNAME", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.SASLUsername, v) }},
-		{"KAFKA_SASL_PASSWORD", "", maskAll, func(c *Config, v string) error { return setText(&c.Kafka.SASLPassword, v) }},
-		{"KAFKA_REPLICATION", "", nil, func(c *Config, v string) error { return setCopies(&c.Kafka.Replication, v) }},
-		{"METERPLEX_PIPE", "", nil, func(c *Config, v string) error { return setWord(&c.Pipe, v, "", PipeKafka, PipePostgres) }},
-		{"METERPLEX_DATA_DIR", "./.meterplex", nil, func(c *Config, v string) error { return setText(&c.DataDir, v) }},
+		},
+			"PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."},
+		{"KAFKA_SASL_USERNAME", "", nil, func(c *Config, v string) error { return setText(&c.Kafka.SASLUsername, v) },
+			"User at the brokers."},
+		{"KAFKA_SASL_PASSWORD", "", maskAll, func(c *Config, v string) error { return setText(&c.Kafka.SASLPassword, v) },
+			"Password at the brokers; prefer the variable."},
+		{"KAFKA_REPLICATION", "", nil, func(c *Config, v string) error { return setCopies(&c.Kafka.Replication, v) },
+			"Copies of each record in topics that are made; not given: three if there are three brokers, else one."},
+		{"METERPLEX_PIPE", "", nil, func(c *Config, v string) error { return setWord(&c.Pipe, v, "", PipeKafka, PipePostgres) },
+			"The message pipe: kafka or postgres. Not given: kafka with brokers, postgres with a database URL alone, else an " +
+				"embedded Kafka if one can start."},
+		{"METERPLEX_DATA_DIR", "./.meterplex", nil, func(c *Config, v string) error { return setText(&c.DataDir, v) },
+			"Where embedded servers and imports keep their files."},
 		{"METERPLEX_BOOTSTRAP_OPERATOR_KEY", "", maskAll, func(c *Config, v string) error {
 			return setPattern(&c.BootstrapOperatorKey, v, bootstrapKey, "must be mp_op_ and then at least 32 letters, digits, - or _")
-		}},
-		{"METERPLEX_ROLES", "all", nil, func(c *Config, v string) error { return setRoles(&c.Roles, v) }},
+		},
+			"Operator key with all scopes that is accepted from the start; prefer the variable."},
+		{"METERPLEX_ROLES", "all", nil, func(c *Config, v string) error { return setRoles(&c.Roles, v) },
+			"The roles of this instance."},
 		{"METERPLEX_TOPIC_PREFIX", "", nil, func(c *Config, v string) error {
 			return setPattern(&c.TopicPrefix, v, topicPrefix, "may hold up to 100 letters, digits, dots, - and _")
-		}},
-		{"METERPLEX_REGION", events.ResidencyUnspecified, nil, func(c *Config, v string) error { return setRegion(&c.Region, v) }},
-		{"METERPLEX_INGEST_AHEAD", "5m", nil, func(c *Config, v string) error { return setDuration(&c.IngestAhead, v) }},
-		{"METERPLEX_INGEST_BEHIND", "168h", nil, func(c *Config, v string) error { return setDuration(&c.IngestBehind, v) }},
-		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) }},
-		{"METERPLEX_REBUILD_SHARE", "40", nil, func(c *Config, v string) error { return setPercent(&c.RebuildShare, v) }},
-		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) }},
-		{"METERPLEX_ANSWER_KEEP", "720h", nil, func(c *Config, v string) error { return setDays(&c.AnswerKeep, v) }},
-		{"METERPLEX_ENDED_KEEP", "2160h", nil, func(c *Config, v string) error { return setDays(&c.EndedKeep, v) }},
-		{"METERPLEX_ERASURES", "", nil, func(c *Config, v string) error { return setText(&c.Erasures, v) }},
-		{"METERPLEX_WEBHOOK_ALLOW", "", nil, func(c *Config, v string) error { return setNetworks(&c.WebhookAllow, v) }},
+		},
+			"First characters of each topic and consumer group, for several installations on one Kafka."},
+		{"METERPLEX_REGION", events.ResidencyUnspecified, nil, func(c *Config, v string) error { return setRegion(&c.Region, v) },
+			"Region of this deployment: the data residency of tenants that are created without one, and of events of no tenant. All " +
+				"instances have the same."},
+		{"METERPLEX_INGEST_AHEAD", "5m", nil, func(c *Config, v string) error { return setDuration(&c.IngestAhead, v) },
+			"Maximum time of a usage event ahead of the clock."},
+		{"METERPLEX_INGEST_BEHIND", "168h", nil, func(c *Config, v string) error { return setDuration(&c.IngestBehind, v) },
+			"Maximum age of a usage event."},
+		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) },
+			"How many positions of the log one transaction of a rebuild folds."},
+		{"METERPLEX_REBUILD_SHARE", "40", nil, func(c *Config, v string) error { return setPercent(&c.RebuildShare, v) },
+			"How much of the time each worker of a rebuild works, and the first fold of usage series; it rests otherwise, for the " +
+				"requests beside it."},
+		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) },
+			"Time for which the previous generation is kept for a rollback."},
+		{"METERPLEX_ANSWER_KEEP", "720h", nil, func(c *Config, v string) error { return setDays(&c.AnswerKeep, v) },
+			"How long the answer to a request with an Idempotency-Key is kept, a day at least. A later repeat is refused; it never " +
+				"takes effect again."},
+		{"METERPLEX_ENDED_KEEP", "2160h", nil, func(c *Config, v string) error { return setDays(&c.EndedKeep, v) },
+			"How long ended replays are listed, and the progress of dropped rebuilds by partition is kept, a day at least. The log " +
+				"keeps their events."},
+		{"METERPLEX_ERASURES", "", nil, func(c *Config, v string) error { return setText(&c.Erasures, v) },
+			"A directory outside the database, for all instances, that lists erased tenants. Not given: a restored backup has the " +
+				"data that were erased since."},
+		{"METERPLEX_WEBHOOK_ALLOW", "", nil, func(c *Config, v string) error { return setNetworks(&c.WebhookAllow, v) },
+			"Private networks that webhooks of operators may be sent to, also over http."},
 		{"METERPLEX_STRIPE_KEY", "", maskAll, func(c *Config, v string) error {
 			return setPattern(&c.StripeKey, v, stripeKey,
 				"must begin with sk_test_, sk_live_, rk_test_ or rk_live_ and hold letters and digits after it")
-		}},
-		{"METERPLEX_STRIPE_URL", "https://api.stripe.com", MaskURL, func(c *Config, v string) error { return setURL(&c.StripeURL, v) }},
-		{"METERPLEX_CONSOLE", "on", nil, func(c *Config, v string) error { return setSwitch(&c.Console, v) }},
-		{"METERPLEX_PORTAL_FRAMES", "", nil, func(c *Config, v string) error { return setOrigins(&c.PortalFrames, v) }},
-		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) }},
-		{"METERPLEX_TRACE_RATIO", "0", nil, func(c *Config, v string) error { return setRatio(&c.TraceRatio, v) }},
-		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) }},
-		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") }},
-		{"METERPLEX_URL", "http://127.0.0.1:8080", MaskURL, func(c *Config, v string) error { return setURL(&c.URL, v) }},
+		},
+			"Secret or restricted key of Stripe, for instances with the role biller; prefer the variable. Not given: amounts that " +
+				"are due are stored, and wait."},
+		{"METERPLEX_STRIPE_URL", "https://api.stripe.com", MaskURL, func(c *Config, v string) error { return setURL(&c.StripeURL, v) },
+			"Where Stripe's API is."},
+		{"METERPLEX_CONSOLE", "on", nil, func(c *Config, v string) error { return setSwitch(&c.Console, v) },
+			"Whether the role api serves the console at /console: on or off."},
+		{"METERPLEX_PORTAL_FRAMES", "", nil, func(c *Config, v string) error { return setOrigins(&c.PortalFrames, v) },
+			"Sites that may embed the page of a link for a tenant's people, e.g. https://app.example.com."},
+		{"METERPLEX_ALLOW_UNSAFE", "", nil, func(c *Config, v string) error { return setUnsafe(&c.AllowUnsafe, v) },
+			"Start although the database is unsafe in these respects; the refusal names them."},
+		{"METERPLEX_TRACE_RATIO", "0", nil, func(c *Config, v string) error { return setRatio(&c.TraceRatio, v) },
+			"Export the spans of this part of the traces, from 0 (none) to 1 (all), to the collector of OTEL_EXPORTER_OTLP_ENDPOINT."},
+		{"METERPLEX_LOG_LEVEL", "info", nil, func(c *Config, v string) error { return setLevel(&c.LogLevel, v) },
+			"debug, info, warn or error."},
+		{"METERPLEX_LOG_FORMAT", "text", nil, func(c *Config, v string) error { return setWord(&c.LogFormat, v, "text", "json") },
+			"text or json."},
+		{"METERPLEX_URL", "http://127.0.0.1:8080", MaskURL, func(c *Config, v string) error { return setURL(&c.URL, v) },
+			"Where the service is."},
 		{"METERPLEX_KEY", "", maskAll, func(c *Config, v string) error {
 			return setPattern(&c.Key, v, keyForm, "must begin with mp_live_, mp_test_ or mp_op_ and hold no spaces")
-		}},
+		},
+			"API key or operator key. Other users of this machine can see flags: prefer the variable."},
 	}
 }
 

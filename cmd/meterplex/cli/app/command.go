@@ -42,7 +42,7 @@ type common struct {
 	Operator       bool   `xor:"owner" required:"" help:"Operator keys, which belong to no tenant."`
 	File           string `placeholder:"FILE" help:"Read the body of the request from a JSON file instead."`
 	Limit          int    `placeholder:"N" help:"Maximum number of rows; 0, the default, means all."`
-	IdempotencyKey string `placeholder:"TEXT" help:"Creating again with the same text gives the first answer instead of a second one. Not given: a new one for each call."`
+	IdempotencyKey string `placeholder:"TEXT" help:"A repeat with the same text gets the first answer. Not given: a new text for each call."`
 	Reason         string `placeholder:"TEXT" help:"The reason, recorded in the log."`
 }
 

@@ -30,9 +30,9 @@ var ErrNo = errors.New("the answer is no")
 
 // ClientFlags are the flags of every command.
 type ClientFlags struct {
-	Output   string        `short:"o" enum:"table,json,ndjson,csv" default:"table" placeholder:"FORMAT" help:"How to print data: table, json, ndjson or csv."`
+	Output   string        `short:"o" enum:"table,json,ndjson,csv" default:"table" placeholder:"FORMAT" help:"table, json, ndjson or csv."`
 	Config   string        `name:"config" placeholder:"FILE" help:"Read settings from KEY=VALUE lines (METERPLEX_CONFIG)."`
-	RetryFor time.Duration `name:"retry-for" default:"15s" placeholder:"DURATION" help:"How long a request is retried while the service is unreachable or overloaded (default 15s)."`
+	RetryFor time.Duration `default:"15s" placeholder:"DURATION" help:"How long to retry an unreachable or overloaded service (default 15s)."`
 	config.Connection
 }
 

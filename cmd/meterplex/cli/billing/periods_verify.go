@@ -17,7 +17,8 @@ type exportFile struct {
 	File string `placeholder:"FILE" help:"Read an export in JSON instead of asking the service."`
 }
 
-const verifyPeriodHelp = `It computes figuresHash from the answer alone, as docs/how-to/prove-an-invoice-line.md describes. Exit code 1 if it differs. meterplex verify compares the frozen figures with the log.`
+const verifyPeriodHelp = `It computes figuresHash from the answer alone, as docs/how-to/prove-an-invoice-line.md describes. Exit code 1
+if it differs. meterplex verify compares the frozen figures with the log.`
 
 // frozenPeriod holds the members of a period that its hash is computed from.
 type frozenPeriod struct {

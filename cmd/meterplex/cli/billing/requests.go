@@ -28,7 +28,7 @@ func Requests() []app.Command {
 		{Name: "pushes retry", Op: "retryPush"},
 		{Name: "pushes resolve", Op: "resolvePush",
 			Tags: app.Tags{
-				"delivered": `negatable:"" help:"--delivered: the provider counts the amount. --no-delivered: it surely does not, and the push is sent again."`}},
+				"delivered": `negatable:"" help:"--delivered: the provider counts the amount. --no-delivered: it does not; the push is sent again."`}},
 		{Name: "pushes reconcile", Op: "reconcilePushes",
 			More: "It prints the saga; its end is shown by meterplex sagas show (docs/runbooks/billing-difference.md)."},
 	}

@@ -132,4 +132,5 @@ const pricesHelp = `Money is in micro-units: 1 EUR is 1000000.
     prices put tokens --name Tokens --currency USD --model package --package-size 1000000 --micro-units 150000
     prices put calls --name Calls --currency EUR --model graduated --tier 1000=0 --tier 10000=500 --tier rest=300,2000000
 
-A tier is written with its last unit, the micro-units of each of its units, and the micro-units of the tier, if it has some. The last tier is rest. docs/reference/prices.md explains the models.`
+A tier is written with its last unit, the micro-units of each of its units, and the micro-units of the tier, if it has some. The last
+tier is rest. docs/reference/prices.md explains the models.`

@@ -17,7 +17,8 @@ Several features are granted together or not at all:
 
     meterplex entitlements consume --item requests=1,r1 --item tokens=1800,r1-t
 
-After a failure send the same ids again: a request that was granted gets its first answer. A refused request is not remembered, and records nothing.`
+After a failure send the same ids again: a request that was granted gets its first answer. A refused request is not remembered, and
+records nothing.`
 
 const reserveHelp = `    meterplex entitlements reserve tokens --amount 4000 --reservation-id job-1 --ttl 5m
     meterplex entitlements commit tokens job-1 --amount 2741 --event-id job-1-usage
@@ -31,7 +32,7 @@ ended, nothing is held, and the exit code is 1. A refused request is not remembe
 
 // together holds the flag of a request for several features.
 type together struct {
-	Items []string `name:"item" sep:"none" placeholder:"FEATURE=AMOUNT[,ID]" help:"Instead of FEATURE: an amount of a feature, with its id; may be repeated."`
+	Items []string `name:"item" sep:"none" placeholder:"FEATURE=AMOUNT[,ID]" help:"In place of FEATURE, repeatable: an amount and its id."`
 }
 
 // amounts is a request for an amount of a feature, or of several features together, each under an id.

@@ -8,7 +8,8 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
-const reconcileHelp = `Prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the service;
+const reconcileHelp = `Prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the
+service;
 find out which program did. Needs an operator's key with billing.
 
 Exit code 0: none differs, or all were repaired; 1: some differ; 2: not compared.`

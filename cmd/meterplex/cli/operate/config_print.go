@@ -21,7 +21,8 @@ type ConfigPrint struct {
 func (ConfigPrint) Help() string {
 	return `A flag wins over the environment, the environment over the file, the file over the default. An empty variable counts as not given.
 
-The file is named by --config or METERPLEX_CONFIG. It holds lines KEY=VALUE with the names that this command lists, and comments that begin with #. A name that is not known is an error.
+The file is named by --config or METERPLEX_CONFIG. It holds lines KEY=VALUE with the names that this command lists, and comments that
+begin with #. A name that is not known is an error.
 
 Passwords and keys are masked. Exit code 2 where a value is not valid; each error names the source of the value.`
 }

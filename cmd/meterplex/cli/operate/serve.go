@@ -24,7 +24,9 @@ type ServeCmd struct{ config.ServiceFlags }
 func (ServeCmd) Help() string {
 	return `Runs until Ctrl-C or SIGTERM, then finishes what is under way and stops.
 
-Without DATABASE_URL a PostgreSQL and an Apache Kafka of its own are started, on this machine alone, with their data in METERPLEX_DATA_DIR. Where Java 17 or Maven is missing, events go through PostgreSQL instead of Kafka. With DATABASE_URL and without KAFKA_BROKERS nothing is started, and events go through that PostgreSQL; METERPLEX_PIPE=kafka starts a Kafka beside it.`
+Without DATABASE_URL a PostgreSQL and an Apache Kafka of its own are started, on this machine alone, with their data in
+METERPLEX_DATA_DIR. Where Java 17 or Maven is missing, events go through PostgreSQL instead of Kafka. With DATABASE_URL and without
+KAFKA_BROKERS nothing is started, and events go through that PostgreSQL; METERPLEX_PIPE=kafka starts a Kafka beside it.`
 }
 
 // heapWeight is the size of an unused allocation that delays garbage collection.
@@ -75,7 +77,8 @@ type MigrateCmd struct{ config.ServiceFlags }
 
 // Help returns the long help text.
 func (MigrateCmd) Help() string {
-	return `Applies the missing migrations, as the owner (DATABASE_MIGRATE_URL, else DATABASE_URL), and prints their number. It is safe to run it again, and from several places at once. serve does the same when it starts.`
+	return `Applies the missing migrations, as the owner (DATABASE_MIGRATE_URL, else DATABASE_URL), and prints their number. It is safe to
+run it again, and from several places at once. serve does the same when it starts.`
 }
 
 // Run migrates and ends.

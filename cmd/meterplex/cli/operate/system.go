@@ -19,10 +19,10 @@ import (
 
 // SystemCmd groups the system commands.
 type SystemCmd struct {
-	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies. Waits for --retry-for. Exit code 1 if it is not ready."`
+	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies, within --retry-for. Exit code 1: no."`
 	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
 
-	RepairCatalogue SystemRepairCatalogue `cmd:"" help:"Set the rows of the catalogue to what the log says. Exit code 1: it found rows that differ."`
+	RepairCatalogue SystemRepairCatalogue `cmd:"" help:"Set the rows of the catalogue to what the log says. Exit code 1: some differed."`
 }
 
 // SystemRepairCatalogue repairs the rows of the catalogue in the database, with or without running instances.
@@ -32,9 +32,11 @@ type SystemRepairCatalogue struct {
 
 // Help returns the long help text.
 func (SystemRepairCatalogue) Help() string {
-	return `Folds the whole log, and replaces the rows of tenants, keys, features, plans, prices, subscriptions, thresholds and webhooks that differ from it. The log does not change. Writes wait while the rows are replaced, reads do not.
+	return `Folds the whole log, and replaces the rows of tenants, keys, features, plans, prices, subscriptions, thresholds and webhooks
+that differ from it. The log does not change. Writes wait while the rows are replaced, reads do not.
 
-With the service's login it leaves rows that no event made, and wrong rows of prices, policies and histories, which the service only appends: a superuser's login replaces those, too. Secrets of deleted keys and webhooks are in no event: rotate them.
+With the service's login it leaves rows that no event made, and wrong rows of prices, policies and histories, which the service only
+appends: a superuser's login replaces those, too. Secrets of deleted keys and webhooks are in no event: rotate them.
 
 Exit code 0: no row differs; 1: rows differed, the table says how many and how many are left; 2: it could not look.`
 }
@@ -116,7 +118,7 @@ func showInstance(a *app.App, l *app.Call) error {
 
 // SystemReady reads GET /readyz of an instance. Container health checks run it with --here --retry-for=0s.
 type SystemReady struct {
-	Here bool `help:"Ask the instance of this machine, by its own settings: METERPLEX_ADMIN_ADDR, else METERPLEX_HTTP_ADDR, and METERPLEX_HTTP_TLS_CERT. Its certificate may be of any name. --server is not used."`
+	Here bool `help:"Ask the instance of this machine at METERPLEX_ADMIN_ADDR, else METERPLEX_HTTP_ADDR; its certificate may have any name."`
 }
 
 // Run prints the instance's dependencies; the exit code says whether it is ready.

@@ -21,11 +21,11 @@ import (
 
 // VerifyCmd verifies a running service from outside.
 type VerifyCmd struct {
-	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Run only these checks: http, database, topics. Each must be reachable."`
+	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Only http, database, topics; each must be reachable."`
 	All       bool          `help:"Require every check: a skipped check counts as undetermined (exit code 2)."`
 	Partition []int16       `placeholder:"N,…" help:"Check only these partitions of the log, 0 to 31, as a sample."`
-	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"Minimum time between the two reads that are compared for changes (default 2s)."`
-	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long a session of the service may be idle in a transaction (default 30s)."`
+	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"Least time between the two reads that are compared (default 2s)."`
+	Idle      time.Duration `default:"30s" placeholder:"DURATION" help:"How long the service may be idle in a transaction (default 30s)."`
 	VerifyFlags
 }
 
@@ -40,7 +40,7 @@ type VerifyFlags struct {
 // VerifyDatabaseFlags holds the settings of the checks without topics.
 type VerifyDatabaseFlags struct {
 	DatabaseURL *string `name:"database-url" placeholder:"URL" setting:"DATABASE_URL" help:"The service's PostgreSQL."`
-	Pipe        *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: with postgres there are no topics to check."`
+	Pipe        *string `name:"pipe" placeholder:"NAME" setting:"METERPLEX_PIPE" help:"The message pipe: postgres has no topics to check."`
 	TopicPrefix *string `name:"topic-prefix" placeholder:"TEXT" setting:"METERPLEX_TOPIC_PREFIX" help:"Put before the name of each topic."`
 }
 
@@ -48,13 +48,18 @@ type VerifyDatabaseFlags struct {
 func (VerifyCmd) Help() string {
 	return `There are three groups of checks. Each runs if its settings are present.
 
-http requests the identity (accepted = applied + rejected + undecided + unapplied + parked) from the service, and a comparison of each projection with a new fold of the log. It needs METERPLEX_URL and a key with the scope billing.
+http requests the identity (accepted = applied + rejected + undecided + unapplied + parked) from the service, and a comparison of each
+projection with a new fold of the log. It needs METERPLEX_URL and a key with the scope billing.
 
-database reads the log and the tables directly, with its own SQL and decoding. It needs DATABASE_URL with a login that is a member of meterplex_worker, like the service's own, or a superuser: row level security hides the rows from any other login. It only reads.
+database reads the log and the tables directly, with its own SQL and decoding. It needs DATABASE_URL with a login that is a member of
+meterplex_worker, like the service's own, or a superuser: row level security hides the rows from any other login. It only reads.
 
-topics reads the topics directly, from their first record to their last, and compares each record with the log. It needs KAFKA_BROKERS and DATABASE_URL.
+topics reads the topics directly, from their first record to their last, and compares each record with the log. It needs KAFKA_BROKERS
+and DATABASE_URL.
 
-Checks without access are not made; the last line names the missing settings. Exit code 0: every check that ran holds; 1: a check does not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing; docs/how-to/verify.md explains the proof, the cost and the next step of each line.`
+Checks without access are not made; the last line names the missing settings. Exit code 0: every check that ran holds; 1: a check does
+not hold; 2: a check is undetermined. With --all, a check that did not run counts as undetermined. verify repairs nothing;
+docs/how-to/verify.md explains the proof, the cost and the next step of each line.`
 }
 
 // Run prints each check with its figures.

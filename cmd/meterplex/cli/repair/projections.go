@@ -114,7 +114,7 @@ func decide(a *app.App, l *app.Call) error {
 
 // promoting holds the flags of a promotion.
 type promoting struct {
-	IfMatch string `placeholder:"ETAG" help:"Promote only if the difference is still the one with this etag, as projections diff -o json shows it."`
+	IfMatch string `placeholder:"ETAG" help:"Promote only if the difference still has this etag of projections diff -o json."`
 	agreeing
 }
 

@@ -16,7 +16,7 @@ import (
 // following holds the flags of a rebuild that is waited for.
 type following struct {
 	Wait     bool   `default:"true" negatable:"" help:"Wait until it is READY (default)."`
-	Progress string `enum:"bar,lines,json," default:"" placeholder:"FORM" help:"bar, lines or json. Not given: a bar on a terminal, else a line every 10 s."`
+	Progress string `enum:"bar,lines,json," default:"" placeholder:"FORM" help:"bar, lines or json; default: a bar on a terminal, else lines."`
 }
 
 // startRebuild waits until the rebuild is READY or has failed, which is exit code 1.

@@ -10,7 +10,7 @@ type Corrects struct {
 	Target  string `arg:"" name:"event" help:"The event id of the usage."`
 	Feature string `required:"" placeholder:"KEY" help:"The feature of the usage."`
 
-	EventID   string            `placeholder:"ID" help:"The correction's own id; sending it again counts once. Not given: a new one, printed with the verdict."`
+	EventID   string            `placeholder:"ID" help:"The correction's id: a repeat counts once. Not given: a new one, which is printed."`
 	Timestamp string            `placeholder:"TIME" help:"Time at which the correction was made, RFC 3339. Not given: now."`
 	Metadata  map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Text kept with the correction; may be repeated."`
 }

@@ -16,7 +16,8 @@ type explaining struct {
 	Rejected bool `help:"Show the events that are not in the figure instead, with the reasons."`
 }
 
-const explainHelp = `Prints each event that the figure is the sum of, with the running sum; the figure and whether it adds up go to stderr. Exit code 1: it does not add up. With --rejected it reads one page, which proves that only for a figure of up to 1,000 events.`
+const explainHelp = `Prints each event that the figure is the sum of, with the running sum; the figure and whether it adds up go to
+stderr. Exit code 1: it does not add up. With --rejected it reads one page, which proves that only for a figure of up to 1,000 events.`
 
 // explanation is a page in the API's form.
 type explanation struct {

@@ -19,7 +19,8 @@ type Export struct {
 
 // Help returns the long help text.
 func (Export) Help() string {
-	return `Each line is an event as its producer sent it, in the order of the log, so that corrections follow their usage. usage send reads these lines: into the same tenant, where all of them are duplicates, or into another one, which counts them, too.
+	return `Each line is an event as its producer sent it, in the order of the log, so that corrections follow their usage. usage send reads
+these lines: into the same tenant, where all of them are duplicates, or into another one, which counts them, too.
 
     meterplex usage export > usage.ndjson
     METERPLEX_KEY=… meterplex usage send < usage.ndjson

@@ -26,16 +26,16 @@ type Import struct {
 	Map           []string `name:"map" sep:"none" placeholder:"FEATURE=COLUMN" help:"Map a column to a feature; may be repeated."`
 	FeatureColumn string   `placeholder:"COLUMN" help:"The column that names the feature of each row, instead of --map; with --amount-column."`
 	AmountColumn  string   `placeholder:"COLUMN" help:"The column with the amount of that feature."`
-	Rename        []string `sep:"none" placeholder:"VALUE=FEATURE" help:"The feature of a value of --feature-column, e.g. AmazonEC2=compute_hours; may be repeated."`
+	Rename        []string `sep:"none" placeholder:"VALUE=FEATURE" help:"Feature of a value of --feature-column, e.g. EC2=hours; repeatable."`
 	Scale         int64    `default:"1" placeholder:"N" help:"Multiply amounts by a whole number: 1000 counts 0.253 as 253 (default 1)."`
-	IDColumn      string   `name:"id-column" placeholder:"COLUMN" help:"The column with the id of each row. Not given: an id follows from the row's values."`
-	TenantColumn  string   `placeholder:"COLUMN" help:"The column with the tenant of each row, by its id or an external id; the key is an operator's, with the scope admin."`
-	Where         []string `sep:"none" placeholder:"COLUMN=VALUE" help:"Only rows with this value; may be repeated: for one column, each value is selected, and all columns have to match."`
+	IDColumn      string   `name:"id-column" placeholder:"COLUMN" help:"Column of the row's id. Not given: an id follows from its values."`
+	TenantColumn  string   `placeholder:"COLUMN" help:"Column of the row's tenant, by id or external id; needs an operator key with admin."`
+	Where         []string `sep:"none" placeholder:"COLUMN=VALUE" help:"Only rows with this value. Repeated: any of a column, each column."`
 	TimeColumn    string   `required:"" placeholder:"COLUMN" help:"The column with the time of each row."`
-	TimeFormat    string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns, or a layout such as 02.01.2006 15:04 (Go) or %d.%m.%Y %H:%M (strftime); a zone in it is an offset. Not given: dates and times that begin with the year, and RFC 1123."`
-	TimeZone      string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC). Times that exist twice or never in it are refused."`
+	TimeFormat    string   `placeholder:"FORMAT" help:"rfc3339, unix, unix-ms, unix-us, unix-ns, or a layout of Go or strftime."`
+	TimeZone      string   `default:"UTC" placeholder:"ZONE" help:"Zone of times without one (default UTC); ambiguous times are refused."`
 	Metadata      []string `placeholder:"COLUMN" help:"Columns kept with each event."`
-	TypeColumn    string   `placeholder:"COLUMN" help:"The column that says what a row is: usage (or empty), correction or retraction; with --ref-column."`
+	TypeColumn    string   `placeholder:"COLUMN" help:"Column of usage (or empty), correction or retraction; with --ref-column."`
 	RefColumn     string   `placeholder:"COLUMN" help:"The column with the eventId of the usage that a correction or a retraction names."`
 	Delimiter     string   `default:"," placeholder:"CHARACTER" help:"Between the fields of a row: one character, or tab (default a comma)."`
 
@@ -46,8 +46,8 @@ type Import struct {
 	SkipBad     bool          `help:"Skip invalid rows and list them."`
 	Batch       int           `default:"1000" placeholder:"N" help:"Events in a request, up to 1000 (default 1000)."`
 	Concurrency int           `default:"4" placeholder:"N" help:"Requests under way at once (default 4)."`
-	Patience    time.Duration `default:"10m" placeholder:"DURATION" help:"How long a request is retried while the service is unreachable (default 10m)."`
-	Wait        time.Duration `placeholder:"DURATION" help:"Wait up to this time until the figures contain all events, and look for events that they do not count; the key needs usage:read."`
+	Patience    time.Duration `default:"10m" placeholder:"DURATION" help:"How long an unreachable service is retried (default 10m)."`
+	Wait        time.Duration `placeholder:"DURATION" help:"Wait for the figures, and list events that they lack; the key needs usage:read."`
 	config.DataDirFlag
 }
 
@@ -55,17 +55,29 @@ type Import struct {
 func (Import) Help() string {
 	return `Each row gives one event for each --map. For example, of requests to a language model:
 
-    meterplex usage import trace.csv --time-column TIMESTAMP --shift-to-now --map input_tokens=ContextTokens --map output_tokens=GeneratedTokens
+    meterplex usage import trace.csv --time-column TIMESTAMP --shift-to-now \
+        --map input_tokens=ContextTokens --map output_tokens=GeneratedTokens
 
-The file is read twice: first all of it is checked, then it is sent. Where a row cannot be read, the first 20 are shown with their lines, nothing is sent, and the exit code is 2. Amounts of 0 are no usage: they are counted and left out.
+The file is read twice: first all of it is checked, then it is sent. Where a row cannot be read, the first 20 are shown with their lines,
+nothing is sent, and the exit code is 2. Amounts of 0 are no usage: they are counted and left out.
 
-The same row counts once, in whatever file, under whatever name and from whatever machine it is sent: a file can be sent again, compressed, or longer by the rows of a day. With --id-column an event's id is the row's id and the feature. Without it, it follows from the values that are sent and from how often they were in the file before, so a file has to hold all rows of the time that it covers, and each event takes about 40 bytes of memory. Other options would give the rows of a file other ids: they are refused, unless --again counts the rows again.
+A layout is e.g. 02.01.2006 15:04 (Go) or %d.%m.%Y %H:%M (strftime); a zone in it is an offset. Without --time-format, dates and
+times that begin with the year are read, and RFC 1123.
 
-With --shift-to-now the latest row's time is moved to the time of the first run. That time is kept in the data directory, under imports, before anything is sent; where it is missing there, the service is asked for it.
+The same row counts once, in whatever file, under whatever name and from whatever machine it is sent: a file can be sent again,
+compressed, or longer by the rows of a day. With --id-column an event's id is the row's id and the feature. Without it, it follows from
+the values that are sent and from how often they were in the file before, so a file has to hold all rows of the time that it covers, and
+each event takes about 40 bytes of memory. Other options would give the rows of a file other ids: they are refused, unless --again counts
+the rows again.
 
-With --type-column and --ref-column, rows can be corrections, which have the new amount, and retractions, which have none. They are sent in the order of the file, one request at a time.
+With --shift-to-now the latest row's time is moved to the time of the first run. That time is kept in the data directory, under imports,
+before anything is sent; where it is missing there, the service is asked for it.
 
-The summary goes to stdout. Exit code 0: every event is accepted, and with --wait counted. 1: there were conflicts or rejections, or with --wait events that are not counted. 2: it could not be completed.`
+With --type-column and --ref-column, rows can be corrections, which have the new amount, and retractions, which have none. They are sent
+in the order of the file, one request at a time.
+
+The summary goes to stdout. Exit code 0: every event is accepted, and with --wait counted. 1: there were conflicts or rejections, or with
+--wait events that are not counted. 2: it could not be completed.`
 }
 
 // Run reads the options and imports.

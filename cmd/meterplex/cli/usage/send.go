@@ -21,10 +21,10 @@ type Send struct {
 	Feature string `arg:"" optional:"" help:"The feature's lookup key. Not given: events are read from stdin."`
 	Amount  *int64 `arg:"" optional:"" help:"How much was used."`
 
-	EventID       string            `placeholder:"ID" help:"The event's own id; sending it again counts once. Not given: a new one, printed with the verdict."`
+	EventID       string            `placeholder:"ID" help:"The event's id: a repeat counts once. Not given: a new one, which is printed."`
 	Timestamp     string            `placeholder:"TIME" help:"Time of the usage, RFC 3339. Not given: now."`
 	Metadata      map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Text kept with the event; may be repeated."`
-	Type          string            `enum:"usage,correction,retraction" default:"usage" placeholder:"TYPE" help:"usage, correction or retraction (default usage)."`
+	Type          string            `enum:"usage,correction,retraction" default:"usage" placeholder:"TYPE" help:"usage (default), correction or retraction."`
 	CorrectionRef string            `placeholder:"ID" help:"The id of the event that a correction or retraction is about."`
 }
 
@@ -34,7 +34,8 @@ func (Send) Help() string {
 
     {"eventId":"evt_1","feature":"api_calls","amount":1,"timestamp":"2026-05-04T10:00:00Z"}
 
-They are sent in batches of up to 1,000, in their order. The verdict on each is printed; its index is the event's number from 0. Exit code 1 where one is neither accepted nor a duplicate.`
+They are sent in batches of up to 1,000, in their order. The verdict on each is printed; its index is the event's number from 0. Exit
+code 1 where one is neither accepted nor a duplicate.`
 }
 
 // Run prints the verdicts.
