@@ -113,8 +113,9 @@ func TestListFollowsPages(t *testing.T) {
 	}))
 	defer s.Close()
 	for format, want := range map[string]string{
-		"csv":    "id,name,class,mode,status,createdAt,externalIds\n1,\"'=a,\"\"b\"\"\",,,,,\n2,,,,,,\n3,c\x1b,,,,,\n",
-		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\",\"limit\":9007199254740993}\n",
+		"csv": "id,name,class,mode,status,createdAt,externalIds\n1,\"'=a,\"\"b\"\"\",,,,,\n2,,,,,,\n3,c\x1b,,,,,\n",
+		"ndjson": "{\"id\":\"1\",\"name\":\"=a,\\\"b\\\"\"}\n{\"id\":\"2\",\"name\":null}\n{\"id\":\"3\",\"name\":\"c\\u001b\"," +
+			"\"limit\":9007199254740993}\n",
 		"table": "id  name    class  mode  status  createdAt  externalIds\n1   =a,\"b\"  -      -     -       -          -\n2   -      " +
 			" -      -     -       -          -\n3   c\uFFFD      -      -     -       -          -\n",
 	} {
@@ -159,8 +160,9 @@ func TestSystemReadyAsksTheInstanceOfThisMachine(t *testing.T) {
 // An instance that is not ready answers no; an unreachable one does not answer.
 func TestSystemReadySetsTheExitCode(t *testing.T) {
 	answers := map[int]string{http.StatusOK: `{"status":"ready","version":"v1","dependencies":{"database":"ok"}}`,
-		http.StatusServiceUnavailable: `{"status":503,"title":"Not ready","code":"not_ready","detail":"These dependencies do not answer: database"}`,
-		http.StatusTeapot:             `{}`}
+		http.StatusServiceUnavailable: `{"status":503,"title":"Not ready","code":"not_ready","detail":"These dependencies do not ` +
+			`answer: database"}`,
+		http.StatusTeapot: `{}`}
 	for status, want := range map[int]int{http.StatusOK: app.ExitYes, http.StatusServiceUnavailable: app.ExitNo,
 		http.StatusTeapot: app.ExitUnknown} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

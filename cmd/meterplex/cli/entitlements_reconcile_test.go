@@ -10,7 +10,8 @@ import (
 func TestAccountsThatDifferAreShownAndRepaired(t *testing.T) {
 	const tenant = "0196c0de-0000-7000-8000-000000000001"
 	const differ = `"drift":[{"feature":"tokens","periodKey":"2026-11","used":{"was":950,"is":953},"held":{"was":40,"is":40}}]`
-	const gone = `"reservations":[{"reservationId":"job-1","feature":"tokens","was":null,"is":{"state":"HELD","periodKey":"2026-11","amount":40,"expiresAt":"2026-11-04T12:00:00Z"}}]`
+	const gone = `"reservations":[{"reservationId":"job-1","feature":"tokens","was":null,"is":{"state":"HELD","periodKey":"2026-11",` +
+		`"amount":40,"expiresAt":"2026-11-04T12:00:00Z"}}]`
 	for _, c := range []struct {
 		args, answer, request string
 		code                  int

@@ -30,19 +30,24 @@ func newAnsweringService(t *testing.T, status int, body string) (p *fakeService)
 }
 
 const (
-	grantedOne = `{"allowed":true,"feature":"calls","eventId":"req-1","amount":3,"periodKey":"2026-11","limit":2000,"used":953,"held":40,"remaining":1007,"resetAt":"2026-12-01T00:00:00Z","position":"17-4711"}`
+	grantedOne = `{"allowed":true,"feature":"calls","eventId":"req-1","amount":3,"periodKey":"2026-11","limit":2000,"used":953,"held":40,` +
+		`"remaining":1007,"resetAt":"2026-12-01T00:00:00Z","position":"17-4711"}`
 	grantedTwo = `{"data":[` + grantedOne +
-		`,{"allowed":true,"feature":"bytes","eventId":"r1-b","amount":1800,"periodKey":"lifetime","limit":null,"used":null,"held":null,"remaining":null,"resetAt":null,"position":"17-4712"}]}`
+		`,{"allowed":true,"feature":"bytes","eventId":"r1-b","amount":1800,"periodKey":"lifetime","limit":null,"used":null,"held":null,` +
+		`"remaining":null,"resetAt":null,"position":"17-4712"}]}`
 )
 
 const (
-	heldOne = `{"reservationId":"r-1","feature":"tokens","amount":500,"state":"HELD","periodKey":"2026-11","expiresAt":"2026-11-24T10:05:00Z",` +
+	heldOne = `{"reservationId":"r-1","feature":"tokens","amount":500,"state":"HELD","periodKey":"2026-11",` +
+		`"expiresAt":"2026-11-24T10:05:00Z",` +
 		`"limit":1000,"used":0,"held":500,"remaining":500,"resetAt":"2026-12-01T00:00:00Z","position":"17-4711"}`
 	heldTwo = `{"data":[` + heldOne +
 		`,{"reservationId":"b,1=x","feature":"bytes","amount":1800,"state":"HELD","periodKey":"lifetime","expiresAt":"2026-11-24T10:05:00Z",` +
 		`"limit":null,"used":null,"held":null,"remaining":null,"resetAt":null,"position":"17-4712"}]}`
-	releasedOne  = `{"reservationId":"r-1","feature":"tokens","amount":500,"state":"RELEASED","released":500,"periodKey":"2026-11","position":"17-4713"}`
-	committedOne = `{"reservationId":"r-1","feature":"tokens","state":"COMMITTED","eventId":"u-1","amount":412,"released":88,"periodKey":"2026-11",` +
+	releasedOne = `{"reservationId":"r-1","feature":"tokens","amount":500,"state":"RELEASED","released":500,"periodKey":"2026-11",` +
+		`"position":"17-4713"}`
+	committedOne = `{"reservationId":"r-1","feature":"tokens","state":"COMMITTED","eventId":"u-1","amount":412,"released":88,` +
+		`"periodKey":"2026-11",` +
 		`"limit":1000,"used":412,"held":0,"remaining":588,"resetAt":"2026-12-01T00:00:00Z","position":"17-4714"}`
 )
 
@@ -54,9 +59,11 @@ func TestAnswersAboutQuotasArePrinted(t *testing.T) {
 		{"consume calls --event-id req-1 -o json", grantedOne, `POST /api/v1/entitlements/calls/consume {"eventId":"req-1","amount":1}`,
 			`"position": "17-4711"`},
 		{"consume --item calls=3,req-1 --item bytes=1800,r,1=b", grantedTwo,
-			`POST /api/v1/entitlements/consume {"items":[{"feature":"calls","eventId":"req-1","amount":3},{"feature":"bytes","eventId":"r,1=b","amount":1800}]}`, "bytes    r1-b     1800    lifetime"},
+			`POST /api/v1/entitlements/consume {"items":[{"feature":"calls","eventId":"req-1","amount":3},{"feature":"bytes","eventId":"r,1=b",` +
+				`"amount":1800}]}`, "bytes    r1-b     1800    lifetime"},
 		{"consume --item calls=3,req-1 --item bytes=1800,r1-b -o ndjson", grantedTwo,
-			`POST /api/v1/entitlements/consume {"items":[{"feature":"calls","eventId":"req-1","amount":3},{"feature":"bytes","eventId":"r1-b","amount":1800}]}`, grantedOne + "\n"},
+			`POST /api/v1/entitlements/consume {"items":[{"feature":"calls","eventId":"req-1","amount":3},{"feature":"bytes","eventId":"r1-b",` +
+				`"amount":1800}]}`, grantedOne + "\n"},
 		{"reserve tokens --amount 500 --reservation-id r-1", heldOne, `POST ` + one + ` {"reservationId":"r-1","amount":500}`,
 			"held           500\nremaining      500"},
 		{"reserve tokens --reservation-id r-1 --ttl 5m -o json", heldOne,
@@ -67,7 +74,8 @@ func TestAnswersAboutQuotasArePrinted(t *testing.T) {
 			`POST /api/v1/entitlements/reservations {"items":[{"feature":"tokens","reservationId":"r-1","amount":500,"ttlSeconds":90},` +
 				`{"feature":"bytes","reservationId":"b,1=x","amount":1800,"ttlSeconds":90}]}`, "bytes    b,1=x          1800    HELD"},
 		{"reserve --item tokens=500,r-1 --item bytes=1800,b -o ndjson", heldTwo,
-			`POST /api/v1/entitlements/reservations {"items":[{"feature":"tokens","reservationId":"r-1","amount":500},{"feature":"bytes","reservationId":"b","amount":1800}]}`, heldOne + "\n"},
+			`POST /api/v1/entitlements/reservations {"items":[{"feature":"tokens","reservationId":"r-1","amount":500},{"feature":"bytes",` +
+				`"reservationId":"b","amount":1800}]}`, heldOne + "\n"},
 		{"extend tokens r/1 --ttl 1h", heldOne, `POST ` + one + `/r%2F1/extend {"ttlSeconds":3600}`, "expiresAt      2026-11-24T10:05:00Z"},
 		{"extend tokens r-1 --ttl 10 -o json", heldOne, `POST ` + one + `/r-1/extend {"ttlSeconds":10}`, `"state": "HELD"`},
 		{"commit tokens r-1 --event-id u-1 --amount 412", committedOne, `POST ` + one + `/r-1/commit {"eventId":"u-1","amount":412}`,
@@ -126,8 +134,10 @@ func TestReserveOfAnEndedReservationIsNo(t *testing.T) {
 }
 
 func TestRefusalsAboutQuotasSetTheExitCode(t *testing.T) {
-	overLimit := `{"status":409,"code":"quota_exceeded","detail":"The limit of calls does not allow this amount","errors":[{"pointer":"/amount","code":"quota_exceeded","detail":"The limit of calls does not allow this amount"}],`
-	exceeded := `{"status":409,"code":"quota_exceeded","detail":"The limit of tokens does not allow this amount","limit":1000,"used":0,"held":500,"remaining":500,"resetAt":null}`
+	overLimit := `{"status":409,"code":"quota_exceeded","detail":"The limit of calls does not allow this amount",` +
+		`"errors":[{"pointer":"/amount","code":"quota_exceeded","detail":"The limit of calls does not allow this amount"}],`
+	exceeded := `{"status":409,"code":"quota_exceeded","detail":"The limit of tokens does not allow this amount","limit":1000,"used":0,` +
+		`"held":500,"remaining":500,"resetAt":null}`
 	for _, c := range []struct {
 		args         string
 		status, code int

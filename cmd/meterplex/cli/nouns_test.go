@@ -45,7 +45,8 @@ func TestRequests(t *testing.T) {
 		{"usage series --feature a --to 2026-06-01 --granularity month",
 			`GET /api/v1/usage?feature=a&from=2025-06-01T00%3A00%3A00Z&granularity=month&to=2026-06-01T00%3A00%3A00Z `},
 		{"plans put pro --name Pro --entitlement a=50000,HARD,MONTHLY,enforce --entitlement b=unlimited,SOFT,NEVER --entitlement sso",
-			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
+			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":50000,"limitBehavior":"HARD","resetPeriod":"MONTHLY",` +
+				`"onIngest":"enforce"},` +
 				`{"feature":"b","limitBehavior":"SOFT","resetPeriod":"NEVER"},{"feature":"sso"}]}`},
 		{"subscriptions create --tenant t1 --plan pro", `POST /api/v1/tenants/t1/subscriptions {"plan":"pro"}`},
 		{"subscriptions update s1 --tenant t1 --status CANCELLED", `PATCH /api/v1/tenants/t1/subscriptions/s1 {"status":"CANCELLED"}`},

@@ -79,7 +79,8 @@ func TestRequestsOfPeriods(t *testing.T) {
 		{"adjustments approve a1 --reason r", `POST /api/v1/adjustments/a1/approve {"reason":"r"}`},
 		{"adjustments waive a1 --reason r", `POST /api/v1/adjustments/a1/waive {"reason":"r"}`},
 		{"adjustments decide approve --tenant t1 --period 2026-05 --up-to 17-9 --feature f --kind RETRY --reason r --dry-run",
-			`POST /api/v1/adjustments/decide {"decision":"approve","dryRun":true,"feature":"f","kind":"RETRY","periodKey":"2026-05","reason":"r","tenantId":"t1","upTo":"17-9"}`},
+			`POST /api/v1/adjustments/decide {"decision":"approve","dryRun":true,"feature":"f","kind":"RETRY","periodKey":"2026-05",` +
+				`"reason":"r","tenantId":"t1","upTo":"17-9"}`},
 		{"adjustments decide waive --id a,b --reason r",
 			`POST /api/v1/adjustments/decide {"decision":"waive","ids":["a","b"],"reason":"r"}`},
 	})

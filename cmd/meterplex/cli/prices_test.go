@@ -20,11 +20,13 @@ func TestRequestsOfPrices(t *testing.T) {
 		{"prices put p --name P --currency USD --model package --package-size 1000 --micro-units 5",
 			`PUT /api/v1/prices/p {"name":"P","currency":"USD","model":"package","microUnits":5,"packageSize":1000}`},
 		{"prices put p --name P --currency USD --model graduated --tier 1000=0 --tier rest=300,2000000",
-			`PUT /api/v1/prices/p {"name":"P","currency":"USD","model":"graduated","tiers":[{"upTo":1000,"microUnits":0},{"microUnits":300,"flatMicroUnits":2000000}]}`},
+			`PUT /api/v1/prices/p {"name":"P","currency":"USD","model":"graduated","tiers":[{"upTo":1000,"microUnits":0},{"microUnits":300,` +
+				`"flatMicroUnits":2000000}]}`},
 		{"prices put p --file " + file, `PUT /api/v1/prices/p {"name":"N"}`},
 		{"prices list --limit 5", `GET /api/v1/prices?limit=5 `}, {"prices show a/b", `GET /api/v1/prices/a%2Fb `},
 		{"plans put pro --name Pro --entitlement a=5,HARD,MONTHLY,enforce,price:p --entitlement b=unlimited,SOFT,NEVER,price:q",
-			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":5,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce","price":"p"},` +
+			`PUT /api/v1/plans/pro {"name":"Pro","entitlements":[{"feature":"a","limit":5,"limitBehavior":"HARD","resetPeriod":"MONTHLY",` +
+				`"onIngest":"enforce","price":"p"},` +
 				`{"feature":"b","limitBehavior":"SOFT","resetPeriod":"NEVER","price":"q"}]}`},
 	})
 }
@@ -51,7 +53,8 @@ func TestPeriodsChargesPrintsLinesAndTotals(t *testing.T) {
 {"feature":"b","status":"BEFORE","subscriptionId":"s1","amount":1,"price":null,"currency":null,"microUnits":null,"decimal":null}],
 "totals":[{"currency":"EUR","microUnits":1500000,"decimal":"1.50","lines":1}],"unpriced":1,"asOfPosition":"17-1","nextCursor":null}`)
 	code, out, errs := newConsole(t, p).run("periods", "charges", "2026-05", "--tenant", "t1", "-o", "csv")
-	if want := "feature,status,amount,price,version,currency,decimal,microUnits,from,to,subscriptionId\na,ACTIVE,90071992547409930001,p,2,EUR,1.50,1500000,2026-05-01T00:00:00Z,,s1\nb,BEFORE,1,,,,,,,,s1\n"; code != app.ExitYes || out != want {
+	if want := "feature,status,amount,price,version,currency,decimal,microUnits,from,to,subscriptionId\na,ACTIVE,90071992547409930001,p," +
+		"2,EUR,1.50,1500000,2026-05-01T00:00:00Z,,s1\nb,BEFORE,1,,,,,,,,s1\n"; code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}
 	if errs != "Total by billable amounts: 1.50 EUR.\n1 line without a price.\n" {
@@ -80,7 +83,8 @@ func TestPricesEvaluatePrintsTenantsAndTotals(t *testing.T) {
 			`},{"tenantId":"t2","basis":"billable","amount":1,` + cost(dollars, "1.00", "null") + `}],"totals":` + totals +
 			`,"nextCursor":null}`)
 		code, out, errs := newConsole(t, p).run("prices", "evaluate", "seat", "--period", "2026-05", "-o", "csv")
-		if rows := "tenantId,basis,amount,charged,evaluated,delta\nt1,net,7,1.00 EUR,1.50 EUR,0.50\nt2,billable,1,3.00 USD,1.00 EUR,\n"; code != app.ExitYes || out != rows || errs != want {
+		if rows := "tenantId,basis,amount,charged,evaluated,delta\nt1,net,7,1.00 EUR,1.50 EUR,0.50\nt2,billable,1,3.00 USD," +
+			"1.00 EUR,\n"; code != app.ExitYes || out != rows || errs != want {
 			t.Errorf("exit code %d\n%s%s", code, out, errs)
 		}
 	}
@@ -99,7 +103,8 @@ func TestADifferenceIsPrintedWithItsPrice(t *testing.T) {
 "totals":{"live":11,"rebuilt":9,"delta":-2,"keys":2,"differing":2,"charges":[{` + money("1.00", "0.70", "-0.30") +
 		`,"keys":1}],"chargesByTenant":[{"tenantId":"t1",` + money("1.00", "1.70", "0.70") + `,"keys":1}],"unpriced":1}}`)
 	code, out, errs := newConsole(t, p).run("projections", "diff", "r1", "--priced", "-o", "csv")
-	if want := "tenantId,feature,periodKey,subscriptionId,live,rebuilt,delta,eventCount,adjustment,price,currency,liveCharge,rebuiltCharge,deltaCharge\n" +
+	if want := "tenantId,feature,periodKey,subscriptionId,live,rebuilt,delta,eventCount,adjustment,price,currency,liveCharge," +
+		"rebuiltCharge,deltaCharge\n" +
 		"t1,a,2026-05,s1,10,7,-3,1,,p,EUR,1.00,0.70,-0.30\nt1,b,2026-05,s1,1,2,1,1,,,,,,\n"; code != app.ExitYes || out != want {
 		t.Errorf("exit code %d\n%s%s", code, out, errs)
 	}

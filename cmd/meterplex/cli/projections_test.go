@@ -71,17 +71,22 @@ func newAnswers(t *testing.T, list map[string][]string) (*console, *answers) {
 const (
 	rebuildID = "0199f0a0-0000-7000-8000-000000000001"
 	// A figure that a float64 cannot represent.
-	rowThatDiffers = `{"tenantId":"t","feature":"calls","periodKey":"2026-05","subscriptionId":"s","live":90071992547409930001,"rebuilt":90071992547409930004,"delta":3,"eventCount":2,"liveEventCount":2}`
-	sameDiff       = `{"projection":"usage_aggregates","data":[],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":9,"delta":0,"keys":4,"differing":0},"conservation":{"holds":true}}`
-	otherDiff      = `{"projection":"usage_aggregates","data":[` + rowThatDiffers +
-		`],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":1},"conservation":{"holds":true}}`
+	rowThatDiffers = `{"tenantId":"t","feature":"calls","periodKey":"2026-05","subscriptionId":"s","live":90071992547409930001,` +
+		`"rebuilt":90071992547409930004,"delta":3,"eventCount":2,"liveEventCount":2}`
+	sameDiff = `{"projection":"usage_aggregates","data":[],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,` +
+		`"rebuilt":9,"delta":0,"keys":4,"differing":0},"conservation":{"holds":true}}`
+	otherDiff = `{"projection":"usage_aggregates","data":[` + rowThatDiffers +
+		`],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":1},` +
+		`"conservation":{"holds":true}}`
 	closedDiff = `{"projection":"usage_aggregates","data":[` + rowThatDiffers +
-		`],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":2,"differingClosed":1},"conservation":{"holds":true}}`
+		`],"nextCursor":null,"asOfPositions":["1-2"],"totals":{"live":9,"rebuilt":12,"delta":3,"keys":4,"differing":2,"differingClosed":1},` +
+		`"conservation":{"holds":true}}`
 )
 
 func rebuildIn(state string, done int) string {
 	return fmt.Sprintf(
-		`{"id":%q,"projection":"usage_aggregates","state":%q,"failure":"sour","differs":null,"progress":{"eventsDone":%d,"eventsTotal":100,"eventsPerSecond":50,"etaSeconds":2,"converges":true}}`, rebuildID, state, done)
+		`{"id":%q,"projection":"usage_aggregates","state":%q,"failure":"sour","differs":null,"progress":{"eventsDone":%d,"eventsTotal":100,`+
+			`"eventsPerSecond":50,"etaSeconds":2,"converges":true}}`, rebuildID, state, done)
 }
 
 func TestRebuildIsWaitedFor(t *testing.T) {

@@ -11,9 +11,12 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
-const overviewAnswer = `{"at":"2026-05-01T12:00:00Z","instance":{"id":"i-1","perSecond":{"accepted":950.3},"freshness":[{"consumer":"c","p50Seconds":0.006,"p99Seconds":0.031}]},` +
-	`"installation":{"outbox":{"recorded":100,"unpublished":7,"oldestSeconds":3.25},"consumers":[{"name":"c","positions":40,"seconds":0.2}],"identity":{"holds":false,"missing":2,"ageSeconds":12}},` +
-	`"attention":[{"kind":"push_failed","subject":null,"count":3,"since":null,"path":"/api/v1/pushes?state=FAILED"}],"history":{"from":"2026-05-01T11:45:00Z"}}`
+const overviewAnswer = `{"at":"2026-05-01T12:00:00Z","instance":{"id":"i-1","perSecond":{"accepted":950.3},` +
+	`"freshness":[{"consumer":"c","p50Seconds":0.006,"p99Seconds":0.031}]},` +
+	`"installation":{"outbox":{"recorded":100,"unpublished":7,"oldestSeconds":3.25},"consumers":[{"name":"c","positions":40,` +
+	`"seconds":0.2}],"identity":{"holds":false,"missing":2,"ageSeconds":12}},` +
+	`"attention":[{"kind":"push_failed","subject":null,"count":3,"since":null,"path":"/api/v1/pushes?state=FAILED"}],` +
+	`"history":{"from":"2026-05-01T11:45:00Z"}}`
 
 func TestTheOverviewIsPrinted(t *testing.T) {
 	p := newFakeService(t)

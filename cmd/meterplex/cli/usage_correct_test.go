@@ -38,7 +38,8 @@ func TestCorrectionsAreSentAsEvents(t *testing.T) {
 			t.Errorf("%s: exit code %d, sent\n%s\ninstead of\n%s\n%s%s", args, code, body, want, out, errs)
 		}
 	}
-	verdict = `{"index":0,"eventId":"fix","status":"rejected","code":"correction_target_retracted","reason":"it is retracted","pointer":"/events/0/correctionRef"}`
+	verdict = `{"index":0,"eventId":"fix","status":"rejected","code":"correction_target_retracted","reason":"it is retracted",` +
+		`"pointer":"/events/0/correctionRef"}`
 	code, _, errs := c.run(strings.Fields("usage retract evt_1 --feature api_calls" + at)...)
 	if code != app.ExitNo || !strings.Contains(errs, "correction_target_retracted (1): Send new usage with an eventId of its own") {
 		t.Errorf("exit code %d\n%s", code, errs)

@@ -106,7 +106,8 @@ func TestImportOfACloudBill(t *testing.T) {
 	p.catalog["/api/v1/tenants/111"], p.catalog["/api/v1/tenants/222"] = json.RawMessage(`{"id":"t1","mode":"live"}`),
 		json.RawMessage(`{"id":"t2"}`)
 	const bill = "account,date,product,type,hours\n" +
-		"111,2026-11-01,BoxUsage:t3.micro,Usage,0.25\n222,2026-11-01,storage,Usage,3\n111,2026-11-02,storage,Usage,2\n222,2026-11-02,,Tax,-17.3\n111,2026-11-03,storage,Credit,0\n"
+		"111,2026-11-01,BoxUsage:t3.micro,Usage,0.25\n222,2026-11-01,storage,Usage,3\n111,2026-11-02,storage,Usage,2\n222,2026-11-02,,Tax," +
+		"-17.3\n111,2026-11-03,storage,Credit,0\n"
 	args := func(text string, more ...string) []string {
 		return append([]string{"usage", "import", writeFile(t, "bill.csv", text), "-o", "json", "--time-column", "date", "--tenant-column",
 			"account",

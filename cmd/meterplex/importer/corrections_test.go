@@ -18,11 +18,14 @@ func TestCorrectionsInCSV(t *testing.T) {
 		at + ",5,,":      `{"eventId":"*","feature":"calls","amount":5,"timestamp":"2026-05-01T00:00:00Z"}`,
 		at + ",5,usage,": `{"eventId":"*","feature":"calls","amount":5,"timestamp":"2026-05-01T00:00:00Z"}`,
 		at +
-			",7,correction,order-1": `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":7,"timestamp":"2026-05-01T00:00:00Z"}`,
+			",7,correction,order-1": `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":7,` +
+			`"timestamp":"2026-05-01T00:00:00Z"}`,
 		at +
-			",0,correction,order-1": `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":0,"timestamp":"2026-05-01T00:00:00Z"}`,
+			",0,correction,order-1": `{"type":"correction","eventId":"*","correctionRef":"order-1","feature":"calls","amount":0,` +
+			`"timestamp":"2026-05-01T00:00:00Z"}`,
 		at +
-			",,retraction,order-1": `{"type":"retraction","eventId":"*","correctionRef":"order-1","feature":"calls","timestamp":"2026-05-01T00:00:00Z"}`,
+			",,retraction,order-1": `{"type":"retraction","eventId":"*","correctionRef":"order-1","feature":"calls",` +
+			`"timestamp":"2026-05-01T00:00:00Z"}`,
 		at + ",0,,":                   "", // no usage
 		at + ",5,,order-1":            `column "of": usage corrects no other event`,
 		at + ",5,correction,":         `column "of": a correction names the eventId`,

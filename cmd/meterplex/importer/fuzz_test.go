@@ -88,7 +88,8 @@ func importedEvents(job Job) (all []string, err error) {
 // an error, never mistaken for a new import.
 func FuzzImportState(f *testing.F) {
 	for _, s := range []string{"", "{}", "null", "[]",
-		`{"name":"a","sha256":"b","terms":{"columns":[{"feature":"f","column":"c"}],"timeZone":"UTC","metadata":[],"times":"shifted"},"anchor":"2026-05-01T00:00:00Z"}`,
+		`{"name":"a","sha256":"b","terms":{"columns":[{"feature":"f","column":"c"}],"timeZone":"UTC","metadata":[],"times":"shifted"},` +
+			`"anchor":"2026-05-01T00:00:00Z"}`,
 		`{"sha256":1.5}`, `{"anchor":"9999-12-31T23:59:59-14:00"}`, `{"terms":-1}`, `{"name":"a"`, "\x00\x00\x00",
 		`{"name":"a"}{"name":"b"}`} {
 		f.Add([]byte(s))
