@@ -8,6 +8,8 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http"
+	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 )
 
 // portalLink creates a link for the people of a tenant, and returns its path, its token and its key.
@@ -60,7 +62,31 @@ func TestAPortalLinkShowsItsTenantAlone(t *testing.T) {
 	}
 	theirs, _, _ := w.portalLink(other.id)
 	b.hides(b.open(theirs), ">41</td>")
+	b.shows(b.open(path), "no charges")
 	b.pageRefused("another parameter", b.open(path+"?tenantId="+other.id), 400, "unknown_parameter")
+}
+
+// A link opens on each instance over one database, also after a restart, and a revocation on one ends it on all.
+func TestAPortalLinkOpensOnEachInstance(t *testing.T) {
+	w, a := newServiceWithAccount(t)
+	w.use(a, "a1", 41)
+	path, _, id := w.portalLink(a.id)
+	first := *w
+	w.store = store.New(w.pool, w.newLog(w.pool, "second", nil), store.Config{Admission: edge.AdmissionOf})
+	w.serve(w.server()) // another instance, or the first one after a restart
+	one, two := &browser{testService: &first}, &browser{testService: w}
+	if first.url == w.url {
+		t.Fatal("both instances have one address")
+	}
+	for _, b := range []*browser{one, two} {
+		b.shows(b.open(path), "<h1>A</h1>", ">41</td>")
+	}
+	w.want(204, call{method: "DELETE", path: "/api/v1/tenants/" + a.id + "/api-keys/" + id, key: bootstrap})
+	two.opensNothing("a revoked link", path)
+	for one.open(path).status == nethttp.StatusOK { // within a second
+		time.Sleep(10 * time.Millisecond)
+	}
+	one.opensNothing("a link that another instance has revoked", path)
 }
 
 // An altered, expired or revoked link opens nothing, nor does another key; and the key of a link changes nothing.
