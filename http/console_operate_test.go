@@ -42,10 +42,12 @@ func TestConsole_TheSystemIsShown(t *testing.T) {
 		t.Errorf("the instances are %v", listed)
 	}
 	b := w.signIn(bootstrap)
-	b.shows(b.open("/console/system"), `<code>node-1</code></td><td>RUNNING</td><td>api, relay</td><td><code>v&lt;1&gt;</code>`,
-		`<code>node-2</code></td><td class="bad">LOST</td>`, `<code>node-3</code></td><td>ENDED</td>`)
+	b.shows(b.open("/console/system"), `<code>node-1</code></td><td><span class="state good">RUNNING</span></td><td>api, relay</td>`+
+		`<td><code>v&lt;1&gt;</code>`,
+		`<code>node-2</code></td><td><span class="state bad">LOST</span></td>`,
+		`<code>node-3</code></td><td><span class="state">ENDED</span></td>`)
 	logID := w.get("/system")["logId"].(string)
-	b.shows(b.open("/console/system"), logID, "host-&lt;b&gt;", "no broker &lt;script&gt;", "The identity holds.",
+	b.shows(b.open("/console/system"), logID, "host-&lt;b&gt;", "no broker &lt;script&gt;", "The balance check holds.",
 		"<dt>postgres</dt><dd>ok</dd>", "first", `<code>host-&lt;b&gt;</code></td><td class="number">1</td>`)
 	b.shows(b.open("/console/system/withheld?topic=usage.validated&tenantId="+a.id), "too large", "usage.validated")
 	b.shows(b.open("/console/system/settings"), "host-1", "api, relay", "KAFKA_SASL_PASSWORD", "********", "environment")
@@ -75,10 +77,11 @@ func TestConsole_TheOverviewShowsEachFigureWithItsScope(t *testing.T) {
 	}
 	for _, part := range []answer{page, b.open("/console/overview/live")} {
 		b.shows(part, `<a href="/console/dead-letters?stage=VALIDATION&amp;status=FAILED">dead letters failed</a>`,
-			`<a href="/console/system">outbox stalled</a>`, `<a href="/console/system">identity broken</a>`, `data-append="chart-rates"`)
+			`<a href="/console/system">outbox stalled</a>`, `<a href="/console/system">balance check broken</a>`,
+			`data-append="chart-rates"`)
 	}
-	b.shows(page, "9,007,199,254,740,993", "The identity does not hold", "3 missing", "Accepted per second<strong>0</strong>", "Slowest consumer",
-		"0.25 s", `data-live="/console/overview/live?"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
+	b.shows(page, "9,007,199,254,740,993", "The balance check does not hold", "3 missing", "Accepted per second<strong>0</strong>",
+		"Slowest consumer", "0.25 s", `data-live="/console/overview/live?"`, `data-table="chart-rates"`, `<table id="chart-rates"`)
 	b.shows(b.open("/console/overview?figure=outbox"), `<table id="chart-outbox"`, "<td>12</td><td>90</td>")
 	b.shows(b.open("/console/overview?figure=lag&consumer=meterplex-usage-aggregator"), `<table id="chart-lag-meterplex-usage-aggregator"`,
 		"<td>40</td><td>0.25</td>", `data-append="chart-lag-meterplex-usage-aggregator"`)
@@ -99,7 +102,7 @@ func TestConsole_TheOverviewSumsUpTheMonth(t *testing.T) {
 	w.use(busy, "b2", 9007199254740991)
 	page := b.open("/console/overview")
 	b.shows(page, "Usage in "+now()[:7], "Events counted<strong>3</strong>", "Tenants with usage<strong>2</strong>",
-		"18,014,398,509,481,983</td>", "one<strong>18014398509481983.00 EUR</strong>")
+		"18,014,398,509,481,983</td>", "one<strong>18,014,398,509,481,983.00 EUR</strong>")
 	if body := string(page.body); strings.Index(body, ">Busy</a>") > strings.Index(body, ">Quiet</a>") {
 		t.Errorf("the tenant with most events is not first:\n%s", body)
 	}

@@ -74,7 +74,7 @@ func TestConsole_AnotherDifferenceIsNotPromoted(t *testing.T) {
 	w, a, _ := newRebuildWorld(t)
 	b, id := w.signIn(bootstrap), w.rebuilt("usage_aggregates", nil)
 	at := "/console/rebuilds/" + id
-	b.shows(b.open(at+"/diff"), `<strong>33</strong>`, `<strong>69</strong>`, "verdicts, 6 counted", "Largest differences")
+	b.shows(b.open(at+"/diff"), `<strong>33</strong>`, `<strong>69</strong>`, "results, 6 counted", "Largest differences")
 	b.shows(b.open(at+"/diff/events?feature=storage&periodKey=lifetime&tenantId="+a.id), "s0", "s2",
 		"Explained by events<strong>22</strong>")
 	b.refusesStale(staleForm{at + "/diff", at + "/diff/promote", nil, func() {

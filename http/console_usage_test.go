@@ -66,8 +66,8 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 		usage := b.open("/console/usage?" + name + "feature=storage")
 		b.shows(usage, hugeShown, `<div class="chart" data-table="series-table">`, "CSV of the whole series")
 		explain := b.open(b.link(usage, "/console/usage/explain?"))
-		b.shows(explain, `id="figure">`+huge+"<", "The running sum is the figure", ">one<", ">two<")
-		if list := cells(explain); len(list) != 2 || list[0][6] != "9007199254740991" || list[1][7] != huge {
+		b.shows(explain, `id="figure">`+hugeShown+"<", "The running sum is the figure", ">one<", ">two<")
+		if list := cells(explain); len(list) != 2 || list[0][6] != "9,007,199,254,740,991" || list[1][7] != hugeShown {
 			t.Errorf("the events are %q", list)
 		}
 		b.shows(b.open(b.link(explain, "/console/usage/events/two")), "aggregated", "Other payloads with this id", "storage, lifetime")
@@ -105,8 +105,8 @@ func TestConsole_FiguresAreComparedAndSaved(t *testing.T) {
 	w.fold()
 	now := w.want(200, call{method: "GET", path: "/api/v1/usage/aggregates", key: a.reader})["asOfPosition"].(string)
 	page := b.open("/console/usage?asOfPosition=" + first + "&asOfPosition2=" + now)
-	b.shows(page, "&#43;"+huge, "9007199254740998")
-	b.shows(b.open("/console/usage?asOfPosition="+now+"&asOfPosition2="+first), "-"+huge)
+	b.shows(page, "&#43;"+hugeShown, "9,007,199,254,740,998")
+	b.shows(b.open("/console/usage?asOfPosition="+now+"&asOfPosition2="+first), "-"+hugeShown)
 	usage := b.open("/console/usage?feature=api_calls&groupBy=region")
 	series, figures := b.open(b.link(usage, "/console/usage/series.csv?")), b.open(b.link(usage, "/console/usage/figures.csv?"))
 	if !strings.Contains(string(series.body), ",'=1+1\n") ||

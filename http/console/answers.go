@@ -1,6 +1,11 @@
 package console
 
-import "net/url"
+import (
+	"cmp"
+	"maps"
+	"math/big"
+	"net/url"
+)
 
 // Limited returns a query with the size of a page of the list.
 func Limited(size int, query url.Values) url.Values {
@@ -22,10 +27,14 @@ func With(q url.Values, name, value string) url.Values {
 // Clone returns a copy of the parameters.
 func Clone(of url.Values) url.Values {
 	values := url.Values{}
-	for name, all := range of {
-		values[name] = all
-	}
+	maps.Copy(values, of)
 	return values
+}
+
+// Integer returns a number of an answer; 0 if it is absent.
+func Integer(of any) *big.Int {
+	n, _ := new(big.Int).SetString(Text(of), 10)
+	return cmp.Or(n, new(big.Int))
 }
 
 // Object returns an entry of a list.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 )
@@ -48,9 +49,9 @@ func (d *view) Form(name, state string, target ...any) (*formView, error) {
 	return nil, fmt.Errorf("the page %s has no action %q", d.Page.Path, name)
 }
 
-// NewForm returns the form of the page's first action, which makes something: filled with the page's parameters.
+// NewForm returns the form of the page's first action, which makes something: filled with the page's data and parameters.
 func (d *view) NewForm() *formView {
-	filled := Doc{}
+	filled := maps.Clone(d.Data)
 	for _, name := range d.Page.Params {
 		filled[name] = d.Query(name)
 	}
@@ -71,10 +72,7 @@ func (d *view) form(a *Action, state string, target Doc) *formView {
 	address = d.v.Expand(address)
 	f := &formView{Name: a.Name, Path: address, Label: a.Label, Warn: a.Warn, Token: d.Token(), State: Digest(state),
 		ID: "f" + Digest(address)}
-	at := url.Values{}
-	for name, of := range d.v.Query {
-		at[name] = of
-	}
+	at := Clone(d.v.Query)
 	at.Del("done")
 	f.At = at.Encode()
 	var again url.Values // the values of the last attempt

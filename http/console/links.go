@@ -1,8 +1,6 @@
 package console
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
@@ -36,26 +34,19 @@ func figure(value any) (string, error) {
 	switch value.(type) {
 	case map[string]any, []any:
 	default:
-		return Text(value), nil
+		return count(value), nil
 	}
-	line, err := compact(value)
-	if runes := []rune(line); len(runes) > maxBrief {
-		return string(runes[:maxBrief]) + "…", err
-	}
-	return line, err
+	return brief(value, maxBrief)
 }
 
 // brief returns a text, or another value as JSON in one line, at most n characters of it.
 func brief(v any, n int) (string, error) {
 	whole, isText := v.(string)
 	if !isText {
-		var b bytes.Buffer
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(v); err != nil {
+		var err error
+		if whole, err = compact(v); err != nil {
 			return "", err
 		}
-		whole = b.String()
 	}
 	line := []rune(strings.TrimSpace(whole))
 	if len(line) <= n {

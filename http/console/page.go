@@ -23,6 +23,7 @@ type Page struct {
 	Title    string
 	Group    string // one of groups, if it has a name in the navigation
 	Menu     string // its name in the navigation; "": a page that others lead to
+	New      string // the path of the page of its primary action; "": none
 	Template string // a file of templates/; "": the form of its first action, below its text
 	Text     string
 	Needs    string   // the operation of the API without which the page is absent; "": it is always there

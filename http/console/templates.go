@@ -10,11 +10,14 @@ import (
 	"math/big"
 	"net/http"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
@@ -64,7 +67,8 @@ type view struct {
 	Problem *Refusal
 	failed  *failedAction
 	names   TenantNames
-	open    bool // the page of a link, which has no visitor
+	plans   map[string]string // of the tenant's subscriptions, by their ids
+	open    bool              // the page of a link, which has no visitor
 }
 
 // write renders a page before the first byte is sent, so that an error becomes a page of its own.
@@ -104,6 +108,12 @@ func functions(pages []*Page) template.FuncMap {
 		"list":   func(values ...any) []any { return values },
 		"figure": figure,
 		"count":  count,
+		"money":  money,
+		"span":   span,
+		"plain":  plain,
+		"tone":   tone,
+		"label":  func(name any) string { return labelOf(Text(name)) },
+		"event":  func(t any) string { return strings.ReplaceAll(strings.TrimPrefix(Text(t), "meterplex."), ".", " ") },
 		"part":   part,
 		"page":   pageFor(pages),
 		"api":    func(segments ...any) string { return API(Texts(segments)...) },
@@ -123,18 +133,64 @@ func Text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// count returns a number with separators of thousands: all digits of it.
+var decimal = regexp.MustCompile(`^([-+]?)([0-9]+)(\.[0-9]+)?$`)
+
+// count returns a number with separators of thousands: all digits of it. Other texts stay as they are.
 func count(v any) string {
 	text := Text(v)
-	digits := strings.TrimPrefix(text, "-")
-	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+	parts := decimal.FindStringSubmatch(text)
+	if parts == nil {
 		return text
 	}
+	digits := parts[2]
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
 	}
-	return text[:strings.IndexAny(text, "0123456789")] + digits
+	return parts[1] + digits + parts[3]
 }
+
+// money returns an amount of micro-units as an exact decimal of the currency's unit.
+func money(microUnits any) string {
+	n, isNumber := new(big.Int).SetString(Text(microUnits), 10)
+	if !isNumber {
+		return Text(microUnits)
+	}
+	return count(domain.DecimalOfMicroUnits(n))
+}
+
+// span returns a number of seconds in the two largest units of time. Below a minute it keeps its digits.
+func span(seconds any) string {
+	n, err := strconv.ParseFloat(Text(seconds), 64)
+	if err != nil || n < 60 {
+		return Text(seconds) + " s"
+	}
+	whole := int64(n)
+	for _, unit := range []struct {
+		of, in       int64
+		name, inName string
+	}{{86400, 3600, "d", "h"}, {3600, 60, "h", "min"}, {60, 1, "min", "s"}} {
+		if whole >= unit.of {
+			return fmt.Sprintf("%d %s %d %s", whole/unit.of, unit.name, whole%unit.of/unit.in, unit.inName)
+		}
+	}
+	return ""
+}
+
+// plain returns a kind of the API in the words of the documentation.
+func plain(kind any) string {
+	return strings.NewReplacer("_", " ", "identity", "balance check", "saga", "background process", "push", "Stripe delivery", "generation",
+		"rebuild").Replace(Text(kind))
+}
+
+// tones are the colours of states; others have none.
+var tones = map[string]string{
+	"ACTIVE": "good", "RUNNING": "good", "ENABLED": "good", "DELIVERED": "good", "COMPLETED": "good", "PROMOTED": "good",
+	"APPROVED": "good", "RESOLVED": "good", "AGGREGATED": "good", "VALIDATED": "good", "COMMITTED": "good",
+	"PENDING": "warn", "RETRYING": "warn", "UNKNOWN": "warn", "SUSPENDED": "warn", "PARTIAL": "warn", "CLOSING": "warn", "READY": "warn",
+	"FAILED": "bad", "LOST": "bad", "DRIFT": "bad", "REJECTED": "bad", "DEAD_LETTERED": "bad", "DISABLED": "bad",
+}
+
+func tone(state any) string { return tones[strings.ReplaceAll(strings.ToUpper(Text(state)), " ", "_")] }
 
 // usedPart is what a meter shows of a limit: good below Low, warning up to High, and bad above it.
 type usedPart struct {
@@ -206,18 +262,14 @@ func Query(address string, pairs ...any) string {
 	return address + "?" + values.Encode()
 }
 
-func Indented(v any) (string, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return strings.TrimSuffix(b.String(), "\n"), err
-}
+func Indented(v any) (string, error) { return encoded(v, "  ") }
 
-func compact(v any) (string, error) {
+func compact(v any) (string, error) { return encoded(v, "") }
+
+func encoded(v any, indent string) (string, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
+	encoder.SetIndent("", indent)
 	encoder.SetEscapeHTML(false)
 	err := encoder.Encode(v)
 	return strings.TrimSuffix(b.String(), "\n"), err
@@ -273,6 +325,19 @@ type menuEntry struct {
 	Current    bool
 }
 
+// Primary is the link to the page's one primary action; nil if it has none, or if the visitor may not use it. Filters that both pages have
+// go with it.
+func (d *view) Primary() *menuEntry {
+	if d.Page == nil || d.Page.New == "" {
+		return nil
+	}
+	p := d.c.opens(d.Visitor, d.Page.New)
+	if p == nil {
+		return nil
+	}
+	return &menuEntry{Name: p.Title, Path: d.v.Expand(strings.TrimSuffix(d.Over(p.Path), "?"))}
+}
+
 // Account is the holder of the key in short.
 func (d *view) Account() string {
 	if d.Visitor.Tenant != nil {
@@ -322,21 +387,12 @@ func (d *view) Next(cursor any) string {
 	if Text(cursor) == "" {
 		return ""
 	}
-	values := url.Values{}
-	for name, of := range d.v.Query {
-		values[name] = of
-	}
-	values.Del("done")
-	values.Set("cursor", Text(cursor))
-	return d.r.URL.EscapedPath() + "?" + values.Encode()
+	return d.With("cursor", cursor)
 }
 
 // With is the address of this page with other parameters, from its first list entry.
 func (d *view) With(pairs ...any) string {
-	values := url.Values{}
-	for name, of := range d.v.Query {
-		values[name] = of
-	}
+	values := Clone(d.v.Query)
 	values.Del("done")
 	values.Del("cursor")
 	for i := 0; i+1 < len(pairs); i += 2 {

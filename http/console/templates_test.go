@@ -21,6 +21,16 @@ func TestUsedPart(t *testing.T) {
 			t.Errorf("%s of %s: %+v", c.used, c.limit, *got)
 		}
 	}
+	if got := count("+18014398509481983.50") + " " + money("9007199254740991") + " " + money("-1200"); got !=
+		"+18,014,398,509,481,983.50 9,007,199,254.740991 -0.0012" {
+		t.Error(got)
+	}
+	for seconds, want := range map[string]string{"0.25": "0.25 s", "59": "59 s", "90": "1 min 30 s", "3600": "1 h 0 min",
+		"90061.5": "1 d 1 h"} {
+		if got := span(seconds); got != want {
+			t.Errorf("%q seconds are %q", seconds, got)
+		}
+	}
 	if got := count("-1234567") + count("123") + count("12.50") + count(""); got != "-1,234,56712312.50" {
 		t.Error(got)
 	}

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -54,29 +55,71 @@ const maxChoices = 100
 // tenantChoice is a tenant in a picker.
 type tenantChoice struct{ Value, Name string }
 
-// TenantChoices lists the tenants for a picker: those of the same name with the ends of their ids. If
-// the visitor may not read them, if there are many, or if the page's tenant is not among them, the page asks for an id instead.
-func (d *view) TenantChoices() []tenantChoice {
-	list, err := d.v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: Limited(maxChoices, nil)})
-	if err != nil || list["nextCursor"] != nil {
-		return nil
+// tenantList lists the tenants by their names, those of the same name with the ends of their ids; none if the visitor may not read them,
+// or if there are many.
+func (v *Visit) tenantList() []tenantChoice {
+	if v.tenants != nil {
+		return v.tenants
 	}
-	named, chosen := map[string]int{}, d.v.Query.Get("tenantId")
+	v.tenants = []tenantChoice{}
+	list, err := v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: Limited(maxChoices, nil)})
+	if err != nil || list["nextCursor"] != nil {
+		return v.tenants
+	}
+	named := map[string]int{}
 	for _, entry := range Items(list["data"]) {
 		named[Text(Member(entry, "name"))]++
 	}
-	all, found := []tenantChoice{}, chosen == ""
 	for _, entry := range Items(list["data"]) {
 		c := tenantChoice{Text(Member(entry, "id")), Text(Member(entry, "name"))}
 		if named[c.Name] > 1 {
 			c.Name += " " + short(c.Value)
 		}
-		all, found = append(all, c), found || c.Value == chosen
+		v.tenants = append(v.tenants, c)
 	}
-	if !found {
+	return v.tenants
+}
+
+// TenantChoices lists the tenants for a picker, and other values of the page's tenant. If there are none, or if the page's tenant is not
+// among them, the page asks for an id instead.
+func (d *view) TenantChoices() []tenantChoice {
+	all, chosen := d.v.tenantList(), d.v.Query.Get("tenantId")
+	if len(all) > 0 && d.Page.Path == Prefix+"/events" { // the log has events of no tenant
+		all = append(slices.Clone(all), tenantChoice{"platform", "platform"})
+	}
+	if chosen != "" && !slices.ContainsFunc(all, func(c tenantChoice) bool { return c.Value == chosen }) {
 		return nil
 	}
 	return all
+}
+
+// Subscription names a subscription of the page's tenant by its plan, with the end of its id if another has the plan, too, and by that end
+// if its plan cannot be read.
+func (d *view) Subscription(id any) string {
+	if d.plans == nil {
+		d.plans = map[string]string{}
+		if tenant := d.Tenant(); tenant != "" && d.IsOperator() {
+			list, _ := d.v.Do(Request{Method: http.MethodGet, Path: API("tenants", tenant, "subscriptions"),
+				Query: Limited(maxChoices, nil)})
+			for _, entry := range Items(list["data"]) {
+				d.plans[Text(Member(entry, "id"))] = Text(Member(entry, "plan"))
+			}
+		}
+	}
+	plan := d.plans[Text(id)]
+	same := 0
+	for _, other := range d.plans {
+		if other == plan {
+			same++
+		}
+	}
+	switch {
+	case plan == "":
+		return short(id)
+	case same > 1:
+		return plan + " " + short(id)
+	}
+	return plan
 }
 
 func (v *Visit) tenantName(id string) string {
@@ -85,6 +128,9 @@ func (v *Visit) tenantName(id string) string {
 		return "platform"
 	case v.Tenant != nil && v.Tenant.ID.String() == id:
 		return v.Tenant.Name
+	}
+	if at := slices.IndexFunc(v.tenantList(), func(c tenantChoice) bool { return c.Value == id }); at >= 0 {
+		return v.tenants[at].Name
 	}
 	tenant, err := v.Do(Request{Method: http.MethodGet, Path: API("tenants", id)})
 	name, _ := tenant["name"].(string)

@@ -25,10 +25,11 @@ type Visit struct {
 	r *http.Request
 	w http.ResponseWriter
 	*visitor
-	Query     url.Values // without empty values
-	asked     []Request  // requests to the API, in their order, for the equivalents
-	positions []string   // at which the answers are true
-	status    int        // of the page, if the API refused its main section
+	Query     url.Values     // without empty values
+	asked     []Request      // requests to the API, in their order, for the equivalents
+	positions []string       // at which the answers are true
+	status    int            // of the page, if the API refused its main section
+	tenants   []tenantChoice // of tenantList; nil: not read
 }
 
 // Request is a request to the API.

@@ -3,12 +3,12 @@
 (() => {
   const each = (root, selector, run) => root.querySelectorAll(selector).forEach(run);
 
-  // A time of this week is shown as how long ago it is; the title has the time in UTC and the local one.
+  // A time of these 30 days is shown as how long ago it is; the title has the time in UTC and the local one.
   const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
   const times = root => each(root, "time[datetime]", t => {
     const at = new Date(t.getAttribute("datetime"));
     if (isNaN(at)) return;
-    const seconds = (at - Date.now()) / 1e3, size = Math.abs(seconds), near = t.title !== "" && size < 604800;
+    const seconds = (at - Date.now()) / 1e3, size = Math.abs(seconds), near = t.title !== "" && size < 2592000;
     t.title = at.toISOString().slice(0, 19).replace("T", " ") + "Z, " + at.toLocaleString(undefined, { timeZoneName: "short" });
     if (!near) return;
     const [unit, of] = size < 60 ? ["second", 1] : size < 3600 ? ["minute", 60] : size < 86400 ? ["hour", 3600] : ["day", 86400];

@@ -1,7 +1,6 @@
 package billing
 
 import (
-	"net/url"
 	"strings"
 
 	"github.com/meterplex/meterplex/http/console"
@@ -18,7 +17,7 @@ func adjustmentsPage() *console.Page {
 			Does: "POST /api/v1/adjustments/{adjustmentId}/" + name}
 	}
 	return &console.Page{Path: adjustmentsPath, Title: "Adjustments", Group: "Billing", Menu: "Adjustments", Template: "adjustments.html",
-		Needs:  "GET /api/v1/adjustments",
+		New: decisionPath, Needs: "GET /api/v1/adjustments",
 		Params: []string{"tenantId", "periodKey", "state", "kind", "feature", "cursor"},
 		CLI: []string{"meterplex adjustments list[ --tenant {tenantId}][ --period {periodKey}][ --state {state}][ --kind {kind}][ " +
 			"--feature {feature}]"},
@@ -48,7 +47,7 @@ func decisionPage() *console.Page {
 				return v.Choice()
 			}
 			found, err := v.Get(console.API("adjustments"),
-				console.Limited(maxDecision, pending(v.Pick("tenantId", "periodKey", "kind", "feature"))))
+				console.Limited(maxDecision, console.With(v.Pick("tenantId", "periodKey", "kind", "feature"), "state", "PENDING")))
 			if err != nil {
 				return nil, err
 			}
@@ -67,9 +66,4 @@ func decisionPage() *console.Page {
 			Does:   "POST /api/v1/adjustments/decide",
 			Warn:   "A decision is final. It decides all adjustments that the page shows, or none of them if one is no longer pending.",
 			Fields: []console.Field{{Name: "decision"}, {Name: "ids", Label: "Adjustments", Kind: "displayed"}}}}}
-}
-
-func pending(query url.Values) url.Values {
-	query.Set("state", "PENDING")
-	return query
 }

@@ -16,6 +16,18 @@ const (
 	periodPath  = periodsPath + "/{periodKey}"
 )
 
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		periodsPage(),
+		periodPage(),
+		adjustmentsPage(),
+		decisionPage(),
+		pushesPage(),
+		pushPage(),
+	}
+}
+
 func periodsPage() *console.Page {
 	return &console.Page{Path: periodsPath, Title: "Periods", Template: "periods.html", Needs: "GET /api/v1/tenants/{tenantId}/periods",
 		Params: []string{"cursor"},

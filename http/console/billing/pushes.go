@@ -31,7 +31,7 @@ func pushesPage() *console.Page {
 }
 
 func pushPage() *console.Page {
-	return &console.Page{Path: pushPath, Title: "Push", Template: "push.html", Needs: "GET /api/v1/pushes/{pushId}",
+	return &console.Page{Path: pushPath, Title: "Stripe delivery", Template: "push.html", Needs: "GET /api/v1/pushes/{pushId}",
 		CLI: []string{"meterplex pushes show {pushId}"},
 		Actions: []*console.Action{
 			{Name: "retry-push", Path: pushPath + "/retry", Label: "Retry now", Does: "POST /api/v1/pushes/{pushId}/retry"},

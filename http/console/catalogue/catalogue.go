@@ -10,12 +10,29 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-const cataloguePath = console.Prefix + "/catalogue"
+const (
+	cataloguePath = console.Prefix + "/catalogue"
+	newPlanPath   = console.Prefix + "/new/plan"
+)
+
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		cataloguePage(),
+		newFeaturePage(),
+		featurePage(),
+		newPlanPage(),
+		planPage(),
+		newPricePage(),
+		pricePage(),
+		evaluationPage(),
+	}
+}
 
 // cataloguePage shows the begin of three lists, or more of one that its address names.
 func cataloguePage() *console.Page {
 	return &console.Page{Path: cataloguePath, Title: "Catalogue", Group: "Catalogue", Menu: "Catalogue", Template: "catalogue.html",
-		Needs:  "GET /api/v1/features",
+		New: newPlanPath, Needs: "GET /api/v1/features",
 		Params: []string{"list", "cursor"}, CLI: []string{"meterplex features list", "meterplex plans list", "meterplex prices list"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			lists := []string{"features", "plans", "prices"}
@@ -48,7 +65,7 @@ func featurePage() *console.Page {
 
 func newFeaturePage() *console.Page {
 	const path = console.Prefix + "/new/feature"
-	return &console.Page{Path: path, Title: "New feature", Template: "feature_new.html", Needs: putFeature,
+	return &console.Page{Path: path, Title: "New feature", Needs: putFeature,
 		CLI:     []string{"meterplex features put --help"},
 		Actions: []*console.Action{defining("define-feature", path, "Define the feature", putFeature, featureFields())}}
 }
@@ -92,8 +109,8 @@ func loadPlan(v *console.Visit) (console.Doc, error) {
 const olderShown = 25
 
 func newPlanPage() *console.Page {
-	const path = console.Prefix + "/new/plan"
-	return &console.Page{Path: path, Title: "New plan", Template: "plan_new.html", Needs: putPlan,
+	const path = newPlanPath
+	return &console.Page{Path: path, Title: "New plan", Needs: putPlan,
 		CLI:     []string{"meterplex plans put --help"},
 		Load:    func(v *console.Visit) (console.Doc, error) { return choices(v, console.Doc{}) },
 		Actions: []*console.Action{defining("define-plan", path, "Define the plan", putPlan, planFields())}}
@@ -131,7 +148,7 @@ const versionsShown = 100
 
 func newPricePage() *console.Page {
 	const path = console.Prefix + "/new/price"
-	return &console.Page{Path: path, Title: "New price", Template: "price_new.html", Needs: putPrice,
+	return &console.Page{Path: path, Title: "New price", Needs: putPrice,
 		CLI:     []string{"meterplex prices put --help"},
 		Actions: []*console.Action{defining("define-price", path, "Define the price", putPrice, priceFields())}}
 }
@@ -159,8 +176,9 @@ func cells(names ...string) (row []console.Field) {
 
 // choices are the keys of features and prices that the form of a plan suggests: the first ones of a long list.
 func choices(v *console.Visit, into console.Doc) (console.Doc, error) {
-	for name, key := range map[string]string{"features": "lookupKey", "prices": "key"} {
-		list, err := console.Tried(v.Do(console.Request{Method: http.MethodGet, Path: console.API(name), Query: console.Limited(100, nil)}))
+	for name, key := range map[string]string{"feature": "lookupKey", "price": "key"} {
+		list, err := console.Tried(v.Do(console.Request{Method: http.MethodGet, Path: console.API(name + "s"),
+			Query: console.Limited(100, nil)}))
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +186,7 @@ func choices(v *console.Visit, into console.Doc) (console.Doc, error) {
 		for _, entry := range console.Items(list["data"]) {
 			keys = append(keys, console.Member(entry, key))
 		}
-		into[name] = keys
+		into[name+"Choices"] = keys
 	}
 	return into, nil
 }

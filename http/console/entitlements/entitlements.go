@@ -12,6 +12,15 @@ const (
 	comparisonPath   = console.Prefix + "/entitlements/comparison"
 )
 
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		entitlementsPage(),
+		comparisonPage(),
+		reservationsPage(),
+	}
+}
+
 // readers are the scopes of operators that read accounts and reservations.
 func readers() []string { return []string{"billing", "audit"} }
 

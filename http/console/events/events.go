@@ -16,6 +16,15 @@ const (
 	lineagePath = eventPath + "/lineage"
 )
 
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		eventsPage(),
+		eventPage(),
+		lineagePage(),
+	}
+}
+
 func eventsPage() *console.Page {
 	filters := []string{"tenantId", "subject", "stream", "correlationId", "from", "to", "after"}
 	return &console.Page{Path: eventsPath, Title: "Events", Group: "Usage", Menu: "Events", Template: "events.html",

@@ -13,6 +13,18 @@ import (
 
 const overviewPath = console.Prefix + "/overview"
 
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		overviewPage(),
+		systemPage(),
+		settingsPage(),
+		withheldPage(),
+		sagasPage(),
+		sagaPage(),
+	}
+}
+
 func overviewPage() *console.Page {
 	return &console.Page{Path: overviewPath, Title: "Overview", Group: "Operations", Menu: "Overview", Template: "overview.html",
 		Needs:  "GET /api/v1/system/overview",
@@ -56,7 +68,7 @@ func (c chart) Last() []chartRow { return c.Rows[max(0, len(c.Rows)-60):] }
 func chartOf(now console.Doc, figure, consumer string) chart {
 	history := now["history"]
 	instance, installation := console.Member(history, "instance"), console.Member(history, "installation")
-	c, columns := chart{ID: "chart-rates", Title: "Verdicts per second", Of: "this instance"}, []any{}
+	c, columns := chart{ID: "chart-rates", Title: "Results per second", Of: "this instance"}, []any{}
 	switch figure {
 	case "outbox":
 		c = chart{ID: "chart-outbox", Title: "Outbox", Of: "installation", Heads: []string{"Never published", "Age of the oldest, s"}}

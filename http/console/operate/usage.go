@@ -50,7 +50,7 @@ func sumUp(d console.Doc) {
 	for _, entry := range console.Items(d["data"]) {
 		figure := console.Object(entry)
 		tenant := console.Text(figure["tenantId"])
-		all.Add(all, integer(figure["eventCount"]))
+		all.Add(all, console.Integer(figure["eventCount"]))
 		add(features, console.Text(figure["feature"]), tenant, figure)
 		add(tenants, tenant, tenant, figure)
 	}
@@ -67,13 +67,8 @@ func add(to map[string]*sum, key, tenant string, figure console.Doc) {
 	if s.last != tenant {
 		s.last, s.Tenants = tenant, s.Tenants+1
 	}
-	s.Events.Add(s.Events, integer(figure["eventCount"]))
-	s.Amount.Add(s.Amount, integer(figure["amount"]))
-}
-
-func integer(of any) *big.Int {
-	n, _ := new(big.Int).SetString(console.Text(of), 10)
-	return cmp.Or(n, new(big.Int)) // a figure always has one
+	s.Events.Add(s.Events, console.Integer(figure["eventCount"]))
+	s.Amount.Add(s.Amount, console.Integer(figure["amount"]))
 }
 
 // most returns the sums with most events.

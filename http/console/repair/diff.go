@@ -50,7 +50,7 @@ func loadDiff(v *console.Visit) (console.Doc, error) {
 func cautions(rebuild, diff, projections console.Doc) (lines []string) {
 	kept := diff["conservation"]
 	if console.Member(kept, "holds") == false {
-		lines = append(lines, console.Text(console.Member(kept, "verdicts"))+" verdicts are in the log, but "+
+		lines = append(lines, console.Text(console.Member(kept, "verdicts"))+" results are in the log, but "+
 			console.Text(console.Member(kept, "counted"))+" are counted, "+
 			console.Text(console.Member(kept, "parked"))+" parked and "+console.Text(console.Member(kept, "withheld"))+
 			" withheld: do not promote.")

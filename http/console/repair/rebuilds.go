@@ -11,6 +11,25 @@ const (
 	newVerifyPath  = console.Prefix + "/new/verify"
 )
 
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		lettersPage(),
+		bulkPage(),
+		letterPage(),
+		rebuildsPage(),
+		newRebuildPage(),
+		newVerifyPage(),
+		rebuildPage(),
+		diffPageOf(),
+		diffEventsPage(),
+		replaysPage(),
+		newReplayPage(),
+		newRewindPage(),
+		replayPageOf(),
+	}
+}
+
 func rebuildsPage() *console.Page {
 	return &console.Page{Path: rebuildsPath, Title: "Rebuilds", Group: "Operations", Menu: "Rebuilds", Template: "rebuilds.html",
 		Needs:  "GET /api/v1/rebuilds",
@@ -29,13 +48,13 @@ func scopeFields() []console.Field {
 		{Name: "projection", Is: "name", Hint: "A name of the list of projections, e.g. usage_aggregates."},
 		{Name: "tenantId", Hint: "Of one tenant only."},
 		{Name: "periodKey", Label: "Period", Hint: "Of one period only: 2026-05, 2026 or lifetime."},
-		{Name: "workers", Hint: "How many partitions are folded at once; half the processors of the instance if empty."},
+		{Name: "workers", Hint: "How many partitions are read at once; half the processors of the instance if empty."},
 	}
 }
 
 func newRebuildPage() *console.Page {
 	return &console.Page{Path: newRebuildPath, Title: "New rebuild",
-		Text:   "A rebuild folds the log again, beside the live rows. Readers do not see it until it is promoted.",
+		Text:   "A rebuild counts the log again, beside the live rows. Readers do not see it until it is promoted.",
 		Needs:  "POST /api/v1/projections/{name}/rebuilds",
 		Params: []string{"key", "projection"}, CLI: []string{"meterplex projections rebuild --help"},
 		Actions: []*console.Action{{Name: "start-rebuild", Path: newRebuildPath, Label: "Start the rebuild",

@@ -15,7 +15,7 @@ const (
 
 func replaysPage() *console.Page {
 	return &console.Page{Path: replaysPath, Title: "Replays", Group: "Operations", Menu: "Replays", Template: "replays.html",
-		Needs:  "GET /api/v1/replays",
+		New: newReplayPath, Needs: "GET /api/v1/replays",
 		Params: []string{"cursor"}, CLI: []string{"meterplex replay list"}}
 }
 

@@ -9,7 +9,7 @@ const (
 
 func keysPage() *console.Page {
 	return &console.Page{Path: keysPath, Title: "Operator keys", Group: "Operations", Menu: "Operator keys", Template: "keys.html",
-		Needs:  "GET /api/v1/operator-keys",
+		New: newKeyPath, Needs: "GET /api/v1/operator-keys",
 		Params: []string{"cursor"}, Limit: 100, CLI: []string{"meterplex keys list --operator"},
 		Actions: []*console.Action{
 			{Name: "rotate-operator-key", Path: keysPath + "/{keyId}/rotate", Label: "Rotate",

@@ -27,7 +27,8 @@ func subscriptionActions() []*console.Action {
 // subscriptions reads the subscriptions of a tenant with their entity tags, and marks those whose snapshot differs from the plan of the
 // present.
 func subscriptions(v *console.Visit, tenant string) (console.Doc, error) {
-	found, err := v.Try(console.API("tenants", tenant, "subscriptions"), console.Limited(fewRows, cursorOf(v, "subscriptions")))
+	found, err := v.Try(console.API("tenants", tenant, "subscriptions"),
+		console.Limited(fewRows, console.With(url.Values{}, "cursor", v.Query.Get("subscriptions"))))
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +48,7 @@ func subscriptions(v *console.Visit, tenant string) (console.Doc, error) {
 				return nil, err
 			}
 		}
+		s["planName"] = plans[key]["name"]
 		if plans[key]["problem"] == nil && grants(s["entitlements"]) != grants(plans[key]["entitlements"]) {
 			marks[console.Text(s["id"])] = true
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 func tenantChangePage() *console.Page {
-	const path = TenantPath + "/change"
+	const path = changePath
 	return &console.Page{Path: path, Title: "Change the tenant", Template: "tenant_change.html", Needs: "PATCH /api/v1/tenants/{tenantId}",
 		CLI: []string{"meterplex tenants show {tenantId}", "meterplex tenants update --help"},
 		Load: func(v *console.Visit) (console.Doc, error) {

@@ -13,17 +13,39 @@ import (
 const (
 	tenantsPath = console.Prefix + "/tenants"
 	TenantPath  = tenantsPath + "/{tenantId}"
+
+	newTenantPath = console.Prefix + "/new/tenant"
+	changePath    = TenantPath + "/change"
 )
+
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		tenantsPage(),
+		newTenantPage(),
+		tenantPage(),
+		tenantChangePage(),
+		keysPage(),
+		newKeyPage(),
+		webhooksPage(),
+		newWebhookPage(),
+		webhookPage(),
+		rotatePage(),
+		resendPage(),
+		thresholdsPage(),
+		newThresholdPage(),
+	}
+}
 
 func tenantsPage() *console.Page {
 	return &console.Page{Path: tenantsPath, Title: "Tenants", Group: "Customers", Menu: "Tenants", Template: "tenants.html",
-		Needs:  "GET /api/v1/tenants",
-		Params: []string{"externalId", "cursor"}, CLI: []string{"meterplex tenants list[ --external-id {externalId}]"}}
+		New: newTenantPath, Needs: "GET /api/v1/tenants",
+		Params: []string{"q", "externalId", "cursor"}, CLI: []string{"meterplex tenants list[ --q {q}][ --external-id {externalId}]"}}
 }
 
 // newTenantPage holds the Idempotency-Key of its form in its address: back, reload and a second window create one tenant.
 func newTenantPage() *console.Page {
-	const path = console.Prefix + "/new/tenant"
+	const path = newTenantPath
 	return &console.Page{Path: path, Title: "New tenant", Needs: "POST /api/v1/tenants", Params: []string{"key"},
 		CLI: []string{"meterplex tenants create --help"},
 		Actions: []*console.Action{{Name: "create-tenant", Path: path, Label: "Create the tenant", Does: "POST /api/v1/tenants",
@@ -37,8 +59,8 @@ func newTenantPage() *console.Page {
 }
 
 func tenantPage() *console.Page {
-	return &console.Page{Path: TenantPath, Title: "Tenant", Template: "tenant.html", Needs: "GET /api/v1/tenants/{tenantId}",
-		Params: []string{"keys", "subscriptions"},
+	return &console.Page{Path: TenantPath, Title: "Tenant", New: changePath, Template: "tenant.html",
+		Needs: "GET /api/v1/tenants/{tenantId}", Params: []string{"keys", "subscriptions"},
 		CLI: []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}",
 			"meterplex keys list --tenant {tenantId}"},
 		Load: loadTenant, Actions: slices.Concat(statusActions(), subscriptionActions(), keyActions(), portalActions(), billingActions(),
@@ -64,7 +86,8 @@ func loadTenant(v *console.Visit) (console.Doc, error) {
 		return nil, err
 	}
 	data, err := v.All(map[string]console.Section{
-		"keys":    {Path: console.API("tenants", id, "api-keys"), Query: console.Limited(fewRows, cursorOf(v, "keys"))},
+		"keys": {Path: console.API("tenants", id, "api-keys"),
+			Query: console.Limited(fewRows, console.With(url.Values{}, "cursor", v.Query.Get("keys")))},
 		"figures": {Path: console.API("usage", "aggregates"), Query: url.Values{"tenantId": {id}, "limit": {console.Text(fewRows)}}},
 		"letters": {Path: console.API("dead-letters"), Query: url.Values{"tenantId": {id}, "status": {"FAILED"}, "limit": {"10"}}},
 	})
@@ -85,15 +108,6 @@ func loadTenant(v *console.Visit) (console.Doc, error) {
 	data["pageTitle"] = tenant["name"]
 	data["newKey"], data["newSubscription"] = stateOf(data["keys"].(console.Doc), events), stateOf(subscriptions, events)
 	return data, nil
-}
-
-// cursorOf returns the query of a page of a list, whose cursor is a parameter of its own.
-func cursorOf(v *console.Visit, name string) url.Values {
-	query := url.Values{}
-	if cursor := v.Query.Get(name); cursor != "" {
-		query.Set("cursor", cursor)
-	}
-	return query
 }
 
 // stateOf is the state of a list for an action that makes an entry. A new entry of a list with several pages is not on this one: then the

@@ -8,7 +8,7 @@ const (
 )
 
 func thresholdsPage() *console.Page {
-	return &console.Page{Path: thresholdsPath, Title: "Thresholds", Template: "thresholds.html",
+	return &console.Page{Path: thresholdsPath, Title: "Thresholds", New: newThresholdPath, Template: "thresholds.html",
 		Needs:  "GET /api/v1/tenants/{tenantId}/thresholds",
 		Params: []string{"cursor"}, Limit: 100, CLI: []string{"meterplex thresholds list --tenant {tenantId}"},
 		Actions: []*console.Action{{Name: "remove-threshold", Path: thresholdsPath + "/{thresholdId}/remove", Label: "Remove",
@@ -18,7 +18,9 @@ func thresholdsPage() *console.Page {
 // newThresholdPage holds the Idempotency-Key of its form in its address.
 func newThresholdPage() *console.Page {
 	const path = newThresholdPath
-	return &console.Page{Path: path, Title: "New threshold", Template: "threshold_new.html",
+	return &console.Page{Path: path, Title: "New threshold",
+		Text: "Once the used amount of a feature rises to the threshold, an event is recorded: " +
+			"once for each feature, period and value.",
 		Needs:  "POST /api/v1/tenants/{tenantId}/thresholds",
 		Params: []string{"key"}, CLI: []string{"meterplex thresholds create --help"},
 		Actions: []*console.Action{{Name: "create-threshold", Path: path, Label: "Create the threshold",

@@ -21,7 +21,8 @@ func apiOf(v *console.Visit, below ...string) string {
 }
 
 func webhooksPage() *console.Page {
-	return &console.Page{Path: webhooksPath, Title: "Webhooks", Template: "webhooks.html", Needs: "GET /api/v1/tenants/{tenantId}/webhooks",
+	return &console.Page{Path: webhooksPath, Title: "Webhooks", New: newWebhookPath, Template: "webhooks.html",
+		Needs:  "GET /api/v1/tenants/{tenantId}/webhooks",
 		Params: []string{"cursor"}, Limit: 100, CLI: []string{"meterplex webhooks list --tenant {tenantId}"}}
 }
 

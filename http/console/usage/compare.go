@@ -2,7 +2,6 @@ package usage
 
 import (
 	"encoding/json"
-	"math/big"
 	"strings"
 
 	"github.com/meterplex/meterplex/http/console"
@@ -46,30 +45,12 @@ func compared(first, second console.Doc) console.Doc {
 		if !complete && (c.First == "" || c.Second == "") {
 			continue
 		}
-		c.First, c.Second = orZero(c.First), orZero(c.Second)
-		c.Difference = difference(c.First, c.Second)
+		first, second := console.Integer(c.First), console.Integer(c.Second)
+		c.First, c.Second = json.Number(first.String()), json.Number(second.String())
+		if c.Difference = second.Sub(second, first).String(); second.Sign() > 0 {
+			c.Difference = "+" + c.Difference
+		}
 		shown = append(shown, c)
 	}
 	return console.Doc{"data": shown, "complete": complete}
-}
-
-func orZero(n json.Number) json.Number {
-	if n == "" {
-		return "0"
-	}
-	return n
-}
-
-// difference is second - first, exact, with its sign.
-func difference(first, second json.Number) string {
-	a, ok := new(big.Int).SetString(first.String(), 10)
-	b, ok2 := new(big.Int).SetString(second.String(), 10)
-	if !ok || !ok2 {
-		return "?"
-	}
-	d := b.Sub(b, a)
-	if d.Sign() > 0 {
-		return "+" + d.String()
-	}
-	return d.String()
 }

@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,18 @@ const (
 	buckets    = "370" // of a series: a year of days
 	groups     = "80"  // of a series by groups
 )
+
+// Pages lists the pages, in the order of the navigation.
+func Pages() []*console.Page {
+	return []*console.Page{
+		usagePage(),
+		explainPage(),
+		recordsPage(),
+		conflictsPage(),
+		refusalsPage(),
+		receiptPage(),
+	}
+}
 
 func usagePage() *console.Page {
 	return &console.Page{Path: usagePath, Title: "Usage", Group: "Usage", Menu: "Usage", Template: "usage.html", Needs: "GET /api/v1/usage",
@@ -65,10 +78,7 @@ func loadUsage(v *console.Visit) (console.Doc, error) {
 		return nil, err
 	}
 	data := console.Doc{"figures": now}
-	if data["tenants"], err = choices(v, console.API("tenants"), "id", v.Query.Get("tenantId")); err != nil {
-		return nil, err
-	}
-	if data["features"], err = choices(v, console.API("features"), "lookupKey", v.Query.Get("feature")); err != nil {
+	if data["features"], err = features(v); err != nil {
 		return nil, err
 	}
 	if v.Query.Get("asOf2") != "" || v.Query.Get("asOfPosition2") != "" {
@@ -100,29 +110,25 @@ func loadUsage(v *console.Visit) (console.Doc, error) {
 func mostUsed(figures console.Doc) (feature string) {
 	list, most := console.Items(figures["data"]), new(big.Int)
 	for _, entry := range list {
-		events, _ := new(big.Int).SetString(console.Text(console.Member(entry, "eventCount")), 10)
-		if console.Member(entry, "periodKey") == console.Member(list[0], "periodKey") && events != nil && events.Cmp(most) > 0 {
+		events := console.Integer(console.Member(entry, "eventCount"))
+		if console.Member(entry, "periodKey") == console.Member(list[0], "periodKey") && events.Cmp(most) > 0 {
 			feature, most = console.Text(console.Member(entry, "feature")), events
 		}
 	}
 	return feature
 }
 
-// choices lists the values of a member of a list, with their names, for a picker; none if the visitor may not read the list, if it is long,
-// or if the value that the page has is not in it.
-func choices(v *console.Visit, path, member, chosen string) ([]console.Doc, error) {
-	list, err := console.Tried(v.Do(console.Request{Method: http.MethodGet, Path: path, Query: console.Limited(100, nil)}))
+// features lists the features for a picker; none if the visitor may not read them, if they are many, or if that of the page is not among
+// them.
+func features(v *console.Visit) (all []any, err error) {
+	list, err := console.Tried(v.Do(console.Request{Method: http.MethodGet, Path: console.API("features"),
+		Query: console.Limited(100, nil)}))
 	if err != nil || list["nextCursor"] != nil {
 		return nil, err
 	}
-	var all []console.Doc
-	found := chosen == ""
-	for _, entry := range console.Items(list["data"]) {
-		one := console.Object(entry)
-		value := console.Text(one[member])
-		all, found = append(all, console.Doc{"value": value, "name": console.Text(one["name"])}), found || value == chosen
-	}
-	if !found {
+	chosen := v.Query.Get("feature")
+	all = console.Items(list["data"])
+	if chosen != "" && !slices.ContainsFunc(all, func(f any) bool { return console.Member(f, "lookupKey") == chosen }) {
 		return nil, nil
 	}
 	return all, nil
