@@ -132,7 +132,7 @@ func (c *Console) show(v *Visit, p *Page, status int, failed *failedAction) erro
 		return err
 	}
 	c.write(v.w, v.r, max(status, v.status), p.Template, &view{c: c, r: v.r, v: v, Visitor: v.visitor, Page: p,
-		Title: cmp.Or(Text(data["pageTitle"]), p.Title), Data: data, failed: failed})
+		Title: cmp.Or(Text(data["pageTitle"]), Text(data["name"]), p.Title), Data: data, failed: failed})
 	return nil
 }
 

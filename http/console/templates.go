@@ -110,6 +110,7 @@ func functions(pages []*Page) template.FuncMap {
 		"count":  count,
 		"money":  money,
 		"span":   span,
+		"whole":  whole,
 		"plain":  plain,
 		"tone":   tone,
 		"label":  func(name any) string { return labelOf(Text(name)) },
@@ -158,11 +159,23 @@ func money(microUnits any) string {
 	return count(domain.DecimalOfMicroUnits(n))
 }
 
-// span returns a number of seconds in the two largest units of time. Below a minute it keeps its digits.
+// whole returns a rate, rounded.
+func whole(rate any) string {
+	n, err := strconv.ParseFloat(Text(rate), 64)
+	if err != nil {
+		return Text(rate)
+	}
+	return count(fmt.Sprintf("%.0f", n))
+}
+
+// span returns a number of seconds in the two largest units of time, below a minute to the hundredth.
 func span(seconds any) string {
 	n, err := strconv.ParseFloat(Text(seconds), 64)
-	if err != nil || n < 60 {
-		return Text(seconds) + " s"
+	if err != nil {
+		return Text(seconds)
+	}
+	if n < 60 {
+		return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.2f", n), "0"), ".") + " s"
 	}
 	whole := int64(n)
 	for _, unit := range []struct {

@@ -25,7 +25,10 @@ func TestUsedPart(t *testing.T) {
 		"+18,014,398,509,481,983.50 9,007,199,254.740991 -0.0012" {
 		t.Error(got)
 	}
-	for seconds, want := range map[string]string{"0.25": "0.25 s", "59": "59 s", "90": "1 min 30 s", "3600": "1 h 0 min",
+	if got := whole("25615.87") + whole(""); got != "25,616" {
+		t.Error(got)
+	}
+	for seconds, want := range map[string]string{"0": "0 s", "0.209963": "0.21 s", "50": "50 s", "90": "1 min 30 s", "3600": "1 h 0 min",
 		"90061.5": "1 d 1 h"} {
 		if got := span(seconds); got != want {
 			t.Errorf("%q seconds are %q", seconds, got)

@@ -66,6 +66,7 @@ func loadPeriod(v *console.Visit) (console.Doc, error) {
 	if err != nil {
 		return nil, err
 	}
+	data["pageTitle"] = "Period " + console.Text(period["periodKey"])
 	data["period"], data["present"], data["figures"] = period, period, figuresOf(data["charges"].(console.Doc))
 	if v.Query.Get("snapshot") != "" || v.Query.Get("cursor") != "" {
 		if data["present"], err = v.Do(console.Request{Method: http.MethodGet, Path: of, Query: console.Limited(1, nil)}); err != nil {

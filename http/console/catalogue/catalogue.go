@@ -102,7 +102,7 @@ func loadPlan(v *console.Visit) (console.Doc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return choices(v, console.Doc{"plan": plan, "older": older})
+	return choices(v, console.Doc{"pageTitle": plan["name"], "plan": plan, "older": older})
 }
 
 // olderShown bounds the subscriptions on the page of a plan.

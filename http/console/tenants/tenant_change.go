@@ -39,7 +39,7 @@ func valuesOf(tenant console.Doc) console.Doc {
 	if metadata := console.Object(tenant["metadata"]); metadata != nil {
 		values["metadata"], _ = console.Indented(metadata) // texts never fail
 	}
-	d := console.Doc{"was": console.WasOf(values), console.EtagField: tenant[console.EtagField]}
+	d := console.Doc{"pageTitle": "Change " + values["name"], "was": console.WasOf(values), console.EtagField: tenant[console.EtagField]}
 	for name, value := range values {
 		d[name] = value
 	}
