@@ -132,7 +132,7 @@ func TestConsole_EveryPageWithoutParametersRenders(t *testing.T) {
 		if page.status == nethttp.StatusSeeOther { // to the address with an Idempotency-Key
 			page = b.follow(page)
 		}
-		b.shows(page, "<h1>", "<summary>Menu</summary>", "<h2>Customers</h2>", ">Operations</summary>",
+		b.shows(page, "<h1>", `popovertarget="menu">Menu</button>`, ">Customers</summary>", ">Operations</summary>",
 			"The same by curl and on the command line", "Trace <code>")
 		pages++
 	}
