@@ -2,6 +2,7 @@ package domain
 
 import (
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -37,6 +38,7 @@ type LedgerRequest struct {
 
 // Decision is a granted request: its place in the catalogue, and the account after it.
 type Decision struct {
+	Refusal *Error // nil: granted; else the other members are empty
 	Verdict
 	At          time.Time // of the usage
 	Limit       *int64    // nil: no limit
@@ -133,22 +135,24 @@ func Enforced(g *Grant) bool {
 // wholeHistory is after every position: requests are decided on the present state.
 const wholeHistory = int64(^uint64(0) >> 1)
 
-// Decide grants all requests of a tenant, or refuses all: then it returns the index of the first one that is refused. The refusals
-// are those of Entitled, period_closed, quota_exceeded with the account, and those of reservations. An account that is not loaded is at
-// zero.
-func (l *Ledger) Decide(h History, requests []LedgerRequest) (granted []Decision, refused int, refusal *Error) {
-	l.undo = l.undo[:0]
+// Decide decides all requests of a tenant in their turn. If one is refused none takes effect, and it returns the index and the refusal of
+// the first refused one. The refusals are those of Entitled, period_closed, quota_exceeded with the account, and those of reservations.
+// An account that is not loaded is at zero.
+func (l *Ledger) Decide(h History, requests []LedgerRequest) (decisions []Decision, refused int, refusal *Error) {
+	l.undo, refused = l.undo[:0], -1
+	decisions = make([]Decision, len(requests))
 	for i := range requests {
-		d, refusal := l.decide(h, &requests[i])
-		if refusal != nil {
-			for n := len(l.undo) - 1; n >= 0; n-- {
-				l.undo[n]()
-			}
-			return nil, i, refusal
+		d := &decisions[i]
+		if *d, d.Refusal = l.decide(h, &requests[i]); d.Refusal != nil && refusal == nil {
+			refused, refusal = i, d.Refusal
 		}
-		granted = append(granted, d)
 	}
-	return granted, -1, nil
+	if refusal != nil {
+		for _, undo := range slices.Backward(l.undo) {
+			undo()
+		}
+	}
+	return decisions, refused, refusal
 }
 
 func (l *Ledger) decide(h History, r *LedgerRequest) (Decision, *Error) {

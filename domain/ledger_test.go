@@ -2,6 +2,7 @@ package domain
 
 import (
 	"math/big"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,7 +74,7 @@ func TestP7_RequestsTogetherAreGrantedOrUndone(t *testing.T) {
 		{ledgerRequest("calls", 11), ledgerRequest("tokens", 1)},
 	} {
 		granted, refused, refusal := l.Decide(h, together)
-		if granted != nil || refused != []int{3, 3, 0}[i] || refusal == nil || l.usedIn("calls", "2026-05") != "0" ||
+		if granted[refused].Refusal != refusal || refused != []int{3, 3, 0}[i] || refusal == nil || l.usedIn("calls", "2026-05") != "0" ||
 			l.usedIn("tokens", "2026-05") != "0" {
 			t.Errorf("%v: %v %d %v; %s and %s are used", together, granted, refused, refusal, l.usedIn("calls", "2026-05"),
 				l.usedIn("tokens", "2026-05"))
@@ -82,6 +83,25 @@ func TestP7_RequestsTogetherAreGrantedOrUndone(t *testing.T) {
 	granted, _, refusal := l.Decide(h, []LedgerRequest{ledgerRequest("calls", 4), ledgerRequest("tokens", 90), ledgerRequest("calls", 6)})
 	if refusal != nil || len(granted) != 3 || granted[0].Used.String() != "4" || granted[2].Used.String() != "10" {
 		t.Errorf("%v %v", granted, refusal)
+	}
+}
+
+// Of requests together each refused one has its refusal: a client leaves them all out at once.
+func TestP7_EachRefusedRequestOfAListHasItsRefusal(t *testing.T) {
+	h, l := granting(quota("calls", 10, LimitHard, ResetMonthly)), NewLedger(ledgerTime)
+	list, refused, _ := l.Decide(h, []LedgerRequest{ledgerRequest("calls", 6), ledgerRequest("calls", 5), ledgerRequest("calls", 4),
+		ledgerRequest("none", 1)})
+	var codes []string
+	for _, d := range list {
+		code := "granted"
+		if d.Refusal != nil {
+			code = d.Refusal.Code
+		}
+		codes = append(codes, code)
+	}
+	if want := []string{"granted", "quota_exceeded", "granted", "feature_not_found"}; !slices.Equal(codes, want) || refused != 1 ||
+		l.usedIn("calls", "2026-05") != "0" {
+		t.Errorf("%v, the first refused is %d; %s are used", codes, refused, l.usedIn("calls", "2026-05"))
 	}
 }
 

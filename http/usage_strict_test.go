@@ -30,6 +30,8 @@ func TestP3_AStrictBatchIsRecordedWholeOrNotAtAll(t *testing.T) {
 		{"policy", "feature_not_found batch_refused", []any{event("bad", map[string]any{"feature": "nothing"}), good}},
 		{"limit", "batch_refused quota_exceeded batch_refused", []any{event("six", map[string]any{"amount": 6}),
 			event("five", map[string]any{"amount": 5}), good}},
+		{"limit of several", "batch_refused quota_exceeded batch_refused quota_exceeded", []any{event("six", map[string]any{"amount": 6}),
+			event("five", map[string]any{"amount": 5}), event("four", map[string]any{"amount": 4}), event("one", map[string]any{"amount": 1})}},
 		{"correction", "batch_refused correction_target_unknown", []any{good, correction("fix", "unknown", 1)}},
 		{"conflict", "batch_refused payload_conflict duplicate", []any{good, storage("known", 4), known}},
 		{"conflict of the batch", "batch_refused payload_conflict", []any{twin, storage("twin", 6)}},
@@ -63,7 +65,7 @@ func TestP3_AStrictBatchIsRecordedWholeOrNotAtAll(t *testing.T) {
 	if n := fmt.Sprint(w.want(202, whole)["duplicates"]); n != "3" { // also now that the limit is reached
 		t.Errorf("%s events are duplicates", n)
 	}
-	if n := w.metric(`meterplex_events_ingested_total{tenant_class="small",verdict="rejected"}`); n != 5 {
+	if n := w.metric(`meterplex_events_ingested_total{tenant_class="small",verdict="rejected"}`); n != 7 {
 		t.Errorf("%d events are counted as rejected: others of a batch are not", n)
 	}
 }

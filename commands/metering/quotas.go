@@ -89,7 +89,7 @@ type granted struct {
 
 // request submits quota requests that are granted together, and returns their events.
 func (c *Quotas) request(ctx context.Context, by *commands.Caller, submitted []Submitted, at func(i int) string) ([]granted, error) {
-	submitted[0].Quota.Together, submitted[0].Admission = len(submitted), by.Admission.OrNil()
+	submitted[0].Whole, submitted[0].Admission = true, by.Admission.OrNil()
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func consumptionOf(id string) intake.Consumption {
 func TestAConsumptionIsRecordedByItsDecision(t *testing.T) {
 	l := &quotaLog{decision: grantedCalls()}
 	_, _, err := newQuotas(l).Consume(t.Context(), consumer, []intake.Consumption{consumptionOf("a"), consumptionOf("b")}, inItems)
-	if err != nil || len(l.got) != 2 || l.got[0].Quota.Together != 2 || l.got[1].Quota.Together != 0 {
+	if err != nil || len(l.got) != 2 || !l.got[0].Whole {
 		t.Fatalf("%+v, %v", l.got, err)
 	}
 	for i, id := range []string{"a", "b"} {

@@ -240,7 +240,6 @@ func (c *Quotas) Expire(ctx context.Context, due []DueReservation) (ended int, e
 	for i := range due {
 		c.prepare(&submitted[i], &by, events.ReservationExpired, events.KeyReservationEnd(due[i].ReservationID),
 			domain.LedgerRequest{Kind: domain.Expire, Feature: due[i].Feature, ReservationID: due[i].ReservationID})
-		submitted[i].Quota.Together = 1
 	}
 	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {

@@ -128,7 +128,7 @@ func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake
 			refusal = in.barred
 		}
 		b.refusals[i] = inBody(refusal, item)
-		submitted, b.index = append(submitted, Submitted{ProbeOnly: refusal != nil || malformed, Strict: strict}), append(b.index, i)
+		submitted, b.index = append(submitted, Submitted{ProbeOnly: refusal != nil || malformed, Whole: strict}), append(b.index, i)
 		s := &submitted[len(submitted)-1]
 		c.pending(&s.Pending, &by, item.Event, policy.now)
 		switch {
@@ -194,7 +194,7 @@ const manyEvents = 64
 func (s *Submitted) enforce(e *domain.UsageEvent) {
 	sent, at := e.Payload(), e.Timestamp
 	s.Subject, s.Sent, s.Payload = events.UsageAdmitted, sent, nil
-	s.Quota = &QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature,
+	s.Quota = &QuotaRequest{LedgerRequest: domain.LedgerRequest{Kind: domain.Enforce, TenantID: s.TenantID, Feature: e.Feature,
 		Amount: e.Amount, At: &at},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			usage, err := codec.UsageOf(sent)

@@ -29,8 +29,8 @@ type Submitted struct {
 	// Admission, of the first event of a submission, is compared under the head's lock: if the key or its tenant has ended, Submit returns
 	// that refusal, and the log stores no event of the submission. Nil: it is not compared.
 	Admission *commands.Admission
-	// Strict, of the first event of a submission, means that all its events are stored, or none if the log would not store one.
-	Strict bool
+	// Whole, of the first event of a submission, means that all its events are stored, or none if the log would not store one.
+	Whole bool
 	// Refuse, if set, makes the event that records the refusal of Target or Quota, under the key Inbox.
 	Refuse func(refusal *domain.Error) events.Pending
 }
@@ -38,9 +38,6 @@ type Submitted struct {
 // QuotaRequest requests to use an amount of a feature, to hold one, or to change a reservation.
 type QuotaRequest struct {
 	domain.LedgerRequest
-	// Together is how many quota requests of the submission, from this one on, are granted together or not at all; 0 for
-	// those that an earlier one includes.
-	Together int
 	// Grant completes the event by the decision.
 	Grant func(p *events.Pending, d *domain.Decision) error
 }
@@ -68,10 +65,9 @@ const (
 	Appended                         // stored now
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
-	// ProbeOnly, and the key is unknown; or another quota request of those together, or event of a strict submission, was refused
-	Absent
-	Later   // a quota request that is not decided: submit it again
-	Refused // the refusal is stored at Position, now or earlier
+	Absent                           // ProbeOnly, and the key is unknown; or another event of a whole submission was refused
+	Later                            // a quota request that is not decided: submit it again
+	Refused                          // the refusal is stored at Position, now or earlier
 	// the quota request is not granted, or the target cannot be corrected, for the reason in Refusal; no row is stored
 	Denied
 )

@@ -75,7 +75,7 @@ func (db *simDB) targetRows(text string, args []any) *simRows {
 		}
 		retracted := strings.Contains(text, "c.kind = 'retraction'") &&
 			slices.ContainsFunc(db.changesOf(tenant, row.at.Number), func(c simChange) bool { return c.kind == events.TypeRetraction })
-		out.list = append(out.list, []any{tenant, key.key, row.at.Number, row.subject, row.occurred(), row.values[colBody], retracted})
+		out.list = append(out.list, []any{tenant, key.key, row.subject, row.occurred(), row.values[colBody], retracted})
 	}
 	return out
 }
@@ -114,7 +114,7 @@ func (tx *simTx) correctionQuery(text string, args []any) *simRows {
 	switch {
 	case strings.HasPrefix(text, writesCorrections):
 		return tx.writeCorrections(args)
-	case strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.position, l.subject"):
+	case strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.subject"):
 		read = func() *simRows { return tx.p.s.db.targetRows(text, args) }
 	case strings.HasPrefix(text, "SELECT g.partition, g.before"):
 		read = func() *simRows { return tx.p.s.db.judgedRows(args) }

@@ -129,7 +129,7 @@ func (tx *simTx) query(sql string, args []any) *simRows {
 		return none
 	case strings.HasPrefix(text, movesHeads):
 		return tx.updateHeads(args)
-	case strings.HasPrefix(text, writesCorrections), strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.position, l.subject"),
+	case strings.HasPrefix(text, writesCorrections), strings.HasPrefix(text, "SELECT k.tenant_id, k.dedupe_key, l.subject"),
 		strings.HasPrefix(text, "SELECT g.partition, g.before"):
 		return tx.correctionQuery(text, args)
 	case strings.HasPrefix(text, addsAccounts), strings.HasPrefix(text, writesReservations), readsAccounts(text):

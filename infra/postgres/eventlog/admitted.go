@@ -153,7 +153,7 @@ func (g *group) removeEnded(c *admissions) (removed bool) {
 	if len(ended) == 0 {
 		return false
 	}
-	g.refill(kept)
+	g.fill(kept)
 	for s, err := range ended {
 		s.end(err)
 	}

@@ -2,10 +2,12 @@ package eventlog
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -14,7 +16,7 @@ import (
 )
 
 // readTargetsSQL reads recorded events by their keys, and whether they are retracted. LATERAL with LIMIT forces one look-up for each.
-const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.position, l.subject, l.occurred_at, l.body,
+const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.subject, l.occurred_at, l.body,
   EXISTS (SELECT FROM usage_corrections c WHERE c.tenant_id = k.tenant_id AND c.target = l.position AND c.kind = 'retraction')
  FROM unnest($1::smallint[], $2::uuid[], $3::text[]) AS k (partition, tenant_id, dedupe_key)
  CROSS JOIN LATERAL (SELECT l.position, l.subject, l.occurred_at, l.body FROM event_log_rows l
@@ -47,14 +49,13 @@ func (g *group) readingTargets() ([]*LockedRead, targets) {
 
 func (t targets) scan(rows pgx.Rows) error {
 	var key dedupe.Key
-	var read domain.Target
+	var retracted bool
 	var e events.Pending
-	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &read.Position, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Payload),
-		&read.Retracted}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&key.Tenant, &key.Key, &e.Subject, &e.OccurredAt, (*[]byte)(&e.Payload),
+		&retracted}, func() error {
 		e.DedupeKey = key.Key
-		target := read
-		describe(&target, &e)
-		t[key] = &target
+		t[key] = targetOf(&e)
+		t[key].Retracted = retracted
 		return nil
 	})
 	if err != nil {
@@ -63,34 +64,69 @@ func (t targets) scan(rows pgx.Rows) error {
 	return nil
 }
 
-// describe sets the members of a target that follow from its event.
-func describe(t *domain.Target, e *events.Pending) {
+// targetOf returns an event as a target of corrections.
+func targetOf(e *events.Pending) *domain.Target {
 	usage := codec.UsageInRow(e.Subject, e.DedupeKey, e.OccurredAt, e.Payload)
-	t.EventID, t.Feature, t.IsUsage = usage.EventID, usage.Feature, e.Subject.IsUsage()
+	return &domain.Target{Feature: usage.Feature, IsUsage: e.Subject.IsUsage()}
 }
 
-// correct returns why a correction cannot be recorded after the members that are placed so far; nil if it can.
-func (d *deciding) correct(m *member) *domain.Error {
-	s := m.submitted
-	return d.targets[dedupe.Key{Tenant: s.TenantID, Key: events.KeyUsage(s.Target.Ref)}].Correctable(s.Target.Ref, s.Target.Feature)
+// notedTarget is a target before a change of its state in the group.
+type notedTarget struct {
+	key    dedupe.Key
+	before *domain.Target
 }
 
-// note notes a placed member that is a target of corrections in the group, or that retracts one.
-func (d *deciding) note(m *member) {
-	s := m.submitted
-	if s.Target != nil && s.Target.Retraction {
-		d.targets[dedupe.Key{Tenant: s.TenantID, Key: events.KeyUsage(s.Target.Ref)}].Retracted = true
+// correct refuses the corrections among members that are stored together, and that may be stored, whose targets cannot be corrected after
+// the members before. It returns false if it refuses one.
+func (d *deciding) correct(from, to int) bool {
+	if d.noted = d.noted[:0]; d.targets == nil {
+		return true
 	}
-	if _, named := d.targets[dedupe.KeyOf(&s.Pending)]; named {
-		t := &domain.Target{Position: m.placement.Position.Number}
-		describe(t, &s.Pending)
-		d.targets[dedupe.KeyOf(&s.Pending)] = t
+	corrected := true
+	for k := from; k < to; k++ {
+		m := &d.group.members[k]
+		s := m.submitted
+		if m.placement.Status != metering.Unknown || d.group.firstOf(k) != k {
+			continue
+		}
+		if s.Target != nil {
+			key := dedupe.Key{Tenant: s.TenantID, Key: events.KeyUsage(s.Target.Ref)}
+			if refusal := d.targets[key].Correctable(s.Target.Ref, s.Target.Feature); refusal != nil {
+				d.deny(k, refusal)
+				corrected = false
+				continue
+			}
+			if s.Target.Retraction {
+				retracted := *d.targets[key]
+				retracted.Retracted = true
+				d.note(key, &retracted)
+			}
+		}
+		if key := dedupe.KeyOf(&s.Pending); d.targets.has(key) {
+			t := targetOf(&s.Pending)
+			if s.Quota != nil { // its payload is completed by the decision
+				t.Feature = s.Quota.Feature
+			}
+			d.note(key, t)
+		}
 	}
+	return corrected
 }
 
-// refuseTarget refuses member i, a correction whose target cannot be corrected.
-func (d *deciding) refuseTarget(i int, refusal *domain.Error) {
-	d.deny(i, refusal)
-	d.group.promoteNext(i)
-	d.denied = append(d.denied, i)
+func (t targets) has(key dedupe.Key) bool {
+	_, named := t[key]
+	return named
+}
+
+// note changes the state of a target.
+func (d *deciding) note(key dedupe.Key, t *domain.Target) {
+	d.noted = append(d.noted, notedTarget{key, d.targets[key]})
+	d.targets[key] = t
+}
+
+// forgetTargets takes the last changes of targets back: their members are not stored.
+func (d *deciding) forgetTargets() {
+	for _, n := range slices.Backward(d.noted) {
+		d.targets[n.key] = n.before
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
@@ -46,9 +47,11 @@ func newGroup(l *Log, subs []*submission) *group {
 	return g
 }
 
-// fill fills the group with submissions, reusing its memory.
+// fill fills the group with submissions, reusing its memory. COMMIT may have been sent for them before.
 func (g *group) fill(subs []*submission) {
+	sent := g.sent
 	g.forget()
+	g.sent = sent
 	n := rowsOf(subs)
 	g.subs, g.members, g.pending, g.rows = subs, slices.Grow(g.members, n), slices.Grow(g.pending, n), slices.Grow(g.rows, n)
 	g.firsts.Reset(n)
@@ -105,20 +108,13 @@ type deciding struct {
 	known     map[dedupe.Key]dedupe.Found
 	origin    []int32
 	quotas    *quotaRequests // nil without quota requests
+	requests  []domain.LedgerRequest
+	requested []int // the members of requests
 	conflicts []conflict
 	expired   int     // reservations that were ended to make room
-	denied    []int   // the members of quota requests that are not granted, and of corrections that are refused
+	refused   []int   // the members that limits or targets refuse, and those that are refused with them
 	targets   targets // nil without corrections
-}
-
-// place gives a member's event the next position.
-func (d *deciding) place(m *member, origin int32) {
-	r := d.places.place(&m.submitted.Pending, origin)
-	d.group.rows = append(d.group.rows, r)
-	*m.placement = metering.Placement{Status: metering.Appended, Position: r.Position}
-	if d.targets != nil {
-		d.note(m)
-	}
+	noted     []notedTarget
 }
 
 // decide classifies every member and builds the rows to write. The locks of the heads
@@ -134,56 +130,100 @@ func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origi
 	}
 	g.rows, g.promoted, g.inlined, g.ours = g.rows[:0], nil, inlined{}, false
 	g.settleInline(d.known)
-	for i := 0; i < len(g.members); i++ {
-		if g.members[i].submitted.Quota == nil {
-			d.decideEvent(i)
-			continue
+	from := 0
+	for _, s := range g.subs {
+		n := 1
+		if s.whole {
+			n = len(s.batch)
 		}
-		last, err := d.decideQuotas(ctx, conn, i)
-		if err != nil {
-			return err
+		for end := from + len(s.batch); from < end; from += n {
+			if err := d.decide(ctx, conn, from, from+n); err != nil {
+				return err
+			}
 		}
-		i = last
 	}
-	if err := d.checkDenied(ctx, conn, probing); err != nil {
+	if err := d.checkRefused(ctx, conn, probing); err != nil {
 		return err
 	}
 	return g.appendConflicts(ctx, conn, d.places, d.conflicts)
 }
 
-// decideEvent classifies a member that is no quota request.
-func (d *deciding) decideEvent(i int) {
+// decide decides members that are stored together or not at all: by their keys, then by the targets of corrections, then by limits.
+func (d *deciding) decide(ctx context.Context, conn server.Session, from, to int) error {
+	stored := true
+	for k := from; k < to; k++ {
+		stored = d.compare(k, from) && stored
+	}
+	if stored {
+		var err error
+		if stored, err = d.grant(ctx, conn, from, to); err != nil {
+			return err
+		}
+	}
+	for k := from; k < to; k++ {
+		switch m := &d.group.members[k]; {
+		case m.placement.Status != metering.Unknown:
+		case stored:
+			d.place(k)
+		default:
+			*m.placement = metering.Placement{Status: metering.Absent}
+			d.refuse(k)
+		}
+	}
+	return nil
+}
+
+// compare compares a member with the events of its key, and reports whether the members from first on may be stored with it.
+func (d *deciding) compare(k, first int) bool {
 	g := d.group
-	m := &g.members[i]
+	m := &g.members[k]
+	*m.placement = metering.Placement{} // not that of an earlier attempt
 	f, ok := d.known[dedupe.KeyOf(&m.submitted.Pending)]
-	first := g.firstOf(i)
-	switch {
+	switch earlier := g.firstOf(k); {
 	case m.refusedBefore(d.known):
-		g.promoteNext(i)
-	case ok && f.EventID == m.submitted.EventID: // ours, of an unanswered commit
-		g.foundOurs(m, f)
+		g.promoteNext(k)
+	case ok && f.EventID == m.submitted.EventID: // of an unanswered COMMIT
+		g.ours = true
+		*m.placement = metering.Placement{Status: metering.Appended, Position: f.Position}
 	case ok:
-		d.conflicts = m.compare(f, d.origin[i], d.conflicts)
-	case first != i:
-		d.conflicts = m.compare(g.inGroup(first), d.origin[i], d.conflicts)
+		d.compareWith(k, f)
+	case earlier < first:
+		d.compareWith(k, g.inGroup(earlier))
+	case earlier < k: // one that is stored together with it, or not at all
+		if !sameHash(g.inGroup(earlier).Hash, codec.PayloadHash(&m.submitted.Pending)) {
+			*m.placement = metering.Placement{Status: metering.Conflict}
+		}
 	case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
-		r := d.places.place(m.submitted.Refusal, d.origin[i])
+		r := d.places.place(m.submitted.Refusal, d.origin[k])
 		g.rows = append(g.rows, r)
 		d.known[dedupe.KeyOf(m.submitted.Refusal)] = dedupe.Found{Position: r.Position, EventID: m.submitted.Refusal.EventID}
 		*m.placement = metering.Placement{Status: metering.Refused, Position: r.Position}
-		g.skipUnstored(i)
+		g.skipUnstored(k)
 	case m.submitted.ProbeOnly:
 		*m.placement = metering.Placement{Status: metering.Absent}
-		g.skipUnstored(i)
-	default:
-		if m.submitted.Target != nil {
-			if refusal := d.correct(m); refusal != nil {
-				d.refuseTarget(i, refusal)
-				return
-			}
-		}
-		d.place(m, d.origin[i])
+		g.skipUnstored(k)
 	}
+	status := m.placement.Status
+	return status == metering.Unknown || status == metering.Appended || status == metering.Duplicate
+}
+
+// place gives a member's event the next position, unless it repeats one that is stored together with it.
+func (d *deciding) place(k int) {
+	g := d.group
+	m := &g.members[k]
+	if first := g.firstOf(k); first != k {
+		*m.placement = metering.Placement{Status: metering.Duplicate, Position: g.members[first].placement.Position}
+		return
+	}
+	r := d.places.place(&m.submitted.Pending, d.origin[k])
+	g.rows = append(g.rows, r)
+	*m.placement = metering.Placement{Status: metering.Appended, Position: r.Position}
+}
+
+// refuse notes a member that is not stored: it is not the first with its key.
+func (d *deciding) refuse(k int) {
+	d.group.promoteNext(k)
+	d.refused = append(d.refused, k)
 }
 
 // extend adds the events that the decided rows cause: follow-ups of the inline consumer, and crossings of thresholds.
@@ -193,12 +233,6 @@ func (g *group) extend(ctx context.Context, conn server.Session, hs heads, quota
 		return err
 	}
 	return g.appendCrossings(ctx, conn, hs, quotas, decided)
-}
-
-// foundOurs answers a member that an unanswered COMMIT stored.
-func (g *group) foundOurs(m *member, f dedupe.Found) {
-	g.ours = true
-	*m.placement = metering.Placement{Status: metering.Appended, Position: f.Position}
 }
 
 // isDurable reports whether every event that an answer of the group rests on is known to be durable.
@@ -267,16 +301,19 @@ func (g *group) inGroup(first int) dedupe.Found {
 type conflict struct {
 	pending events.Pending
 	origin  int32
-	place   *metering.Placement
 }
 
-func (m *member) compare(f dedupe.Found, origin int32, conflicts []conflict) []conflict {
+// compareWith compares a member with the first event of its key. Only conflicts of usage are recorded.
+func (d *deciding) compareWith(k int, f dedupe.Found) {
+	m := &d.group.members[k]
 	if sameHash(f.Hash, codec.PayloadHash(&m.submitted.Pending)) {
 		*m.placement = metering.Placement{Status: metering.Duplicate, Position: f.Position}
-		return conflicts
+		return
 	}
 	*m.placement = metering.Placement{Status: metering.Conflict, Position: f.Position}
-	return append(conflicts, conflict{metering.ConflictOf(&m.submitted.Pending, f.Position, f.Hash), origin, m.placement})
+	if m.submitted.Subject != events.ReservationHeld {
+		d.conflicts = append(d.conflicts, conflict{metering.ConflictOf(&m.submitted.Pending, f.Position, f.Hash), d.origin[k]})
+	}
 }
 
 // appendConflicts records each conflict once for each eventId and hash.
@@ -317,7 +354,6 @@ func (s *submission) end(err error) {
 	if err != nil {
 		s.places = nil
 	}
-	s.settleHeld()
 	s.load.remove(s)
 	s.done <- err
 }

@@ -118,92 +118,51 @@ func (a *quotaRequests) complete(ctx context.Context, conn server.Session, hs he
 	return tables.ScanAccounts(rows, keys, a.ledger)
 }
 
-// errKnownDenied means that a denied quota request is a repetition: the group is decided again with all keys looked up.
-var errKnownDenied = errors.New("a denied request was granted before")
+// errKnownRefused means that a refused event is a repetition: the group is decided again with all keys looked up.
+var errKnownRefused = errors.New("a refused event was recorded before")
 
-// decideQuotas decides the quota requests from member i on that are granted together or not at all, and returns the index of the last.
-func (d *deciding) decideQuotas(ctx context.Context, conn server.Session, i int) (last int, err error) {
+// grant decides about members that are stored together, of which those without a placement may be stored: by the targets of corrections,
+// then by limits. If one is refused it returns false, and none takes effect.
+func (d *deciding) grant(ctx context.Context, conn server.Session, from, to int) (granted bool, err error) {
 	g := d.group
-	last = i + g.members[i].submitted.Quota.Together - 1
-	var fresh []int
-	conflict := false
-	for k := i; k <= last; k++ {
-		m := &g.members[k]
-		*m.placement = metering.Placement{} // not that of an earlier attempt
-		f, ok := d.known[dedupe.KeyOf(&m.submitted.Pending)]
-		switch first := g.firstOf(k); {
-		case m.refusedBefore(d.known):
-			g.promoteNext(k)
-		case ok && f.EventID == m.submitted.EventID: // ours, of an unanswered commit
-			g.foundOurs(m, f)
-		case ok:
-			d.compareRequest(k, f)
-		case first != k:
-			d.compareRequest(k, g.inGroup(first))
-		default:
-			fresh = append(fresh, k)
+	d.requested, d.requests = d.requested[:0], d.requests[:0]
+	if granted = d.correct(from, to); granted {
+		for k := from; k < to; k++ {
+			if m := &g.members[k]; m.submitted.Quota != nil && m.placement.Status == metering.Unknown && g.firstOf(k) == k {
+				d.requested, d.requests = append(d.requested, k), append(d.requests, m.submitted.Quota.LedgerRequest)
+			}
 		}
-		conflict = conflict || m.placement.Status == metering.Conflict
+		if len(d.requests) > 0 {
+			granted, err = d.request(ctx, conn, g.members[from].submitted.TenantID)
+		}
 	}
-	if conflict {
-		d.leaveOut(fresh)
-		return last, nil
+	if !granted {
+		d.forgetTargets()
 	}
-	return last, d.grant(ctx, conn, fresh)
+	return granted, err
 }
 
-// compareRequest classifies a quota request whose key is known. Only conflicts of usage are recorded.
-func (d *deciding) compareRequest(k int, f dedupe.Found) {
-	m := &d.group.members[k]
-	conflicts := m.compare(f, d.origin[k], d.conflicts)
-	if m.submitted.Subject == events.UsageAdmitted {
-		d.conflicts = conflicts
-	}
-}
-
-// grant places quota requests that are all granted, or refuses all.
-func (d *deciding) grant(ctx context.Context, conn server.Session, fresh []int) error {
-	if len(fresh) == 0 {
-		return nil
-	}
-	g, tenant := d.group, d.group.members[fresh[0]].submitted.TenantID
+// request decides d.requests. All are granted, or each refused one is answered.
+func (d *deciding) request(ctx context.Context, conn server.Session, tenant uuid.UUID) (granted bool, err error) {
 	h, readable := d.quotas.histories[tenant]
-	requests := make([]domain.LedgerRequest, len(fresh))
-	for n, k := range fresh {
-		requests[n] = g.members[k].submitted.Quota.LedgerRequest
-		if !readable && requests[n].Kind.NeedsRoom() {
-			d.leaveOut(fresh)
-			return nil
+	if !readable && slices.ContainsFunc(d.requests, func(r domain.LedgerRequest) bool { return r.Kind.NeedsRoom() }) {
+		return false, nil
+	}
+	decisions, granted, err := d.decideWithRoom(ctx, conn, h.History)
+	for n := 0; n < len(decisions) && err == nil; n++ {
+		k := d.requested[n]
+		if s := d.group.members[k].submitted; granted {
+			err = s.Quota.Grant(&s.Pending, &decisions[n])
+		} else if decisions[n].Refusal != nil {
+			d.deny(k, decisions[n].Refusal)
 		}
 	}
-	granted, refused, refusal, err := d.decideWithRoom(ctx, conn, h.History, requests, fresh)
-	if errors.Is(err, errManyDue) {
-		d.leaveOut(fresh)
-		*g.members[fresh[refused]].placement = metering.Placement{Status: metering.Later}
-		d.denied = append(d.denied, fresh...)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if refusal != nil {
-		d.leaveOut(fresh)
-		d.deny(fresh[refused], refusal)
-		d.denied = append(d.denied, fresh...)
-		return nil
-	}
-	for n, k := range fresh {
-		m := &g.members[k]
-		if err := m.submitted.Quota.Grant(&m.submitted.Pending, &granted[n]); err != nil {
-			return err
-		}
-		d.place(m, d.origin[k])
-	}
-	return nil
+	return granted, err
 }
 
 // deny refuses a member, and stores the refusal if its submitter has no answer to wait for.
 func (d *deciding) deny(k int, refusal *domain.Error) {
+	d.refuse(k)
 	m := &d.group.members[k]
 	*m.placement = metering.Placement{Status: metering.Denied, Refusal: refusal}
 	if m.submitted.Refuse == nil {
@@ -216,22 +175,14 @@ func (d *deciding) deny(k int, refusal *domain.Error) {
 	*m.placement = metering.Placement{Status: metering.Refused, Position: r.Position, Refusal: refusal}
 }
 
-// leaveOut leaves quota requests undecided: they are not the first with their keys.
-func (d *deciding) leaveOut(fresh []int) {
-	for _, k := range fresh {
-		*d.group.members[k].placement = metering.Placement{Status: metering.Absent}
-		d.group.promoteNext(k)
-	}
-}
-
-// checkDenied looks up the keys of denied events: the repetition of a granted request, or of a recorded correction, gets its first
+// checkRefused looks up the keys of refused events: the repetition of a granted request, or of a recorded correction, gets its first
 // answer, whatever the limit or the target is now. No one waits for the answer to an expiry, which another instance may have done.
-func (d *deciding) checkDenied(ctx context.Context, conn server.Session, probed bool) error {
-	if probed || len(d.denied) == 0 {
+func (d *deciding) checkRefused(ctx context.Context, conn server.Session, probed bool) error {
+	if probed || len(d.refused) == 0 {
 		return nil
 	}
-	pending := make([]*events.Pending, 0, len(d.denied))
-	for _, k := range d.denied {
+	pending := make([]*events.Pending, 0, len(d.refused))
+	for _, k := range d.refused {
 		if s := d.group.members[k].submitted; s.Quota == nil || s.Quota.Kind != domain.Expire {
 			pending = append(pending, &s.Pending)
 		}
@@ -241,7 +192,7 @@ func (d *deciding) checkDenied(ctx context.Context, conn server.Session, probed 
 	}
 	known, err := dedupe.Probe(ctx, conn, pending)
 	if err == nil && len(known) > 0 {
-		err = errKnownDenied
+		err = errKnownRefused
 	}
 	return err
 }

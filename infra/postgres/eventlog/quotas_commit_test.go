@@ -171,6 +171,7 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 	return &submission{
 		tenant: tenant,
 		batch:  c.batch,
+		whole:  c.batch[0].Whole,
 		places: make([]metering.Placement, len(c.batch)),
 		done:   make(chan error, 1),
 		load:   newQueueLoad(time.Hour),

@@ -49,7 +49,7 @@ func requestFor(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 	s := usageEvent(tenant, eventID, amount)
 	s.Subject, s.Payload, s.Canonical = events.UsageAdmitted, nil, intake.CanonicalRequest
 	s.Sent = fmt.Appendf(nil, `{"amount":%d,"eventId":%q}`, amount, eventID)
-	s.Quota = &metering.QuotaRequest{Together: 1, LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f",
+	s.Quota = &metering.QuotaRequest{LedgerRequest: domain.LedgerRequest{TenantID: tenant, Feature: "f",
 		Amount: int64(amount)},
 		Grant: func(p *events.Pending, d *domain.Decision) (err error) {
 			used, held := json.Number(d.Used.String()), json.Number(d.Held.String())

@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/big"
 	"time"
@@ -67,35 +66,47 @@ type duePage struct {
 // dueAtOnce is the size of a page.
 const dueAtOnce = 200
 
-// errManyDue means that a group has ended as many reservations as it may, and that ending more may make room for a request.
-var errManyDue = errors.New("the transaction has ended enough reservations; the request has to be repeated")
-
-// decideWithRoom decides quota requests of a tenant. Before one is refused for the amount that reservations hold, those whose time is
-// over are ended, the first ones to end first, until there is room or the list is empty. A group ends maxGroupRows of them at most, since
-// heads are locked meanwhile.
-func (d *deciding) decideWithRoom(ctx context.Context, conn server.Session, h domain.History, requests []domain.LedgerRequest,
-	fresh []int) ([]domain.Decision, int, *domain.Error, error) {
-	for {
-		granted, refused, refusal := d.quotas.ledger.Decide(h, requests)
-		if refusal == nil || refusal.Quota == nil || refusal.Quota.Held.Sign() <= 0 {
-			return granted, refused, refusal, nil
+// decideWithRoom decides d.requests. Before one is refused for the amount that reservations hold, those whose time is over are ended, the
+// first ones to end first, until there is room or the list is empty. A group ends maxGroupRows of them at most, since heads are locked
+// meanwhile: a request for which more may make room has to be repeated.
+func (d *deciding) decideWithRoom(ctx context.Context, conn server.Session, h domain.History) (decisions []domain.Decision, granted bool,
+	err error) {
+	for more := true; more && err == nil; {
+		var refusal *domain.Error
+		if decisions, _, refusal = d.quotas.ledger.Decide(h, d.requests); refusal == nil {
+			return decisions, true, nil
 		}
-		r := &requests[refused]
+		more, err = d.makeRoom(ctx, conn, h, decisions)
+	}
+	return decisions, false, err
+}
+
+// makeRoom ends due reservations of the first refused request that they may have been refused for; false without any.
+func (d *deciding) makeRoom(ctx context.Context, conn server.Session, h domain.History, decisions []domain.Decision) (bool, error) {
+	for n, k := range d.requested {
+		refusal := decisions[n].Refusal
+		if refusal == nil || refusal.Quota == nil || refusal.Quota.Held.Sign() <= 0 {
+			continue
+		}
+		r := &d.requests[n]
 		if d.expired >= maxGroupRows {
-			if r.Kind.NeedsRoom() && new(big.Int).Add(refusal.Quota.Used, big.NewInt(r.Amount)).Cmp(refusal.Quota.Limit) > 0 {
-				return nil, refused, refusal, nil
+			if new(big.Int).Add(refusal.Quota.Used, big.NewInt(r.Amount)).Cmp(refusal.Quota.Limit) <= 0 {
+				decisions[n].Refusal = nil
+				*d.group.members[k].placement = metering.Placement{Status: metering.Later}
+				d.refuse(k)
 			}
-			return nil, refused, nil, errManyDue
+			continue
 		}
 		due, err := d.quotas.nextDue(ctx, conn, domain.AccountKey{TenantID: r.TenantID, Feature: r.Feature,
 			PeriodKey: refusal.Quota.PeriodKey})
-		if err != nil || len(due) == 0 {
-			return nil, refused, refusal, err
+		if err != nil {
+			return false, err
 		}
-		if err := d.expire(h, fresh[refused], due); err != nil {
-			return nil, 0, nil, err
+		if len(due) > 0 {
+			return true, d.expire(h, k, due)
 		}
 	}
+	return false, nil
 }
 
 // nextDue reads the next page of an account.

@@ -36,10 +36,9 @@ type submission struct {
 	bytes     int64 // of the payloads
 	owed      bool  // it is submitted again until it is stored
 	places    []metering.Placement
-	admission *commands.Admission  // nil: not compared
-	strict    bool                 // its events are stored together or not at all; see strict.go
-	held      []metering.Placement // of a strict submission that is refused: the refusals
-	load      *queueLoad           // counts it until it is answered
+	admission *commands.Admission // nil: not compared
+	whole     bool                // its events are stored together or not at all
+	load      *queueLoad          // counts it until it is answered
 	done      chan error
 
 	origins []int32 // the numbers of its events' origins; nil: not known yet
@@ -77,7 +76,7 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Sub
 		return nil, nil
 	}
 	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), admission: batch[0].Admission,
-		strict: batch[0].Strict, places: make([]metering.Placement, len(batch)), done: make(chan error, 1)}
+		whole: batch[0].Whole, places: make([]metering.Placement, len(batch)), done: make(chan error, 1)}
 	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
@@ -212,14 +211,9 @@ func (w *writer) commit(subs []*submission) {
 			}
 			return
 		}
-		if (postgres.SQLState(err) == postgres.UniqueViolation || errors.Is(err, errKnownDenied)) && !probing {
+		if (postgres.SQLState(err) == postgres.UniqueViolation || errors.Is(err, errKnownRefused)) && !probing {
 			g.sent = false // the outcome is known
 			w.markHot(g.partitions)
-			probing = true
-			continue
-		}
-		if errors.Is(err, errHeldBack) {
-			g.refill(g.subs)
 			probing = true
 			continue
 		}
@@ -292,9 +286,6 @@ func (w *writer) attempt(ctx context.Context, g *group, probing, first bool) err
 	}
 	if err := g.decide(ctx, conn, hs, origin, quotas, named, probing); err != nil {
 		return errors.Join(err, rollback(conn))
-	}
-	if g.holdBack() {
-		return errors.Join(errHeldBack, rollback(conn))
 	}
 	if len(g.rows) == 0 && g.isDurable(hs) {
 		return rollback(conn)
