@@ -127,7 +127,7 @@ func (c *Quotas) present(ctx context.Context, by *commands.Caller, a *Reserved) 
 
 // ended returns how a reservation ended without usage; "" if it did not.
 func (c *Quotas) ended(ctx context.Context, by *commands.Caller, id string) (state string, err error) {
-	probe := []Submitted{{ProbeOnly: true}}
+	probe := []Submitted{{Refusal: domain.ReservationNotFound()}}
 	c.prepare(&probe[0], by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{})
 	probe[0].Quota = nil
 	places, err := c.Log.Submit(ctx, by.TenantID, probe)

@@ -4,7 +4,6 @@ package metering
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -83,6 +82,11 @@ func (c *IngestUsage) DoStrict(ctx context.Context, by commands.Caller, items []
 // CodeBatchRefused is the code of an event that is not recorded because another one of its batch is refused.
 const CodeBatchRefused = "batch_refused"
 
+func batchRefused() *domain.Error {
+	return domain.Refuse(CodeBatchRefused, "",
+		"not recorded, because another event of the batch is refused and the request prefers handling=strict")
+}
+
 // inbox is for usage without a response: refusals are stored together with the
 // accepted events.
 type inbox struct {
@@ -96,16 +100,14 @@ type inbox struct {
 type ingested struct {
 	items    []intake.BatchItem
 	verdicts []EventVerdict
-	refusals []*domain.Error // by policy, by item
-	index    []int           // of the items that are submitted
-	in       *inbox          // nil: refusals are returned only
-	strict   bool            // all events are recorded, or none
+	index    []int  // of the items that are submitted
+	in       *inbox // nil: refusals are returned only
 }
 
 // do is Do with an optional inbox, or DoStrict.
 func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake.BatchItem, in *inbox, strict bool) ([]EventVerdict,
 	error) {
-	b := ingested{items, make([]EventVerdict, len(items)), make([]*domain.Error, len(items)), make([]int, 0, len(items)), in, strict}
+	b := ingested{items, make([]EventVerdict, len(items)), make([]int, 0, len(items)), in}
 	submitted := c.room(len(items)) // never grows: there are pointers into it
 	policy := c.policy(by)
 	by.Actor = by.ActsAs()
@@ -126,13 +128,14 @@ func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake
 		}
 		if in != nil && in.barred != nil {
 			refusal = in.barred
+		} else if refusal == nil && malformed {
+			refusal = batchRefused()
 		}
-		b.refusals[i] = inBody(refusal, item)
-		submitted, b.index = append(submitted, Submitted{ProbeOnly: refusal != nil || malformed, Whole: strict}), append(b.index, i)
+		submitted, b.index = append(submitted, Submitted{Refusal: refusal, Whole: strict}), append(b.index, i)
 		s := &submitted[len(submitted)-1]
 		c.pending(&s.Pending, &by, item.Event, policy.now)
 		switch {
-		case s.ProbeOnly:
+		case refusal != nil:
 		case item.Event.CorrectionRef != "":
 			s.Target = &CorrectionTarget{Ref: item.Event.CorrectionRef, Feature: item.Event.Feature,
 				Retraction: item.Event.Type == events.TypeRetraction}
@@ -140,8 +143,7 @@ func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake
 			s.enforce(item.Event)
 		}
 		if in != nil {
-			s.claim(in.pending(i, b.refusals[i]))
-			s.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
+			s.record(in, i, item)
 		}
 	}
 	if len(submitted) > 0 {
@@ -161,19 +163,12 @@ func (c *IngestUsage) settle(by *commands.Caller, b *ingested, places []Placemen
 	for n := range places {
 		i := b.index[n]
 		v := &b.verdicts[i]
-		if places[n].Refusal != nil {
-			b.refusals[i] = inBody(places[n].Refusal, &b.items[i])
-		}
 		if v.Status == StatusRejected { // because of its shape; the refusal is stored
 			v.Position = &places[n].Position
 			unrecorded++
 			continue
 		}
-		if b.strict && places[n].Status == Absent && b.refusals[i] == nil {
-			b.refusals[i] = domain.Refuse(CodeBatchRefused, "",
-				"not recorded, because another event of the batch is refused and the request prefers handling=strict")
-		}
-		if err := v.place(&places[n], b.refusals[i]); err != nil {
+		if err := v.place(&places[n], inBody(places[n].Refusal, &b.items[i])); err != nil {
 			return err
 		}
 		if v.Status == StatusDuplicate || v.Status == StatusRejected {
@@ -226,12 +221,15 @@ func (c *IngestUsage) release(batch []Submitted) {
 	}
 }
 
-// claim sets the inbox key of an event, and the refusal to store if it is refused.
-func (s *Submitted) claim(refusal events.Pending) {
-	s.Inbox = refusal.DedupeKey
-	if s.ProbeOnly {
-		s.Refusal = &refusal
+// record sets the inbox of an event. A refusal that is known is written before the lock of the head.
+func (s *Submitted) record(in *inbox, i int, item *intake.BatchItem) {
+	if s.Refusal == nil {
+		s.Inbox = in.pending(i, nil).DedupeKey
+		s.Refuse = func(refusal *domain.Error) events.Pending { return in.pending(i, inBody(refusal, item)) }
+		return
 	}
+	refused := in.pending(i, inBody(s.Refusal, item))
+	s.Inbox, s.Refuse = refused.DedupeKey, func(*domain.Error) events.Pending { return refused }
 }
 
 // inBody makes the pointer to the member at fault start at the body, as refusals of
@@ -264,10 +262,7 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 			return nil
 		}
 	case Absent:
-		if refusal == nil {
-			return errors.New("the log did not store an event that nothing spoke against")
-		}
-		v.reject(refusal)
+		v.reject(batchRefused())
 		return nil
 	case Denied:
 		v.reject(refusal)

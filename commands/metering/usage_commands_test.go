@@ -36,8 +36,9 @@ func (l *ledger) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) 
 	for i := range batch {
 		p := &batch[i].Pending
 		places[i].Status = Appended
-		if batch[i].ProbeOnly {
-			p, places[i].Status = batch[i].Refusal, Refused
+		if refusal := batch[i].Refusal; refusal != nil {
+			refused := batch[i].Refuse(refusal)
+			p, places[i] = &refused, Placement{Status: Refused, Refusal: refusal}
 		}
 		l.kept[tenant.String()+" "+p.DedupeKey] = *p
 	}

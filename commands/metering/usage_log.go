@@ -10,18 +10,17 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Submitted is an event to append to the log. With ProbeOnly the log only checks
-// whether the key is known: it classifies the event, but never stores it.
+// Submitted is an event to append to the log.
 type Submitted struct {
 	events.Pending
-	ProbeOnly bool
+	// Refusal, if set, refuses the event unless its key is known: the log compares it, but never stores it.
+	Refusal *domain.Error
 	// Inbox is the key under which a refusal of this event is recorded, "" if refusals
 	// are only returned. If the log has the key, the event was refused before. It is
 	// then neither compared nor stored, however often it is delivered.
 	Inbox string
-	// Refusal has the key Inbox. It is stored in place of a ProbeOnly event whose own
-	// key is unknown.
-	Refusal *events.Pending
+	// Refuse makes the event that records a refusal under the key Inbox; nil without one.
+	Refuse func(refusal *domain.Error) events.Pending
 	// Target, if set, is looked up under the head's lock, in the turn of the event: the event is stored only if it can be corrected.
 	Target *CorrectionTarget
 	// Quota, if set, is decided under the head's lock, in the turn of the event: the event is stored only if it is granted.
@@ -31,8 +30,6 @@ type Submitted struct {
 	Admission *commands.Admission
 	// Whole, of the first event of a submission, means that all its events are stored, or none if the log would not store one.
 	Whole bool
-	// Refuse, if set, makes the event that records the refusal of Target or Quota, under the key Inbox.
-	Refuse func(refusal *domain.Error) events.Pending
 }
 
 // QuotaRequest requests to use an amount of a feature, to hold one, or to change a reservation.
@@ -53,7 +50,7 @@ type CorrectionTarget struct {
 type Placement struct {
 	Status   PlacementStatus
 	Position events.Position // of the event, or of the one that was stored first
-	Refusal  *domain.Error   // of a denied event, also where the denial is stored
+	Refusal  *domain.Error   // of a denied event, also if the denial is stored; nil if only an earlier delivery was refused
 }
 
 // PlacementStatus is one of the constants below.
@@ -65,11 +62,10 @@ const (
 	Appended                         // stored now
 	Duplicate                        // the same payload is stored at Position
 	Conflict                         // another payload is stored at Position; the conflict is recorded
-	Absent                           // ProbeOnly, and the key is unknown; or another event of a whole submission was refused
+	Absent                           // not stored, because another event of a whole submission was refused
 	Later                            // a quota request that is not decided: submit it again
 	Refused                          // the refusal is stored at Position, now or earlier
-	// the quota request is not granted, or the target cannot be corrected, for the reason in Refusal; no row is stored
-	Denied
+	Denied                           // refused before, by a limit or by its target, for the reason in Refusal; no row is stored
 )
 
 // UsageLog appends usage to the log.

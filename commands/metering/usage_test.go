@@ -49,8 +49,8 @@ func (s *fakeLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]P
 			places[i].Status = Duplicate
 		case ok:
 			places[i].Status = Conflict
-		case b.ProbeOnly:
-			places[i].Status = Absent
+		case b.Refusal != nil:
+			places[i] = Placement{Status: Denied, Refusal: b.Refusal}
 		default:
 			places[i].Status = Appended
 		}
@@ -109,7 +109,7 @@ func TestP8_LateUsageIsRefusedByTheConfirmedHistory(t *testing.T) {
 	} {
 		s := &fakeLog{cached: c.cached, fresh: c.fresh}
 		v := ingest(t, s, nil, oneEvent("a", "api_calls", c.at))
-		if v[0].Code != c.code || s.asked != c.asked || s.got[0].ProbeOnly != (c.code != "") {
+		if v[0].Code != c.code || s.asked != c.asked || (s.got[0].Refusal != nil) != (c.code != "") {
 			t.Errorf("%s: %+v after %d looks", name, v[0], s.asked)
 		}
 		if c.code != "" && v[0].Pointer != "/events/0/timestamp" {
@@ -151,7 +151,7 @@ func TestP2_DedupeComesBeforePolicy(t *testing.T) {
 	if v := ingest(t, s, nil, oneEvent("b", "api_calls", "2020-01-01T00:00:00Z")); v[0].Code != "timestamp_too_old" {
 		t.Errorf("too old and not known: %+v", v[0])
 	}
-	if !s.got[0].ProbeOnly {
+	if s.got[0].Refusal == nil {
 		t.Error("what policy refuses was handed to the log to be stored")
 	}
 }
@@ -278,7 +278,7 @@ func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 			items[i] = intake.BatchItem{Index: i, EventID: id, Event: &domain.UsageEvent{EventID: id, Feature: "api_calls", Amount: 1,
 				Timestamp: noon, Body: []byte(id)}}
 			if b.refused {
-				items[i].Event.Feature = "unknown" // refused by policy: ProbeOnly
+				items[i].Event.Feature = "unknown" // refused by policy
 			}
 		}
 		var in *inbox
@@ -296,9 +296,8 @@ func TestP2_EventsOfABatchAreItsOwn(t *testing.T) {
 				box = "i/" + id
 			}
 			if got.TenantID != by.TenantID || got.DedupeKey != events.KeyUsage(id) || string(got.Payload) != id ||
-				got.ProbeOnly != b.refused ||
-				got.Inbox != box || (got.Refusal != nil) != (b.messages && b.refused) ||
-				got.Refusal != nil && got.Refusal.DedupeKey != box ||
+				(got.Refusal != nil) != b.refused || got.Inbox != box || (got.Refuse != nil) != b.messages ||
+				b.messages && got.Refuse(domain.Refuse("c", "", "r")).DedupeKey != box ||
 				got.EventID == uuid.Nil || got.OccurredAt != noon {
 				t.Fatalf("batch %d, event %d is stored as %+v", n, i, got)
 			}

@@ -27,7 +27,7 @@ type group struct {
 	members    []member
 	pending    []*events.Pending // of the members, in the same order
 	partitions []int16
-	mustProbe  bool              // in-batch conflicts and probes need a look-up in the log
+	mustProbe  bool              // in-batch conflicts and known refusals need a look-up in the log
 	inbox      []*events.Pending // keys that are looked up beside those of the members
 	firsts     dedupe.Firsts
 	promoted   map[int]int // from a refused first member to the next one with its key; -1: not found yet
@@ -58,10 +58,8 @@ func (g *group) fill(subs []*submission) {
 	for _, s := range subs {
 		for i := range s.batch {
 			sub := &s.batch[i]
-			m := member{sub, &s.places[i], g.firsts.Of(g.pending, &sub.Pending, len(g.pending), !sub.ProbeOnly)}
-			if sub.ProbeOnly {
-				g.mustProbe = true
-			}
+			m := member{sub, &s.places[i], g.firsts.Of(g.pending, &sub.Pending, len(g.pending), sub.Refusal == nil)}
+			g.mustProbe = g.mustProbe || sub.Refusal != nil
 			g.hasQuotas, g.hasTargets = g.hasQuotas || sub.Quota != nil, g.hasTargets || sub.Target != nil
 			if sub.Inbox != "" {
 				g.mustProbe = true
@@ -193,15 +191,8 @@ func (d *deciding) compare(k, first int) bool {
 		if !sameHash(g.inGroup(earlier).Hash, codec.PayloadHash(&m.submitted.Pending)) {
 			*m.placement = metering.Placement{Status: metering.Conflict}
 		}
-	case m.submitted.ProbeOnly && m.submitted.Refusal != nil:
-		r := d.places.place(m.submitted.Refusal, d.origin[k])
-		g.rows = append(g.rows, r)
-		d.known[dedupe.KeyOf(m.submitted.Refusal)] = dedupe.Found{Position: r.Position, EventID: m.submitted.Refusal.EventID}
-		*m.placement = metering.Placement{Status: metering.Refused, Position: r.Position}
-		g.skipUnstored(k)
-	case m.submitted.ProbeOnly:
-		*m.placement = metering.Placement{Status: metering.Absent}
-		g.skipUnstored(k)
+	case m.submitted.Refusal != nil:
+		d.deny(k, m.submitted.Refusal)
 	}
 	status := m.placement.Status
 	return status == metering.Unknown || status == metering.Appended || status == metering.Duplicate
@@ -254,7 +245,7 @@ func (m *member) refusedBefore(known map[dedupe.Key]dedupe.Found) bool {
 	}
 	f, ok := known[dedupe.Key{Tenant: m.submitted.TenantID, Key: m.submitted.Inbox}]
 	if ok {
-		*m.placement = metering.Placement{Status: metering.Refused, Position: f.Position}
+		*m.placement = metering.Placement{Status: metering.Refused, Position: f.Position, Refusal: m.submitted.Refusal}
 	}
 	return ok
 }
@@ -262,20 +253,13 @@ func (m *member) refusedBefore(known map[dedupe.Key]dedupe.Found) bool {
 // promoteNext makes the next member with the same key the first occurrence, if member i was
 // the first one.
 func (g *group) promoteNext(i int) {
-	if g.firstOf(i) != i {
+	if m := &g.members[i]; g.firstOf(i) != i || m.first == i && m.submitted.Refusal != nil { // no later one names the latter
 		return
 	}
 	if g.promoted == nil {
 		g.promoted = map[int]int{}
 	}
 	g.promoted[g.members[i].first] = -1
-}
-
-// skipUnstored does the same for a promoted member that is not stored.
-func (g *group) skipUnstored(i int) {
-	if g.promoted != nil {
-		g.promoteNext(i)
-	}
 }
 
 // firstOf returns the first member with the key of member i that was not refused.

@@ -32,10 +32,9 @@ func (d delivery) submitted(tenant uuid.UUID) metering.Submitted {
 	s := usageEvent(tenant, d.event, d.amount)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", d.message), sha256.Sum256(nil), 0)
 	if d.refused {
-		s.ProbeOnly = true
-		s.Refusal = &events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: s.Inbox,
-			Actor: s.Actor, Residency: events.ResidencyUnspecified, OccurredAt: s.OccurredAt, Payload: []byte(refusedUsage)}
+		s.Refusal = domain.Refuse("feature_not_found", "", "r")
 	}
+	s.Refuse = refusing(s.Pending, s.Inbox)
 	return s
 }
 
@@ -142,14 +141,17 @@ func TestP2_ConcurrentDeliveriesOfAMessageHaveOneOutcome(t *testing.T) {
 func requestByMessage(tenant uuid.UUID, message int, eventID string, amount int) metering.Submitted {
 	s := requestFor(tenant, eventID, amount)
 	s.Inbox = events.KeyRefused(fmt.Sprint("m", message), sha256.Sum256(nil), 0)
-	actor, at, inbox := s.Actor, s.OccurredAt, s.Inbox
-	s.Refuse = func(refusal *domain.Error) events.Pending {
-		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: tenant, DedupeKey: inbox,
-			Actor:     actor,
-			Residency: events.ResidencyUnspecified, OccurredAt: at,
+	s.Refuse = refusing(s.Pending, s.Inbox)
+	return s
+}
+
+// refusing makes the event that records a refusal of usage.
+func refusing(p events.Pending, inbox string) func(*domain.Error) events.Pending {
+	return func(refusal *domain.Error) events.Pending {
+		return events.Pending{EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRefused, TenantID: p.TenantID, DedupeKey: inbox,
+			Actor: p.Actor, Residency: events.ResidencyUnspecified, OccurredAt: p.OccurredAt,
 			Payload: []byte(strings.Replace(refusedUsage, "feature_not_found", refusal.Code, 1))}
 	}
-	return s
 }
 
 // The denial of usage that a message brought is recorded once, in the turn of the message, however often it is delivered and

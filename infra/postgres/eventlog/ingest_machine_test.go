@@ -15,6 +15,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
@@ -56,7 +57,9 @@ func (m *ingestModel) batch(rt *rapid.T, probes bool) (uuid.UUID, []metering.Sub
 	for i := range batch {
 		id := fmt.Sprint("e", rapid.IntRange(0, 200).Draw(rt, "id"))
 		batch[i] = usageEvent(tenant, id, rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(rt, "amount"))
-		batch[i].ProbeOnly = probes && rapid.IntRange(0, 9).Draw(rt, "fate") == 0
+		if probes && rapid.IntRange(0, 9).Draw(rt, "fate") == 0 {
+			batch[i].Refusal = domain.Refuse("c", "", "r")
+		}
 	}
 	return tenant, batch
 }
@@ -73,8 +76,8 @@ func (m *ingestModel) take(batch []metering.Submitted) (want []metering.Placemen
 		case known:
 			want = append(want, metering.Conflict)
 			m.conflicts[key.Tenant.String()+p.DedupeKey+hex.EncodeToString(codec.PayloadHash(p))] = true
-		case batch[i].ProbeOnly:
-			want = append(want, metering.Absent)
+		case batch[i].Refusal != nil:
+			want = append(want, metering.Denied)
 		default:
 			want = append(want, metering.Appended)
 			m.stored[key] = storedEvent{hash: hex.EncodeToString(codec.PayloadHash(p))}
@@ -93,7 +96,7 @@ func (m *ingestModel) compareAnswer(rt *rapid.T, batch []metering.Submitted, wan
 		if p.Status != want[i] && (!sentBefore || want[i] != metering.Appended || p.Status != metering.Duplicate) {
 			rt.Fatalf("%s is answered with %v, not %v", batch[i].DedupeKey, p, want[i])
 		}
-		if p.Status == metering.Absent {
+		if p.Status == metering.Denied {
 			continue
 		}
 		if was.position == (events.Position{}) {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/meterplex/meterplex/commands/metering"
+	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
@@ -278,10 +279,10 @@ func TestReadGivesWholeEnvelopes(t *testing.T) {
 func TestP4_ConflictWithinABatchComesBeforePolicy(t *testing.T) {
 	l, _, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	only := func(s metering.Submitted) metering.Submitted { s.ProbeOnly = true; return s }
+	only := func(s metering.Submitted) metering.Submitted { s.Refusal = domain.Refuse("c", "", "r"); return s }
 	got := submit(t, l, tenant, only(usageEvent(tenant, "a", 3)), usageEvent(tenant, "a", 1), only(usageEvent(tenant, "a", 2)),
 		only(usageEvent(tenant, "a", 1)), only(usageEvent(tenant, "b", 1)))
-	want := []metering.PlacementStatus{metering.Absent, metering.Appended, metering.Conflict, metering.Duplicate, metering.Absent}
+	want := []metering.PlacementStatus{metering.Denied, metering.Appended, metering.Conflict, metering.Duplicate, metering.Denied}
 	if !slices.Equal(statuses(got), want) {
 		t.Errorf("%v, want %v", statuses(got), want)
 	}

@@ -146,6 +146,10 @@ func (d *deciding) grant(ctx context.Context, conn server.Session, from, to int)
 func (d *deciding) request(ctx context.Context, conn server.Session, tenant uuid.UUID) (granted bool, err error) {
 	h, readable := d.quotas.histories[tenant]
 	if !readable && slices.ContainsFunc(d.requests, func(r domain.LedgerRequest) bool { return r.Kind.NeedsRoom() }) {
+		for _, k := range d.requested {
+			d.refuse(k)
+			*d.group.members[k].placement = metering.Placement{Status: metering.Later}
+		}
 		return false, nil
 	}
 	decisions, granted, err := d.decideWithRoom(ctx, conn, h.History)
