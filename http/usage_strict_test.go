@@ -30,8 +30,9 @@ func TestP3_AStrictBatchIsRecordedWholeOrNotAtAll(t *testing.T) {
 		{"policy", "feature_not_found batch_refused", []any{event("bad", map[string]any{"feature": "nothing"}), good}},
 		{"limit", "batch_refused quota_exceeded batch_refused", []any{event("six", map[string]any{"amount": 6}),
 			event("five", map[string]any{"amount": 5}), good}},
-		{"limit of several", "batch_refused quota_exceeded batch_refused quota_exceeded", []any{event("six", map[string]any{"amount": 6}),
-			event("five", map[string]any{"amount": 5}), event("four", map[string]any{"amount": 4}), event("one", map[string]any{"amount": 1})}},
+		{"limit of several", "batch_refused quota_exceeded batch_refused quota_exceeded", []any{
+			event("six", map[string]any{"amount": 6}), event("five", map[string]any{"amount": 5}),
+			event("four", map[string]any{"amount": 4}), event("one", map[string]any{"amount": 1})}},
 		{"correction", "batch_refused correction_target_unknown", []any{good, correction("fix", "unknown", 1)}},
 		{"conflict", "batch_refused payload_conflict duplicate", []any{good, storage("known", 4), known}},
 		{"conflict of the batch", "batch_refused payload_conflict", []any{twin, storage("twin", 6)}},

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"fmt"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -182,5 +181,3 @@ func (p *BatchPublisher) Close() error {
 	}
 	return nil
 }
-
-func itoa(n int32) string { return strconv.Itoa(int(n)) }

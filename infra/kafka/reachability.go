@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -32,5 +33,5 @@ func (r *reachability) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration,
 	if err != nil {
 		err = explained(err)
 	}
-	r.log.Report(context.Background(), err, "broker", net.JoinHostPort(meta.Host, itoa(meta.Port)), "for", r.purpose)
+	r.log.Report(context.Background(), err, "broker", net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port))), "for", r.purpose)
 }

@@ -66,7 +66,7 @@ func (g *group) fill(subs []*submission) {
 				g.inbox = append(g.inbox, &events.Pending{TenantID: sub.TenantID, DedupeKey: sub.Inbox})
 			}
 			if m.first < len(g.members) {
-				g.mustProbe = g.mustProbe || !sameHash(codec.PayloadHash(&g.members[m.first].submitted.Pending),
+				g.mustProbe = g.mustProbe || !bytes.Equal(codec.PayloadHash(&g.members[m.first].submitted.Pending),
 					codec.PayloadHash(&sub.Pending))
 			}
 			g.members = append(g.members, m)
@@ -96,8 +96,6 @@ func (g *group) originsIn(ctx context.Context, era uint64) ([]int32, error) {
 	}
 	return g.origin, nil
 }
-
-func sameHash(a, b []byte) bool { return bytes.Equal(a, b) }
 
 // deciding is the state of decide.
 type deciding struct {
@@ -188,7 +186,7 @@ func (d *deciding) compare(k, first int) bool {
 	case earlier < first:
 		d.compareWith(k, g.inGroup(earlier))
 	case earlier < k: // one that is stored together with it, or not at all
-		if !sameHash(g.inGroup(earlier).Hash, codec.PayloadHash(&m.submitted.Pending)) {
+		if !bytes.Equal(g.inGroup(earlier).Hash, codec.PayloadHash(&m.submitted.Pending)) {
 			*m.placement = metering.Placement{Status: metering.Conflict}
 		}
 	case m.submitted.Refusal != nil:
@@ -290,7 +288,7 @@ type conflict struct {
 // compareWith compares a member with the first event of its key. Only conflicts of usage are recorded.
 func (d *deciding) compareWith(k int, f dedupe.Found) {
 	m := &d.group.members[k]
-	if sameHash(f.Hash, codec.PayloadHash(&m.submitted.Pending)) {
+	if bytes.Equal(f.Hash, codec.PayloadHash(&m.submitted.Pending)) {
 		*m.placement = metering.Placement{Status: metering.Duplicate, Position: f.Position}
 		return
 	}

@@ -21,7 +21,8 @@ func correctionEvent(t *testing.T, tenant uuid.UUID, kind, id, ref string) meter
 		amount = `,"amount":1`
 	}
 	items, err := intake.DecodeBatch(fmt.Appendf(nil,
-		`{"events":[{"type":%q,"eventId":%q,"correctionRef":%q,"feature":"f","timestamp":"2026-05-01T00:00:00Z"%s}]}`, kind, id, ref, amount))
+		`{"events":[{"type":%q,"eventId":%q,"correctionRef":%q,"feature":"f","timestamp":"2026-05-01T00:00:00Z"%s}]}`,
+		kind, id, ref, amount))
 	if err != nil || items[0].Err != nil {
 		t.Fatal(err, items)
 	}
