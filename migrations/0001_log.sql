@@ -157,9 +157,9 @@ $$;
 -- A row of the log keeps of its event's payload what its other columns do not say: events/codec/stored.go writes these bodies, and reads them for the
 -- relay and the folds. payload and payload_hash of a row are functions, and written as columns: l.payload.
 -- In short is an array; a payload is an object. Members stand in it as they stood in the payload, byte for byte: of recorded usage
--- [amount, feature, metadata, source], of a verdict [amount, feature, eventId, subscription, featureType, grant, periodKey], the grant only if it has
--- one; a verdict that corrects has count, targetPosition, targetEventId, before and after behind featureType, with the count 0 for a correction and -1
--- for a retraction. Written to be inlined: no SET, no STRICT.
+-- [amount, feature, metadata, source], of a verdict [amount, feature, eventId, subscription, featureType, periodKey]. A verdict with a grant has it
+-- before the period; one on admitted, late or corrected usage has there a grant, 0 for none, a count, and an object of the payload's other members.
+-- Written to be inlined: no SET, no STRICT.
 -- +goose StatementBegin
 CREATE FUNCTION whole_payload(subject smallint, key text, occurred_at timestamptz, body json) RETURNS json
 LANGUAGE sql STABLE PARALLEL SAFE AS $$
@@ -171,17 +171,14 @@ LANGUAGE sql STABLE PARALLEL SAFE AS $$
       || coalesce(',"source":' || (body -> 3)::text, '')
       || ',"timestamp":"' || rtrim(rtrim(to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.')
       || 'Z","type":"usage"}')::json
-    WHEN subject = 2 AND json_array_length(body) IN (6, 7, 11, 12) THEN (
+    WHEN subject = 2 AND json_array_length(body) IN (6, 7, 9) THEN (
       '{"rawPosition":' || substr(key, 3) || ',"eventId":' || (body -> 2)::text || ',"feature":' || (body -> 1)::text
-      || ',"amount":' || (body -> 0)::text || ',"count":' || CASE WHEN json_array_length(body) < 11 THEN '1' ELSE (body -> 5)::text END
+      || ',"amount":' || (body -> 0)::text || ',"count":' || CASE json_array_length(body) WHEN 9 THEN (body -> 6)::text ELSE '1' END
       || ',"timestamp":"' || rtrim(rtrim(to_char(occurred_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'), '0'), '.')
       || 'Z","validatedSubscriptionId":' || (body -> 3)::text || ',"featureType":' || (body -> 4)::text
       || ',"periodKey":' || (body -> -1)::text
-      || CASE WHEN json_array_length(body) IN (7, 12) THEN ',"grant":' || (body -> -2)::text ELSE '' END
-      || CASE WHEN json_array_length(body) < 11 THEN '' ELSE
-        ',"kind":"' || CASE (body -> 5)::text WHEN '0' THEN 'correction' ELSE 'retraction' END || '","targetPosition":' || (body -> 6)::text
-        || ',"targetEventId":' || (body -> 7)::text || ',"before":' || (body -> 8)::text || ',"after":' || (body -> 9)::text END
-      || '}')::json
+      || CASE WHEN json_array_length(body) > 6 AND (body -> 5)::text <> '0' THEN ',"grant":' || (body -> 5)::text ELSE '' END
+      || CASE json_array_length(body) WHEN 9 THEN ',' || substr((body -> 7)::text, 2) ELSE '}' END)::json
     ELSE body
   END
 $$;

@@ -174,7 +174,7 @@ func (r *row) decode() (content, error) {
 		if s.Feature, err = textOf(members[1]); len(members) > 2 {
 			s.Metadata = members[2]
 		}
-	case r.subject == validated && (len(members) == 6 || len(members) == 7 || len(members) == 11 || len(members) == 12):
+	case r.subject == validated && (len(members) == 6 || len(members) == 7 || len(members) == 9):
 		err = s.verdict(members, string(r.key[2:]))
 	default:
 		return s, errBody
@@ -183,8 +183,8 @@ func (r *row) decode() (content, error) {
 	return s, err
 }
 
-// verdict reads the members of the short body of a verdict. One on a correction (count 0) or a retraction (count -1) has five more before
-// the period, and one that names a grant has it there.
+// verdict reads the members of the short body of a verdict. Before the period one with a grant has it; one with other members, too, has
+// a grant or 0, a count and an object of those members.
 func (s *content) verdict(members []json.RawMessage, position string) (err error) {
 	var texts [5]string
 	for i := 1; i < len(texts) && err == nil; i++ {
@@ -200,17 +200,11 @@ func (s *content) verdict(members []json.RawMessage, position string) (err error
 	if err == nil {
 		s.RawPosition, err = strconv.ParseInt(position, 10, 64)
 	}
-	if err == nil && (len(members) == 7 || len(members) == 12) {
-		err = json.Unmarshal(members[len(members)-2], &s.Grant)
+	if err == nil && len(members) > 6 {
+		err = json.Unmarshal(members[5], &s.Grant)
 	}
-	if err != nil || len(members) < 11 {
-		return err
-	}
-	if s.Kind = "correction"; string(members[5]) == "-1" {
-		s.Kind = "retraction"
-	}
-	for i, into := range []any{&s.Count, &s.TargetPosition, &s.TargetEventID, &s.Before, &s.After} {
-		err = errors.Join(err, json.Unmarshal(members[5+i], into))
+	if err == nil && len(members) == 9 {
+		err = errors.Join(json.Unmarshal(members[6], &s.Count), json.Unmarshal(members[7], s))
 	}
 	return err
 }
@@ -235,7 +229,7 @@ func (r *row) payload() ([]byte, error) {
 	}
 	at := moment(r.occurred).Format(time.RFC3339Nano)
 	switch {
-	case r.subject == validated && (len(m) == 6 || len(m) == 7 || len(m) == 11 || len(m) == 12):
+	case r.subject == validated && (len(m) == 6 || len(m) == 7 || len(m) == 9):
 		return verdictPayload(r.key[2:], at, m), nil
 	case r.subject != recorded || len(m) < 2 || len(m) > 4:
 		return nil, errBody
@@ -253,18 +247,17 @@ func (r *row) payload() ([]byte, error) {
 // verdictPayload is payload for a verdict.
 func verdictPayload(raw []byte, at string, m []json.RawMessage) []byte {
 	count, last := json.RawMessage("1"), len(m)-1
-	if last >= 10 {
-		count = m[5]
+	if last == 8 {
+		count = m[6]
 	}
 	text := fmt.Appendf(nil,
 		`{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s`,
 		raw, m[2], m[1], m[0], count, at, m[3], m[4], m[last])
-	if last == 6 || last == 11 {
-		text = fmt.Appendf(text, `,"grant":%s`, m[last-1])
+	if last > 5 && string(m[5]) != "0" {
+		text = fmt.Appendf(text, `,"grant":%s`, m[5])
 	}
-	if last >= 10 {
-		kind := map[string]string{"0": "correction", "-1": "retraction"}[string(count)]
-		text = fmt.Appendf(text, `,"kind":"%s","targetPosition":%s,"targetEventId":%s,"before":%s,"after":%s`, kind, m[6], m[7], m[8], m[9])
+	if last == 8 {
+		return append(append(text, ','), m[7][1:]...)
 	}
 	return append(text, '}')
 }

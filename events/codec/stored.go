@@ -15,28 +15,24 @@ import (
 //
 //	recorded usage:  [amount,"feature"], then metadata and source if present
 //	a verdict:       [amount,"feature","eventId","subscription","featureType","periodKey"]
-//	one that corrects: [amount,"feature","eventId","subscription","featureType",count,targetPosition,"targetEventId",before,after,"periodKey"]
 //
-// A grant is the member before the period.
-//
-// The count of the last is 0 for a correction and -1 for a retraction. The feature is the first text of a verdict, and the period the last
-// one: an index reads them there (migrations/0001_log.sql).
+// A verdict with a grant has it before the period. One on admitted, late or corrected usage has there a grant, which is 0 if it names
+// none, a count, and an object of the payload's other members. The feature is the first text of a verdict, and the period the last one: an
+// index reads them there (migrations/0001_log.sql).
 //
 // Package intake writes the body of usage, VerdictBody that of a verdict. Any other payload is complete, as an
 // object, which a short body never is. The database rebuilds payloads in the same
 // way for readers in SQL (whole_payload).
 
 // members are the values of a body, in its order; nil behind its end.
-type members [12][]byte
+type members [9][]byte
 
 // Numbers of members of verdicts.
 const (
-	verdictMembers    = 6
-	correctingMembers = 11
+	verdictMembers = 6
+	grantMembers   = 7
+	moreMembers    = 9
 )
-
-// hasGrant reports whether a verdict with a number of members has a grant.
-func hasGrant(n int) bool { return n == verdictMembers+1 || n == correctingMembers+1 }
 
 // KeptHash is the hash that the log stores. It is also nil if the hash follows from
 // the row, as for recorded usage in version 1 of the canonical form.
@@ -56,7 +52,7 @@ func WholePayload(subject events.Subject, key string, at time.Time, body []byte)
 		switch {
 		case subject == events.UsageRecorded && n >= 2 && n <= 4:
 			return wholeUsage(&list, key[2:], at, len(body))
-		case subject == events.UsageValidated && (n == verdictMembers || n == correctingMembers || hasGrant(n)):
+		case subject == events.UsageValidated && (n == verdictMembers || n == grantMembers || n == moreMembers):
 			return wholeVerdict(list[:n], key, at, len(body))
 		}
 	}
@@ -87,15 +83,11 @@ func wholeUsage(members *members, id string, at time.Time, size int) []byte {
 }
 
 func wholeVerdict(members [][]byte, key string, at time.Time, size int) []byte {
-	count, corrects := []byte("1"), len(members) >= correctingMembers
-	if corrects {
-		count = members[5]
+	count := []byte("1")
+	if len(members) == moreMembers {
+		count = members[6]
 	}
-	room := 170
-	if corrects {
-		room = 260
-	}
-	dst := make([]byte, 0, size+len(key)+room)
+	dst := make([]byte, 0, size+len(key)+170)
 	dst = append(append(dst, `{"rawPosition":`...), key[2:]...)
 	dst = append(append(dst, `,"eventId":`...), members[2]...)
 	dst = append(append(dst, `,"feature":`...), members[1]...)
@@ -105,19 +97,11 @@ func wholeVerdict(members [][]byte, key string, at time.Time, size int) []byte {
 	dst = append(append(dst, `","validatedSubscriptionId":`...), members[3]...)
 	dst = append(append(dst, `,"featureType":`...), members[4]...)
 	dst = append(append(dst, `,"periodKey":`...), members[len(members)-1]...)
-	if hasGrant(len(members)) {
-		dst = append(append(dst, `,"grant":`...), members[len(members)-2]...)
+	if len(members) > verdictMembers && string(members[5]) != "0" {
+		dst = append(append(dst, `,"grant":`...), members[5]...)
 	}
-	if corrects {
-		kind := events.TypeCorrection
-		if count[0] == '-' {
-			kind = events.TypeRetraction
-		}
-		dst = append(append(append(dst, `,"kind":"`...), kind...), '"')
-		dst = append(append(dst, `,"targetPosition":`...), members[6]...)
-		dst = append(append(dst, `,"targetEventId":`...), members[7]...)
-		dst = append(append(dst, `,"before":`...), members[8]...)
-		dst = append(append(dst, `,"after":`...), members[9]...)
+	if len(members) == moreMembers {
+		return append(append(dst, ','), members[7][1:]...)
 	}
 	return append(dst, '}')
 }

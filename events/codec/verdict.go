@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -9,13 +10,13 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// VerdictBody writes a verdict in the form of its row, which has the verdict's key and occurs at its time.
-// The body of a verdict on admitted or late usage is complete.
+// VerdictBody writes a verdict in the form of its row, which has the verdict's key and occurs at its time. The body of a verdict that
+// the validator does not make, with nanoseconds or with a count of its own, is complete.
 func VerdictBody(v *events.Validated) []byte {
-	corrects := v.CorrectedUsage != nil
-	if v.Admitted || v.Late != nil || v.Timestamp.Nanosecond()%1000 != 0 || !corrects && v.Count != 1 ||
-		corrects && (v.Count != 0 && v.Count != -1 || v.Kind != kindOf(v.Count)) {
-		return VerdictJSON(v)
+	more := v.Admitted || v.CorrectedUsage != nil || v.Late != nil
+	if v.Timestamp.Nanosecond()%1000 != 0 || v.Count != 1 && !more {
+		whole, _ := json.Marshal(v) // this struct fails only for a time that no usage has
+		return whole
 	}
 	dst := make([]byte, 0, 120+len(v.EventID)+len(v.Feature))
 	dst = strconv.AppendInt(append(dst, '['), v.Amount, 10)
@@ -23,47 +24,19 @@ func VerdictBody(v *events.Validated) []byte {
 	dst = appendJSONText(append(dst, ','), v.EventID)
 	dst = events.AppendUUID(append(dst, `,"`...), v.ValidatedSubscriptionID)
 	dst = appendJSONText(append(dst, `",`...), v.FeatureType)
-	if corrects {
-		dst = strconv.AppendInt(append(dst, ','), v.Count, 10)
-		dst = strconv.AppendInt(append(dst, ','), v.TargetPosition, 10)
-		dst = appendJSONText(append(dst, ','), v.TargetEventID)
-		dst = strconv.AppendInt(append(dst, ','), v.Before, 10)
-		dst = strconv.AppendInt(append(dst, ','), v.After, 10)
-	}
-	if v.Grant != 0 {
+	if more || v.Grant != 0 {
 		dst = strconv.AppendInt(append(dst, ','), v.Grant, 10)
+	}
+	if more {
+		dst = strconv.AppendInt(append(dst, ','), v.Count, 10)
+		dst = appendMore(append(dst, ','), v)
 	}
 	return append(appendJSONText(append(dst, ','), v.PeriodKey), ']')
 }
 
-// kindOf returns what a verdict with a count of 0 or -1 is.
-func kindOf(count int64) string {
-	if count == 0 {
-		return events.TypeCorrection
-	}
-	return events.TypeRetraction
-}
-
-// VerdictJSON writes a verdict as json.Marshal does.
-func VerdictJSON(v *events.Validated) []byte {
-	year := v.Timestamp.Year()
-	if year < 0 || year > 9999 || v.Timestamp.Location() != time.UTC {
-		body, _ := json.Marshal(v) // this struct fails only for a time that no usage has
-		return body
-	}
-	dst := make([]byte, 0, 240+len(v.EventID)+len(v.Feature))
-	dst = strconv.AppendInt(append(dst, `{"rawPosition":`...), v.RawPosition, 10)
-	dst = appendJSONText(append(dst, `,"eventId":`...), v.EventID)
-	dst = appendJSONText(append(dst, `,"feature":`...), v.Feature)
-	dst = strconv.AppendInt(append(dst, `,"amount":`...), v.Amount, 10)
-	dst = strconv.AppendInt(append(dst, `,"count":`...), v.Count, 10)
-	dst = v.Timestamp.AppendFormat(append(dst, `,"timestamp":"`...), time.RFC3339Nano)
-	dst = events.AppendUUID(append(dst, `","validatedSubscriptionId":"`...), v.ValidatedSubscriptionID)
-	dst = appendJSONText(append(dst, `","featureType":`...), v.FeatureType)
-	dst = appendJSONText(append(dst, `,"periodKey":`...), v.PeriodKey)
-	if v.Grant != 0 {
-		dst = strconv.AppendInt(append(dst, `,"grant":`...), v.Grant, 10)
-	}
+// appendMore appends an object with the last members of a verdict, as json.Marshal writes them.
+func appendMore(dst []byte, v *events.Validated) []byte {
+	start := len(dst)
 	if v.Admitted {
 		dst = append(dst, `,"admitted":true`...)
 	}
@@ -78,6 +51,7 @@ func VerdictJSON(v *events.Validated) []byte {
 		dst = strconv.AppendInt(append(dst, `,"late":{"snapshot":`...), int64(l.Snapshot), 10)
 		dst = append(appendJSONText(append(dst, `,"kind":`...), l.Kind), '}')
 	}
+	dst[start] = '{'
 	return append(dst, '}')
 }
 
@@ -103,18 +77,25 @@ func parseValidated(e *events.Envelope) (v events.Validated, ok bool) {
 	v.FeatureType = string(r.text())
 	r.skip(`,"periodKey":"`)
 	v.PeriodKey = string(r.text())
-	r.verdictEnd(&v)
-	return v, !r.bad && len(r.rest) == 0
-}
-
-// verdictEnd reads the optional members of a verdict, and its end.
-func (r *payloadReader) verdictEnd(v *events.Validated) {
 	if r.skipIf(`,"grant":`) {
 		v.Grant = r.number(64)
 		r.bad = r.bad || v.Grant == 0 // left out
 	}
-	v.Admitted = r.skipIf(`,"admitted":true`)
-	if r.skipIf(`,"kind":"`) {
+	r.more(&v, ',')
+	return v, !r.bad && len(r.rest) == 0
+}
+
+// more reads the last members of a verdict, the first of which follows a sign, and their end.
+func (r *payloadReader) more(v *events.Validated, sign byte) {
+	member := func(text string) bool {
+		if r.bad || len(r.rest) == 0 || r.rest[0] != sign || !bytes.HasPrefix(r.rest[1:], []byte(text)) {
+			return false
+		}
+		r.rest, sign = r.rest[1+len(text):], ','
+		return true
+	}
+	v.Admitted = member(`"admitted":true`)
+	if member(`"kind":"`) {
 		v.CorrectedUsage = &events.CorrectedUsage{Kind: r.known(events.TypeCorrection, events.TypeRetraction)}
 		r.skip(`,"targetPosition":`)
 		v.TargetPosition = r.number(64)
@@ -125,7 +106,7 @@ func (r *payloadReader) verdictEnd(v *events.Validated) {
 		r.skip(`,"after":`)
 		v.After = r.number(64)
 	}
-	if r.skipIf(`,"late":{"snapshot":`) {
+	if member(`"late":{"snapshot":`) {
 		v.Late = &events.Late{Snapshot: int(r.number(32))}
 		r.skip(`,"kind":"`)
 		v.Late.Kind = r.known(events.AdjustmentKinds()...)
@@ -157,10 +138,15 @@ func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
 	r.skip(`,"`)
 	v.FeatureType = string(r.text())
 	v.Count = 1
-	if r.skip(`,`); len(r.rest) > 0 && r.rest[0] != '"' {
-		r.more(&v)
+	if r.skip(`,`); !r.skipIf(`"`) {
+		v.Grant = r.number(64)
+		if r.skip(`,`); !r.skipIf(`"`) {
+			v.Count = r.number(64)
+			r.skip(`,`)
+			r.more(&v, '{')
+			r.skip(`,"`)
+		}
 	}
-	r.skip(`"`)
 	v.PeriodKey = string(r.text())
 	r.skip(`]`)
 	if r.bad || len(r.rest) != 0 || len(e.DedupeKey) < 3 {
@@ -169,37 +155,6 @@ func parseBody(e *events.Envelope) (v events.Validated, ok bool) {
 	raw, err := strconv.ParseInt(e.DedupeKey[2:], 10, 64)
 	v.RawPosition, v.Timestamp = raw, time.UnixMicro(e.OccurredAt.UnixMicro()).UTC()
 	return v, err == nil
-}
-
-// more reads the members that the body of a verdict on a correction, or with a grant, has more.
-func (r *payloadReader) more(v *events.Validated) {
-	n := r.number(64)
-	if r.skip(`,`); len(r.rest) > 0 && r.rest[0] == '"' {
-		v.Grant = n
-		r.bad = r.bad || n == 0
-		return
-	}
-	r.correcting(v, n)
-	if len(r.rest) > 0 && r.rest[0] != '"' {
-		v.Grant = r.number(64)
-		r.bad = r.bad || v.Grant == 0
-		r.skip(`,`)
-	}
-}
-
-// correcting reads the members of a verdict on a correction or a retraction behind its count.
-func (r *payloadReader) correcting(v *events.Validated, count int64) {
-	v.Count = count
-	r.bad = r.bad || v.Count != 0 && v.Count != -1
-	v.CorrectedUsage = &events.CorrectedUsage{Kind: kindOf(count)}
-	v.TargetPosition = r.number(64)
-	r.skip(`,"`)
-	v.TargetEventID = string(r.text())
-	r.skip(`,`)
-	v.Before = r.number(64)
-	r.skip(`,`)
-	v.After = r.number(64)
-	r.skip(`,`)
 }
 
 // VerdictOf reads the verdict of UsageValidated or Reaggregated. If the payload is

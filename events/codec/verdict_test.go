@@ -30,6 +30,8 @@ func FuzzVerdict(f *testing.F) {
 		body, _ := json.Marshal(v)
 		f.Add(body)
 	}
+	admitted, _ := json.Marshal(correctedVerdicts()[3])
+	f.Add([]byte(strings.Replace(string(admitted), `,"admitted"`, `{"admitted"`, 1)))
 	f.Add([]byte(strings.Replace(string(body), "evt_1", `e\"1`, 1)))
 	f.Add([]byte(strings.Replace(string(body), `"amount":5`, `"amount":05`, 1)))
 	f.Add([]byte(strings.Replace(string(body), "Z", "+02:00", 1)))
@@ -106,16 +108,26 @@ func TestVerdictsAreReadFromEachForm(t *testing.T) {
 	}
 }
 
-// FuzzWrittenVerdict: verdicts are written as json.Marshal writes them, and read from their rows.
+// FuzzWrittenVerdict: the payload of a verdict's row is as json.Marshal writes it. more chooses the other members.
 func FuzzWrittenVerdict(f *testing.F) {
-	f.Add("evt_1", "api_calls", int64(5), int64(1777636800123456), "2026-05")
-	f.Add("<é\"\x00\xff\u2028>", "&", int64(-5), int64(-1), "")
-	f.Fuzz(func(t *testing.T, id, feature string, amount, at int64, period string) {
+	f.Add("evt_1", "api_calls", int64(5), int64(1777636800123456), "2026-05", int64(0))
+	f.Add("<é\"\x00\xff\u2028>", "&", int64(-5), int64(-1), "", int64(12))
+	f.Add("evt_1", "api_calls", int64(-5), int64(1), "2026-05", int64(-1))
+	f.Fuzz(func(t *testing.T, id, feature string, amount, at int64, period string, more int64) {
 		v := sampleVerdict()
-		v.EventID, v.Feature, v.Amount, v.Timestamp, v.PeriodKey = id, feature, amount, time.UnixMicro(at).UTC(), period
-		v.Admitted = len(id)%2 == 0
+		v.EventID, v.Feature, v.Amount, v.Timestamp, v.PeriodKey = id, feature, amount, time.UnixMicro(at%(1<<53)).UTC(), period
+		v.Admitted = more&1 != 0
+		if more&2 != 0 {
+			v.Late = &events.Late{Snapshot: int(int32(more)), Kind: id}
+		}
+		if more&4 != 0 {
+			v.Count, v.CorrectedUsage = more, &events.CorrectedUsage{Kind: period, TargetPosition: at, TargetEventID: feature, Before: more}
+		}
+		if more&8 != 0 {
+			v.Grant = amount
+		}
 		want, _ := json.Marshal(&v)
-		if got := VerdictJSON(&v); string(got) != string(want) {
+		if got := WholePayload(events.UsageValidated, events.KeyValidated(v.RawPosition), v.Timestamp, VerdictBody(&v)); string(got) != string(want) {
 			t.Fatalf("%s\ninstead of %s", got, want)
 		}
 		if utf8.ValidString(id + feature + period) {

@@ -51,6 +51,10 @@ func payloadsOf(tenant uuid.UUID) (list []events.Pending, whole []string) {
 			v.CorrectedUsage = &events.CorrectedUsage{Kind: []string{events.TypeCorrection, events.TypeRetraction}[i/4%2],
 				TargetPosition: 9, TargetEventID: id, Before: int64(i), After: 0}
 		}
+		v.Admitted, v.Grant = i%5 == 0, int64(i%3-1)
+		if i%11 < 3 {
+			v.Late = &events.Late{Snapshot: i, Kind: events.LateUsage}
+		}
 		verdict, _ := json.Marshal(v)
 		add(events.UsageValidated, events.KeyValidated(int64(i)), at, string(codec.VerdictBody(&v)), string(verdict))
 	}
