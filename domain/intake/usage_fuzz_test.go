@@ -11,6 +11,7 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/domain/strictjson"
+	"github.com/meterplex/meterplex/events"
 )
 
 var fuzzElements = []string{
@@ -87,6 +88,7 @@ func checkItem(t *testing.T, item BatchItem, raw []byte) {
 	if canonical, fault := strictjson.Canonical(event.Payload()); fault != nil || !bytes.Equal(canonical, event.Payload()) {
 		t.Fatalf("payload %s is not canonical: %s, %v", event.Payload(), canonical, fault)
 	}
+	checkBody(t, event)
 	var sent map[string]any
 	if err := json.Unmarshal(raw, &sent); err != nil {
 		t.Fatalf("%s: %v", raw, err)
@@ -99,6 +101,29 @@ func checkItem(t *testing.T, item BatchItem, raw []byte) {
 		t.Fatalf("%s became %v, %v", raw, event.Timestamp, err)
 	}
 	checkMetadata(t, event, sent["metadata"])
+}
+
+// checkBody compares the body of usage with the shortest form of its payload: the values that the log has in no other column. A payload
+// whose eventId JSON escapes, and that of a correction, is kept whole.
+func checkBody(t *testing.T, event *domain.UsageEvent) {
+	var of struct{ EventID, Amount, Feature, Metadata, Source json.RawMessage }
+	if err := json.Unmarshal(event.Payload(), &of); err != nil {
+		t.Fatalf("%s: %v", event.Payload(), err)
+	}
+	want := event.Payload()
+	if event.Type == events.TypeUsage && string(of.EventID) == `"`+event.EventID+`"` {
+		values := [][]byte{of.Amount, of.Feature, of.Metadata, of.Source}
+		for values[len(values)-1] == nil {
+			values = values[:len(values)-1]
+		}
+		if of.Metadata == nil && of.Source != nil {
+			values[2] = []byte("null")
+		}
+		want = append(append([]byte("["), bytes.Join(values, []byte(","))...), ']')
+	}
+	if !bytes.Equal(event.Body, want) {
+		t.Fatalf("%s is kept as %s, not as %s", event.Payload(), event.Body, want)
+	}
 }
 
 func checkMetadata(t *testing.T, event *domain.UsageEvent, sent any) {
