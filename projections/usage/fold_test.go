@@ -31,6 +31,7 @@ func TestFoldUsage(t *testing.T) {
 		{Subject: events.UsageRecorded, Payload: e.Payload}, {Subject: 999, Payload: e.Payload},
 		{Subject: events.UsageValidated, Payload: []byte(`{}`)}, {Subject: events.UsageValidated},
 		{Subject: events.UsageValidated, Payload: []byte(`[`)},
+		{Subject: events.UsageValidated, Payload: []byte(`{"feature":"calls","periodKey":"2026","amount":"5"}`)},
 	} {
 		sums := usageSums{fold: FoldV1, byKey: map[Key]*usageSum{}}
 		if failure := sums.add(&bad); failure == nil || len(sums.byKey) != 0 {
