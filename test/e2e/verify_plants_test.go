@@ -94,7 +94,10 @@ func plantsInLog() []planted {
 	const verdicts, contents = "P3 each recorded event up to the validator's checkpoint has one verdict",
 		"P3 each verdict matches its recorded event"
 	const corrections = "P5 each correction is counted once, by its target, and none after a retraction"
-	// The log stores a verdict on a correction as an array: its third member is the event's id, its ninth the amount before.
+	// The log stores a verdict on a correction as an array: its third member is the event's id, its eighth has the amount before.
+	before := func(amount, where string) string {
+		return `UPDATE event_log_rows SET body = regexp_replace(body::text, '"before":[0-9]+', '"before":` + amount + `')::json` + where
+	}
 	correction := ` WHERE position = ` + verdictOn("corrected-2") + ` AND target = ` + usageAt("correctable")
 	const last = `(SELECT max(position) FROM event_log_rows WHERE partition = {p} AND subject = 5)`
 	return []planted{
@@ -116,8 +119,8 @@ func plantsInLog() []planted {
 			at(first(3))},
 		{check: contents, sql: payload("0", "987654", at(validUsage))},
 		{check: contents, sql: payload("2", `"told"`, at(verdictOn("corrected-2")))},
-		{check: corrections, sql: payload("8", "41", at(verdictOn("corrected-1")))}, // the target has 40
-		{check: corrections, sql: payload("8", "1", at(verdictOn("retracted")))},
+		{check: corrections, sql: before("41", at(verdictOn("corrected-1")))}, // the target has 40
+		{check: corrections, sql: before("1", at(verdictOn("retracted")))},
 		{check: corrections, sql: `UPDATE usage_corrections SET after = after + 1` + correction},
 		{check: corrections, sql: `DELETE FROM usage_corrections` + correction},
 		{check: corrections, sql: `INSERT INTO usage_corrections
