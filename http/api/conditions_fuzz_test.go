@@ -48,7 +48,8 @@ func FuzzIdempotencyKey(f *testing.F) {
 			r := httptest.NewRequest("POST", "/", nil)
 			r.URL.Path = path
 			r.Header["Idempotency-Key"] = []string{key}
-			return Once(edge.WithExchange(t.Context(), &edge.Exchange{From: r, Body: body}))
+			req, err := Once(edge.WithExchange(t.Context(), &edge.Exchange{From: r, Body: body}))
+			return req.Idempotency, err
 		}
 		first, err := hash(path, body)
 		if err != nil {

@@ -57,26 +57,27 @@ func (s *Service) TagOf(ctx context.Context, of commands.Ref) (string, error) {
 	return of.Tag(version), err
 }
 
-// Once returns the idempotency key of a change that compares no state, if it has one. It refuses a caller who requires a state: without
+// Once returns the request of a change that compares no state, with its Idempotency-Key. It refuses a caller who requires a state: without
 // the comparison the change would replace a state that the caller did not see.
-func Once(ctx context.Context) (commands.Idempotency, error) {
+func Once(ctx context.Context) (commands.Request, error) {
 	x := edge.ExchangeOf(ctx)
 	for _, name := range []string{"If-Match", "If-None-Match"} {
 		if len(x.From.Header[name]) > 0 {
-			return commands.Idempotency{}, problem.New("header_invalid", "This change compares no state: send it without "+name)
+			return commands.Request{}, problem.New("header_invalid", "This change compares no state: send it without "+name)
 		}
 	}
-	return Idempotency(x)
+	once, err := Idempotency(x)
+	return x.Request(once), err
 }
 
 // ChangeOne returns the request of a change of the object that a path names, and its id; code is the refusal of a text that is no id.
 func ChangeOne(ctx context.Context, named, code string) (commands.Request, uuid.UUID, error) {
-	once, err := Once(ctx)
+	req, err := Once(ctx)
 	if err != nil {
-		return commands.Request{}, uuid.Nil, err
+		return req, uuid.Nil, err
 	}
 	id, err := IDOf(named, code)
-	return edge.ExchangeOf(ctx).Request(once), id, err
+	return req, id, err
 }
 
 // Idempotency returns the idempotency key of the request, if it has one. Two requests are the

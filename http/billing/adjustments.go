@@ -11,7 +11,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/periods"
 )
@@ -128,11 +127,11 @@ func (s *handlers) decideOne(ctx context.Context, in *adjustmentRequest, decisio
 }
 
 func (s *handlers) decideAdjusting(ctx context.Context, in billing.DecideAdjustments) (*decidedAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
-	decided, err := s.Periods.Decide(ctx, edge.ExchangeOf(ctx).Request(once), in)
+	decided, err := s.Periods.Decide(ctx, req, in)
 	return &decidedAnswer{decided}, err
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/meterplex/meterplex/domain/push"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/operate"
 )
 
@@ -174,11 +173,11 @@ func (s *handlers) resolvePush(ctx context.Context, in *resolvePushRequest) (*pu
 }
 
 func (s *handlers) reconcilePushes(ctx context.Context, _ *struct{ api.Idempotent }) (*operate.SagaAccepted, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
-	saga, err := s.Pushes.Reconcile(ctx, edge.ExchangeOf(ctx).Request(once))
+	saga, err := s.Pushes.Reconcile(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
@@ -46,7 +45,7 @@ type reconcileAnswer struct {
 }
 
 func (s *handlers) reconcileAccounts(ctx context.Context, in *reconcileRequest) (*reconcileAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +53,7 @@ func (s *handlers) reconcileAccounts(ctx context.Context, in *reconcileRequest) 
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Accounts.Reconcile(ctx, edge.ExchangeOf(ctx).Request(once), tenant.ID, in.Body.Repair, in.Body.Reason)
+	done, err := s.Accounts.Reconcile(ctx, req, tenant.ID, in.Body.Repair, in.Body.Reason)
 	return &reconcileAnswer{done}, err
 }
 

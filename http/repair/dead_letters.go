@@ -12,7 +12,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/deadletters"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -143,7 +142,7 @@ type retryAnswer struct {
 }
 
 func (s *handlers) retryDeadLetter(ctx context.Context, in *retryRequest) (*retryAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +154,7 @@ func (s *handlers) retryDeadLetter(ctx context.Context, in *retryRequest) (*retr
 	if in.Body != nil {
 		reason = in.Body.Reason
 	}
-	position, err := s.Letters.RequestRetry(ctx, edge.ExchangeOf(ctx).Request(once), letter.ID, letter.TenantID, reason)
+	position, err := s.Letters.RequestRetry(ctx, req, letter.ID, letter.TenantID, reason)
 	answer := &retryAnswer{Location: api.Prefix + "/dead-letters/" + letter.ID.String()}
 	answer.Body.DeadLetterID, answer.Body.Position = letter.ID, position
 	return answer, err
@@ -172,7 +171,7 @@ type discardRequest struct {
 type discardAnswer struct{ Body repair.Discarded }
 
 func (s *handlers) discardDeadLetter(ctx context.Context, in *discardRequest) (*discardAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -180,6 +179,6 @@ func (s *handlers) discardDeadLetter(ctx context.Context, in *discardRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Letters.Discard(ctx, edge.ExchangeOf(ctx).Request(once), letter.ID, letter.TenantID, in.Body.Reason)
+	done, err := s.Letters.Discard(ctx, req, letter.ID, letter.TenantID, in.Body.Reason)
 	return &discardAnswer{done}, err
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/deadletters"
 )
@@ -84,7 +83,7 @@ type bulkAnswer struct {
 }
 
 func (s *handlers) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +93,7 @@ func (s *handlers) bulkDeadLetters(ctx context.Context, in *bulkRequest) (*bulkA
 	}
 	request := repair.BulkRequest{Action: in.Body.Action, Filter: filter, Reason: in.Body.Reason, DryRun: in.Body.DryRun,
 		Expected: in.Body.ExpectedMatched}
-	done, err := s.Letters.Bulk(ctx, edge.ExchangeOf(ctx).Request(once), request, func(ctx context.Context) ([]domain.DeadLetterRef,
+	done, err := s.Letters.Bulk(ctx, req, request, func(ctx context.Context) ([]domain.DeadLetterRef,
 		error) {
 		return s.Reads.DeadLetters.FindDeadLetters(ctx, &filter, repair.MaxBulk+1)
 	})

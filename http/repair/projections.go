@@ -13,7 +13,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/projections/rebuild"
 	"github.com/meterplex/meterplex/projections/state"
 )
@@ -90,7 +89,7 @@ type rebuildAccepted struct {
 func rebuildLocation(id uuid.UUID) string { return api.Prefix + "/rebuilds/" + id.String() }
 
 func (s *handlers) startRebuild(ctx context.Context, in *startRebuildRequest) (*rebuildAccepted, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +97,7 @@ func (s *handlers) startRebuild(ctx context.Context, in *startRebuildRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), command)
+	r, err := s.Rebuilds.Start(ctx, req, command)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +139,7 @@ type verifyAnswer struct {
 const verifyReason = "verify"
 
 func (s *handlers) verifyProjection(ctx context.Context, in *verifyRequest) (*verifyAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +153,7 @@ func (s *handlers) verifyProjection(ctx context.Context, in *verifyRequest) (*ve
 		}
 	}
 	command.Verify = true
-	r, err := s.Rebuilds.Start(ctx, edge.ExchangeOf(ctx).Request(once), command)
+	r, err := s.Rebuilds.Start(ctx, req, command)
 	if err != nil {
 		return nil, err
 	}

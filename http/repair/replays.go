@@ -13,7 +13,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) replayOperations(t *api.Site) {
@@ -134,7 +133,7 @@ type rangeRequest struct {
 }
 
 func (s *handlers) replayRange(ctx context.Context, in *rangeRequest) (*replayAccepted, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +156,7 @@ func (s *handlers) replayRange(ctx context.Context, in *rangeRequest) (*replayAc
 			return nil, err
 		}
 	}
-	return accepted(s.Replays.Range(ctx, edge.ExchangeOf(ctx).Request(once), request))
+	return accepted(s.Replays.Range(ctx, req, request))
 }
 
 // positionMember parses a position of a body, nil if it is empty.
@@ -195,7 +194,7 @@ type rewindRequest struct {
 }
 
 func (s *handlers) rewind(ctx context.Context, in *rewindRequest) (*replayAccepted, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +207,7 @@ func (s *handlers) rewind(ctx context.Context, in *rewindRequest) (*replayAccept
 		}
 		request.Positions = append(request.Positions, *p)
 	}
-	return accepted(s.Replays.Rewind(ctx, edge.ExchangeOf(ctx).Request(once), request))
+	return accepted(s.Replays.Rewind(ctx, req, request))
 }
 
 func (s *handlers) listReplays(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[replayBody], error) {

@@ -97,11 +97,7 @@ type replayDeliveryRequest struct {
 }
 
 func (s *handlers) replayDelivery(ctx context.Context, in *replayDeliveryRequest) (*deliveryAccepted, error) {
-	once, err := api.Once(ctx)
-	if err != nil {
-		return nil, err
-	}
-	id, err := api.IDOf(in.DeliveryID, "delivery_not_found")
+	req, id, err := api.ChangeOne(ctx, in.DeliveryID, "delivery_not_found")
 	if err != nil {
 		return nil, err
 	}
@@ -115,6 +111,6 @@ func (s *handlers) replayDelivery(ctx context.Context, in *replayDeliveryRequest
 	if tenant == uuid.Nil {
 		return nil, api.Absent("delivery_not_found")
 	}
-	d, err := s.Webhooks.Replay(ctx, x.Request(once), tenant, id)
+	d, err := s.Webhooks.Replay(ctx, req, tenant, id)
 	return &deliveryAccepted{deliveryOf(&d)}, err
 }

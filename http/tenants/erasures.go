@@ -11,7 +11,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) erasureOperations(t *api.Site) {
@@ -67,15 +66,11 @@ type eraseRequest struct {
 }
 
 func (s *handlers) eraseTenant(ctx context.Context, in *eraseRequest) (*erasureAccepted, error) {
-	once, err := api.Once(ctx)
+	req, tenant, err := api.ChangeOne(ctx, in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
 	}
-	tenant, err := api.IDOf(in.TenantID, "tenant_not_found")
-	if err != nil {
-		return nil, err
-	}
-	e, err := s.Erasures.Start(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.Body.Reason)
+	e, err := s.Erasures.Start(ctx, req, tenant, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) keyOperations(t *api.Site) {
@@ -120,7 +119,7 @@ func (operatorScopes) Schema(huma.Registry) *huma.Schema {
 
 // createKey issues a tenant key or an operator key.
 func (s *handlers) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (*keyAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +131,7 @@ func (s *handlers) createKey(ctx context.Context, tenant uuid.UUID, in newKey) (
 		}
 		command.ExpiresAt = &at
 	}
-	return keyAnswerOf(s.Catalogue.CreateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, command))
+	return keyAnswerOf(s.Catalogue.CreateKey(ctx, req, tenant, command))
 }
 
 type createTenantKeyRequest struct {
@@ -196,17 +195,12 @@ type overlap struct {
 	OverlapSeconds int64 `json:"overlapSeconds" minimum:"0" maximum:"2592000" doc:"How long the old key goes on; 0 ends it at once."`
 }
 
-func (s *handlers) rotateKey(ctx context.Context, tenant uuid.UUID, keyID string, o overlap) (*keyAnswer, error) {
-	key, err := api.IDOf(keyID, "key_not_found")
+func (s *handlers) rotateKey(ctx context.Context, tenant uuid.UUID, named string, o overlap) (*keyAnswer, error) {
+	req, key, err := api.ChangeOne(ctx, named, "key_not_found")
 	if err != nil {
 		return nil, err
 	}
-	once, err := api.Once(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return keyAnswerOf(s.Catalogue.RotateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, key,
-		time.Duration(o.OverlapSeconds)*time.Second))
+	return keyAnswerOf(s.Catalogue.RotateKey(ctx, req, tenant, key, time.Duration(o.OverlapSeconds)*time.Second))
 }
 
 type rotateTenantKeyRequest struct {
@@ -234,16 +228,12 @@ func (s *handlers) rotateOperatorKey(ctx context.Context, in *rotateOperatorKeyR
 	return s.rotateKey(ctx, events.Platform, in.KeyID, in.Body)
 }
 
-func (s *handlers) revokeKey(ctx context.Context, tenant uuid.UUID, keyID string) (*struct{}, error) {
-	key, err := api.IDOf(keyID, "key_not_found")
+func (s *handlers) revokeKey(ctx context.Context, tenant uuid.UUID, named string) (*struct{}, error) {
+	req, key, err := api.ChangeOne(ctx, named, "key_not_found")
 	if err != nil {
 		return nil, err
 	}
-	once, err := api.Once(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &struct{}{}, s.Catalogue.RevokeKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant, key)
+	return &struct{}{}, s.Catalogue.RevokeKey(ctx, req, tenant, key)
 }
 
 type tenantKeyRequest struct {

@@ -12,7 +12,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) offboardingOperations(t *api.Site) {
@@ -84,10 +83,6 @@ type offboardingAccepted struct {
 	Body     offboardingBody
 }
 
-func acceptedOffboarding(o *domain.Offboarding) *offboardingAccepted {
-	return &offboardingAccepted{api.Prefix + "/sagas/" + o.SagaID.String(), offboardingOf(o)}
-}
-
 func (s *handlers) offboardTenant(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
 	return in.request(ctx, s.Offboarding.Start)
 }
@@ -98,19 +93,15 @@ func (s *handlers) cancelOffboarding(ctx context.Context, in *offboardRequest) (
 
 func (in *offboardRequest) request(ctx context.Context, decide func(context.Context, commands.Request, uuid.UUID,
 	string) (domain.Offboarding, error)) (*offboardingAccepted, error) {
-	once, err := api.Once(ctx)
+	req, tenant, err := api.ChangeOne(ctx, in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
 	}
-	tenant, err := api.IDOf(in.TenantID, "tenant_not_found")
+	o, err := decide(ctx, req, tenant, in.Body.Reason)
 	if err != nil {
 		return nil, err
 	}
-	o, err := decide(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	return acceptedOffboarding(&o), nil
+	return &offboardingAccepted{api.Prefix + "/sagas/" + o.SagaID.String(), offboardingOf(&o)}, nil
 }
 
 func (s *handlers) getOffboarding(ctx context.Context, in *struct{ api.TenantPath }) (*offboardingAnswer, error) {

@@ -12,7 +12,6 @@ import (
 	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) portalOperations(t *api.Site) {
@@ -46,15 +45,11 @@ type portalLinkAnswer struct {
 }
 
 func (s *handlers) createPortalLink(ctx context.Context, in *portalLinkRequest) (*portalLinkAnswer, error) {
-	tenant, err := api.IDOf(in.TenantID, "tenant_not_found")
+	req, tenant, err := api.ChangeOne(ctx, in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
 	}
-	once, err := api.Once(ctx)
-	if err != nil {
-		return nil, err
-	}
-	k, err := s.Catalogue.CreateKey(ctx, edge.ExchangeOf(ctx).Request(once), tenant,
+	k, err := s.Catalogue.CreateKey(ctx, req, tenant,
 		catalogue.CreateKey{Name: "Portal link", Scopes: commands.PortalScopes(),
 			Lasts: time.Duration(in.Body.ExpiresInSeconds) * time.Second})
 	if err != nil {

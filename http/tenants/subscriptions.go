@@ -11,7 +11,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) subscriptionOperations(t *api.Site) {
@@ -56,11 +55,7 @@ type createSubscriptionRequest struct {
 }
 
 func (s *handlers) createSubscription(ctx context.Context, in *createSubscriptionRequest) (*subscriptionAnswer, error) {
-	tenant, err := api.IDOf(in.TenantID, "tenant_not_found")
-	if err != nil {
-		return nil, err
-	}
-	once, err := api.Once(ctx)
+	req, tenant, err := api.ChangeOne(ctx, in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +67,7 @@ func (s *handlers) createSubscription(ctx context.Context, in *createSubscriptio
 		}
 		wanted.StartsAt = &at
 	}
-	made, err := s.Catalogue.CreateSubscription(ctx, edge.ExchangeOf(ctx).Request(once), tenant, wanted)
+	made, err := s.Catalogue.CreateSubscription(ctx, req, tenant, wanted)
 	return s.settled(ctx, made, err)
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/query"
 )
@@ -65,11 +64,11 @@ type createTenantRequest struct {
 }
 
 func (s *handlers) createTenant(ctx context.Context, in *createTenantRequest) (*tenantAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Catalogue.CreateTenant(ctx, edge.ExchangeOf(ctx).Request(once), catalogue.CreateTenant{
+	t, err := s.Catalogue.CreateTenant(ctx, req, catalogue.CreateTenant{
 		Name: in.Body.Name, Class: in.Body.Class, Mode: in.Body.Mode, DataResidency: in.Body.DataResidency,
 		ExternalIDs: in.Body.ExternalIDs, Metadata: in.Body.Metadata,
 	})

@@ -13,7 +13,6 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/edge"
 )
 
 func (s *handlers) thresholdOperations(t *api.Site) {
@@ -85,7 +84,7 @@ type createThresholdRequest struct {
 }
 
 func (s *handlers) createThreshold(ctx context.Context, in *createThresholdRequest) (*shownThreshold, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +92,7 @@ func (s *handlers) createThreshold(ctx context.Context, in *createThresholdReque
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Thresholds.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant,
+	t, err := s.Thresholds.Create(ctx, req, tenant,
 		catalogue.NewThreshold{Feature: (*string)(in.Body.Feature), Percent: in.Body.Percent, Amount: in.Body.Amount})
 	if err != nil {
 		return nil, err

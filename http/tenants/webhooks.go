@@ -97,11 +97,10 @@ type ownPath interface {
 
 // change returns the request of a change of an object of a tenant.
 func (s *handlers) change(ctx context.Context, of ownPath) (req commands.Request, tenant, id uuid.UUID, err error) {
-	once, err := api.Once(ctx)
-	if err == nil {
+	if req, err = api.Once(ctx); err == nil {
 		tenant, id, err = of.find(ctx, s)
 	}
-	return edge.ExchangeOf(ctx).Request(once), tenant, id, err
+	return req, tenant, id, err
 }
 
 // WebhookPath names a webhook of a tenant.
@@ -155,7 +154,7 @@ type createWebhookRequest struct {
 }
 
 func (s *handlers) createWebhook(ctx context.Context, in *createWebhookRequest) (*webhookAnswer, error) {
-	once, err := api.Once(ctx)
+	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +162,7 @@ func (s *handlers) createWebhook(ctx context.Context, in *createWebhookRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return webhookAnswerOf(s.Webhooks.Create(ctx, edge.ExchangeOf(ctx).Request(once), tenant, in.Body.URL, in.Body.Events))
+	return webhookAnswerOf(s.Webhooks.Create(ctx, req, tenant, in.Body.URL, in.Body.Events))
 }
 
 func (s *handlers) listWebhooks(ctx context.Context, in *tenantListRequest) (*api.Listed[webhookBody], error) {
