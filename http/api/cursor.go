@@ -151,7 +151,17 @@ func ListedFrom[T any](l List, found query.Page[T]) Page[T] {
 	return p
 }
 
-// ListCatalogue reads one page of a catalogue list. key returns an entry's position.
+// ListRead reads one page of a list of the projections.
+func ListRead[T any](l List, p Paging, read func(limit int, after string) (query.Page[T], error)) (*Listed[T], error) {
+	_, after, err := l.Open(p.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	found, err := read(p.Limit, after)
+	return &Listed[T]{ListedFrom(l, found)}, err
+}
+
+// ListCatalogue reads one page of any other list. key returns an entry's position.
 func ListCatalogue[T any](l List, p Paging, read func(commands.Page) ([]T, error), key func(*T) string) (*Listed[T], error) {
 	_, after, err := l.Open(p.Cursor)
 	if err != nil {

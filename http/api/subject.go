@@ -46,11 +46,7 @@ func (s *Service) KnownTenant(ctx context.Context, text string) (*domain.Tenant,
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.Reader.Tenant(ctx, id)
-	if err == nil && t == nil {
-		err = Absent("tenant_not_found")
-	}
-	return t, err
+	return Present(s.Reader.Tenant(ctx, id))("tenant_not_found")
 }
 
 // OptionalTenant returns the id of the tenant that a filter names; nil for the empty text.

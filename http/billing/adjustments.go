@@ -13,6 +13,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/periods"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 func (s *handlers) adjustmentOperations(t *api.Site) {
@@ -90,14 +91,10 @@ func (s *handlers) adjustments(ctx context.Context, tenant *uuid.UUID, periodKey
 	if tenant != nil {
 		l[1] = tenant.String()
 	}
-	_, after, err := l.Open(p.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.Reads.Periods.Adjustments(ctx, periods.AdjustmentQuery{TenantID: tenant, PeriodKey: periodKey, State: f.State,
-		Kind: f.Kind, Feature: f.Feature,
-		Limit: p.Limit, After: after})
-	return &api.Listed[periods.Adjustment]{Body: api.ListedFrom(l, found)}, err
+	return api.ListRead(l, p, func(limit int, after string) (query.Page[periods.Adjustment], error) {
+		return s.Reads.Periods.Adjustments(ctx, periods.AdjustmentQuery{TenantID: tenant, PeriodKey: periodKey, State: f.State, Kind: f.Kind,
+			Feature: f.Feature, Limit: limit, After: after})
+	})
 }
 
 type adjustmentRequest struct {

@@ -102,11 +102,6 @@ type periodsRequest struct {
 }
 
 func (s *handlers) listPeriods(ctx context.Context, in *periodsRequest) (*api.Listed[periods.Period], error) {
-	l := api.List{"periods", in.TenantID}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
 	tenant, err := s.KnownTenant(ctx, in.TenantID)
 	if err == nil {
 		err = s.AwaitFigures(ctx, tenant.ID, in.Freshness)
@@ -114,8 +109,9 @@ func (s *handlers) listPeriods(ctx context.Context, in *periodsRequest) (*api.Li
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Periods.Periods(ctx, tenant.ID, after, in.Limit+1)
-	return &api.Listed[periods.Period]{Body: api.Cut(l, found, in.Limit, func(p *periods.Period) string { return p.PeriodKey })}, err
+	return api.ListCatalogue(api.List{"periods", in.TenantID}, in.Paging, func(p commands.Page) ([]periods.Period, error) {
+		return s.Reads.Periods.Periods(ctx, tenant.ID, p.After, p.Limit)
+	}, func(p *periods.Period) string { return p.PeriodKey })
 }
 
 // ref names the period of a tenant.

@@ -92,22 +92,15 @@ func (s *handlers) listPushes(ctx context.Context, in *pushesRequest) (*api.List
 	if in.PeriodKey != "" && !api.IsPeriod(in.PeriodKey) {
 		return nil, api.PeriodInvalid("periodKey")
 	}
+	tenant, err := s.OptionalTenant(ctx, in.TenantID)
+	if err != nil {
+		return nil, err
+	}
 	l := api.List{"pushes", in.TenantID, in.State, in.PeriodKey}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	q := billing.PushQuery{State: in.State, PeriodKey: in.PeriodKey, Page: commands.Page{Limit: in.Limit + 1, After: after}}
-	if q.TenantID, err = s.OptionalTenant(ctx, in.TenantID); err != nil {
-		return nil, err
-	}
-	found, err := s.PushReader.Pushes(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	return &api.Listed[pushBody]{Body: api.Cut(l, api.BodiesOf(found, pushOf), in.Limit, func(b *pushBody) string {
-		return b.ID.String()
-	})}, nil
+	return api.ListCatalogue(l, in.Paging, func(p commands.Page) ([]pushBody, error) {
+		found, err := s.PushReader.Pushes(ctx, billing.PushQuery{TenantID: tenant, State: in.State, PeriodKey: in.PeriodKey, Page: p})
+		return api.BodiesOf(found, pushOf), err
+	}, func(b *pushBody) string { return b.ID.String() })
 }
 
 // PushPath names a push.

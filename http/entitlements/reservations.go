@@ -194,11 +194,6 @@ func (s *handlers) listReservations(ctx context.Context, in *reservationsRequest
 	if err != nil {
 		return nil, err
 	}
-	l := api.List{"reservations", tenant.String(), in.Feature, in.State}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
 	known, err := s.Reads.Entitlements.IsFeature(ctx, v, in.Feature)
 	if err != nil {
 		return nil, err
@@ -206,14 +201,11 @@ func (s *handlers) listReservations(ctx context.Context, in *reservationsRequest
 	if !known {
 		return nil, api.Absent("feature_not_found")
 	}
-	q := entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State, After: after, Limit: in.Limit + 1}
-	found, err := s.Reads.Entitlements.Reservations(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	return &api.Listed[entitlements.Reservation]{Body: api.Cut(l, found, in.Limit, func(r *entitlements.Reservation) string {
-		return r.ReservationID
-	})}, nil
+	l := api.List{"reservations", tenant.String(), in.Feature, in.State}
+	return api.ListCatalogue(l, in.Paging, func(p commands.Page) ([]entitlements.Reservation, error) {
+		return s.Reads.Entitlements.Reservations(ctx, v, entitlements.ReservationQuery{TenantID: tenant, Feature: in.Feature, State: in.State,
+			After: p.After, Limit: p.Limit})
+	}, func(r *entitlements.Reservation) string { return r.ReservationID })
 }
 
 type reservationRequest struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
@@ -46,19 +47,15 @@ type schemaEntry struct {
 }
 
 func (s *handlers) listSchemas(_ context.Context, in *struct{ api.Paging }) (*api.Listed[schemaEntry], error) {
-	l := api.List{"schemas"}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
 	var all []schemaEntry
 	for _, v := range events.SchemaVersions() {
-		e := schemaEntry{Subject: v.Type, Version: v.Version, Topic: v.Topic, Retention: v.Retention, Recorded: v.Trigger,
-			SchemaURI: v.URI(), SHA256: v.Newest.SHA256, Earlier: sumsOf(v.Earlier)}
-		all = append(all, e)
+		all = append(all, schemaEntry{Subject: v.Type, Version: v.Version, Topic: v.Topic, Retention: v.Retention, Recorded: v.Trigger,
+			SchemaURI: v.URI(), SHA256: v.Newest.SHA256, Earlier: sumsOf(v.Earlier)})
 	}
 	key := func(e *schemaEntry) string { return fmt.Sprintf("%s/v%09d", e.Subject, e.Version) }
-	return &api.Listed[schemaEntry]{Body: api.Cut(l, api.Behind(all, after, key), in.Limit, key)}, nil
+	return api.ListCatalogue(api.List{"schemas"}, in.Paging, func(p commands.Page) ([]schemaEntry, error) {
+		return api.Behind(all, p.After, key), nil
+	}, key)
 }
 
 const mediaSchema = "application/schema+json"

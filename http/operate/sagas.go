@@ -76,22 +76,14 @@ type sagasRequest struct {
 }
 
 func (s *handlers) listSagas(ctx context.Context, in *sagasRequest) (*api.Listed[sagaBody], error) {
-	l := api.List{"sagas", in.TenantID, in.Kind, in.State}
-	_, after, err := l.Open(in.Cursor)
+	tenant, err := s.OptionalTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	q := commands.SagaQuery{Kind: in.Kind, State: in.State, Page: commands.Page{Limit: in.Limit + 1, After: after}}
-	if q.TenantID, err = s.OptionalTenant(ctx, in.TenantID); err != nil {
-		return nil, err
-	}
-	found, err := s.SagaReader.Sagas(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	return &api.Listed[sagaBody]{Body: api.Cut(l, api.BodiesOf(found, SagaOf), in.Limit, func(b *sagaBody) string {
-		return b.ID.String()
-	})}, nil
+	return api.ListCatalogue(api.List{"sagas", in.TenantID, in.Kind, in.State}, in.Paging, func(p commands.Page) ([]sagaBody, error) {
+		found, err := s.SagaReader.Sagas(ctx, commands.SagaQuery{TenantID: tenant, Kind: in.Kind, State: in.State, Page: p})
+		return api.BodiesOf(found, SagaOf), err
+	}, func(b *sagaBody) string { return b.ID.String() })
 }
 
 // SagaPath names a saga.

@@ -78,23 +78,15 @@ func (in *DeadLetterFilters) list(name string) api.List {
 	return api.List{name, in.TenantID, in.Status, in.Stage, in.Reason, in.Fingerprint, in.Feature, in.Consumer, in.Topic, in.From, in.To}
 }
 
-// opened returns the query of a page and the list that its cursors belong to.
-func (s *handlers) opened(ctx context.Context, in *deadLettersRequest, name string) (q deadletters.DeadLetterQuery, l api.List, err error) {
-	if q, err = s.deadLetterQuery(ctx, &in.DeadLetterFilters); err != nil {
-		return q, l, err
-	}
-	q.Limit, l = in.Limit, in.list(name)
-	_, q.After, err = l.Open(in.Cursor)
-	return q, l, err
-}
-
 func (s *handlers) listDeadLetters(ctx context.Context, in *deadLettersRequest) (*api.Listed[deadletters.DeadLetter], error) {
-	q, l, err := s.opened(ctx, in, "dead letters")
+	q, err := s.deadLetterQuery(ctx, &in.DeadLetterFilters)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetters.DeadLetters(ctx, query.Viewer{Operator: true}, q)
-	return &api.Listed[deadletters.DeadLetter]{Body: api.ListedFrom(l, found)}, err
+	return api.ListRead(in.list("dead letters"), in.Paging, func(limit int, after string) (query.Page[deadletters.DeadLetter], error) {
+		q.Limit, q.After = limit, after
+		return s.Reads.DeadLetters.DeadLetters(ctx, query.Viewer{Operator: true}, q)
+	})
 }
 
 type DeadLetterPath struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/problem"
 	"github.com/meterplex/meterplex/projections/deadletters"
+	"github.com/meterplex/meterplex/projections/query"
 )
 
 func (s *handlers) bulkDeadLetterOperations(t *api.Site) {
@@ -34,12 +35,15 @@ func (s *handlers) bulkDeadLetterOperations(t *api.Site) {
 }
 
 func (s *handlers) listDeadLetterGroups(ctx context.Context, in *deadLettersRequest) (*api.Listed[deadletters.DeadLetterGroup], error) {
-	request, l, err := s.opened(ctx, in, "dead letter groups")
+	q, err := s.deadLetterQuery(ctx, &in.DeadLetterFilters)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.DeadLetters.DeadLetterGroups(ctx, request)
-	return &api.Listed[deadletters.DeadLetterGroup]{Body: api.ListedFrom(l, found)}, err
+	l := in.list("dead letter groups")
+	return api.ListRead(l, in.Paging, func(limit int, after string) (query.Page[deadletters.DeadLetterGroup], error) {
+		q.Limit, q.After = limit, after
+		return s.Reads.DeadLetters.DeadLetterGroups(ctx, q)
+	})
 }
 
 // bulkFilter is DeadLetterFilters as a body, with ids.

@@ -9,6 +9,7 @@ import (
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/projections/audit"
+	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/state"
 )
 
@@ -41,16 +42,13 @@ type withheldRequest struct {
 }
 
 func (s *handlers) listWithheld(ctx context.Context, in *withheldRequest) (*api.Listed[audit.WithheldRecord], error) {
-	q := audit.WithheldQuery{Limit: in.Limit}
-	q.Topic, _ = events.TopicOf(in.Topic)
-	var err error
-	if q.TenantID, err = s.OptionalTenant(ctx, in.TenantID); err != nil {
+	tenant, err := s.OptionalTenant(ctx, in.TenantID)
+	if err != nil {
 		return nil, err
 	}
+	topic, _ := events.TopicOf(in.Topic)
 	l := api.List{"withheld", in.TenantID, in.Topic}
-	if _, q.After, err = l.Open(in.Cursor); err != nil {
-		return nil, err
-	}
-	found, err := s.Reads.Events.Withheld(ctx, q)
-	return &api.Listed[audit.WithheldRecord]{Body: api.ListedFrom(l, found)}, err
+	return api.ListRead(l, in.Paging, func(limit int, after string) (query.Page[audit.WithheldRecord], error) {
+		return s.Reads.Events.Withheld(ctx, audit.WithheldQuery{TenantID: tenant, Topic: topic, Limit: limit, After: after})
+	})
 }

@@ -40,14 +40,11 @@ func (s *handlers) projectionOperations(t *api.Site) {
 }
 
 func (s *handlers) listProjections(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[state.ProjectionStatus], error) {
-	l := api.List{"projections"}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.Reads.State.Projections(ctx)
 	name := func(p *state.ProjectionStatus) string { return p.Name }
-	return &api.Listed[state.ProjectionStatus]{Body: api.Cut(l, api.Behind(found, after, name), in.Limit, name)}, err
+	return api.ListCatalogue(api.List{"projections"}, in.Paging, func(p commands.Page) ([]state.ProjectionStatus, error) {
+		found, err := s.Reads.State.Projections(ctx)
+		return api.Behind(found, p.After, name), err
+	}, name)
 }
 
 // ProjectionPath names a projection.

@@ -11,6 +11,7 @@ import (
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/http/edge"
+	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/rebuild"
 )
 
@@ -71,13 +72,9 @@ type RebuildPath struct {
 func (p *RebuildPath) id() (uuid.UUID, error) { return api.IDOf(p.RebuildID, "rebuild_not_found") }
 
 func (s *handlers) listRebuilds(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[rebuild.RebuildStatus], error) {
-	l := api.List{"rebuilds"}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.Reads.Rebuilds.Rebuilds(ctx, in.Limit, after)
-	return &api.Listed[rebuild.RebuildStatus]{Body: api.ListedFrom(l, found)}, err
+	return api.ListRead(api.List{"rebuilds"}, in.Paging, func(limit int, after string) (query.Page[rebuild.RebuildStatus], error) {
+		return s.Reads.Rebuilds.Rebuilds(ctx, limit, after)
+	})
 }
 
 type rebuildAnswer struct {

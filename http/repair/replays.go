@@ -211,18 +211,11 @@ func (s *handlers) rewind(ctx context.Context, in *rewindRequest) (*replayAccept
 }
 
 func (s *handlers) listReplays(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[replayBody], error) {
-	l := api.List{"replays"}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
-	found, err := s.ReplayReader.Replays(ctx, commands.Page{Limit: in.Limit + 1, After: after})
-	if err != nil {
-		return nil, err
-	}
 	now := s.Now()
-	bodies := api.BodiesOf(found, func(r *repair.Replay) replayBody { return replayOf(r, now) })
-	return &api.Listed[replayBody]{Body: api.Cut(l, bodies, in.Limit, func(b *replayBody) string { return b.ID.String() })}, nil
+	return api.ListCatalogue(api.List{"replays"}, in.Paging, func(p commands.Page) ([]replayBody, error) {
+		found, err := s.ReplayReader.Replays(ctx, p)
+		return api.BodiesOf(found, func(r *repair.Replay) replayBody { return replayOf(r, now) }), err
+	}, func(b *replayBody) string { return b.ID.String() })
 }
 
 func (s *handlers) getReplay(ctx context.Context, in *struct {

@@ -58,11 +58,6 @@ type deliveriesRequest struct {
 }
 
 func (s *handlers) listDeliveries(ctx context.Context, in *deliveriesRequest) (*api.Listed[deliveryBody], error) {
-	l := api.List{"deliveries", in.TenantID, in.WebhookID, in.State}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
 	tenant, id, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
@@ -70,14 +65,11 @@ func (s *handlers) listDeliveries(ctx context.Context, in *deliveriesRequest) (*
 	if _, err := api.Present(s.WebhookReader.Webhook(ctx, tenant, id))("webhook_not_found"); err != nil {
 		return nil, err
 	}
-	found, err := s.WebhookReader.Deliveries(ctx, webhooks.DeliveryQuery{WebhookID: id, State: in.State,
-		Page: commands.Page{Limit: in.Limit + 1, After: after}})
-	if err != nil {
-		return nil, err
-	}
-	return &api.Listed[deliveryBody]{Body: api.Cut(l, api.BodiesOf(found, deliveryOf), in.Limit, func(b *deliveryBody) string {
-		return b.ID.String()
-	})}, nil
+	l := api.List{"deliveries", in.TenantID, in.WebhookID, in.State}
+	return api.ListCatalogue(l, in.Paging, func(p commands.Page) ([]deliveryBody, error) {
+		found, err := s.WebhookReader.Deliveries(ctx, webhooks.DeliveryQuery{WebhookID: id, State: in.State, Page: p})
+		return api.BodiesOf(found, deliveryOf), err
+	}, func(b *deliveryBody) string { return b.ID.String() })
 }
 
 type deliveryAccepted struct{ Body deliveryBody }

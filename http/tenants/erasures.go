@@ -90,12 +90,8 @@ func (s *handlers) getErasure(ctx context.Context, in *struct{ api.TenantPath })
 }
 
 func (s *handlers) listErasures(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[erasureBody], error) {
-	read := func(p commands.Page) (bodies []erasureBody, err error) {
-		list, err := s.ErasureReader.Erasures(ctx, p)
-		for i := range list {
-			bodies = append(bodies, erasureOf(&list[i]))
-		}
-		return bodies, err
-	}
-	return api.ListCatalogue(api.List{"erasures"}, in.Paging, read, func(e *erasureBody) string { return e.TenantID.String() })
+	return api.ListCatalogue(api.List{"erasures"}, in.Paging, func(p commands.Page) ([]erasureBody, error) {
+		found, err := s.ErasureReader.Erasures(ctx, p)
+		return api.BodiesOf(found, erasureOf), err
+	}, func(e *erasureBody) string { return e.TenantID.String() })
 }

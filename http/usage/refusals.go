@@ -25,18 +25,15 @@ func (s *handlers) listRefusals(ctx context.Context, in *refusalsRequest) (*api.
 	if err != nil {
 		return nil, err
 	}
-	l := api.List{"refusals", in.TenantID, in.Code, in.Feature, in.IncludeTest.IncludeTest}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
 	wait, err := in.Wait()
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature,
-		Test: in.IncludeTest.IncludeTest == "true", Limit: in.Limit, After: after, Wait: wait})
-	return &api.Listed[refusals.Refusal]{Body: api.ListedFrom(l, found)}, err
+	l := api.List{"refusals", in.TenantID, in.Code, in.Feature, in.IncludeTest.IncludeTest}
+	return api.ListRead(l, in.Paging, func(limit int, after string) (query.Page[refusals.Refusal], error) {
+		return s.Reads.Refusals.Refusals(ctx, viewer, refusals.Query{TenantID: tenant, Code: in.Code, Feature: in.Feature,
+			Test: in.IncludeTest.IncludeTest == "true", Limit: limit, After: after, Wait: wait})
+	})
 }
 
 // subjectOrAll is subject, where an operator's key that names no tenant reads all: then the tenant is nil.

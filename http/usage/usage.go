@@ -88,18 +88,15 @@ func (s *handlers) listUsageEvents(ctx context.Context, in *usageEventsRequest) 
 	if err != nil {
 		return nil, err
 	}
-	l := api.List{"usage events", tenant.String(), in.Feature, in.Status, in.From, in.To}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
 	wait, err := in.Wait()
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events.UsageEvents(ctx, viewer, audit.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
-		From: from, To: to, Limit: in.Limit, After: after, Wait: wait})
-	return &api.Listed[audit.UsageEventRow]{Body: api.ListedFrom(l, found)}, err
+	l := api.List{"usage events", tenant.String(), in.Feature, in.Status, in.From, in.To}
+	return api.ListRead(l, in.Paging, func(limit int, after string) (query.Page[audit.UsageEventRow], error) {
+		return s.Reads.Events.UsageEvents(ctx, viewer, audit.EventQuery{TenantID: tenant, Feature: in.Feature, Status: in.Status,
+			From: from, To: to, Limit: limit, After: after, Wait: wait})
+	})
 }
 
 type receiptRequest struct {
@@ -150,15 +147,12 @@ func (s *handlers) listConflicts(ctx context.Context, in *conflictsRequest) (*ap
 	if err != nil {
 		return nil, err
 	}
-	l := api.List{"conflicts", tenant.String()}
-	_, after, err := l.Open(in.Cursor)
-	if err != nil {
-		return nil, err
-	}
 	wait, err := in.Wait()
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events.Conflicts(ctx, viewer, tenant, in.Limit, after, wait)
-	return &api.Listed[audit.Conflict]{Body: api.ListedFrom(l, found)}, err
+	l := api.List{"conflicts", tenant.String()}
+	return api.ListRead(l, in.Paging, func(limit int, after string) (query.Page[audit.Conflict], error) {
+		return s.Reads.Events.Conflicts(ctx, viewer, tenant, limit, after, wait)
+	})
 }
