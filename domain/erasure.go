@@ -17,16 +17,16 @@ const ErasureDeadline = 24 * time.Hour
 
 // Erasure is the erasure of the personal data of an archived tenant. Its times are of the database's clock.
 type Erasure struct {
-	ID          uuid.UUID
-	TenantID    uuid.UUID
-	SagaID      uuid.UUID
-	State       string
-	Reason      string
-	Actor       string
-	RequestedAt time.Time
-	UpTo        int64  // the events up to this number are erased: later ones have no personal data
-	Cursor      int64  // the log is rewritten up to this number
-	Place       string // in the read models: the place after which their erasure continues
-	Rewritten   int64  // events of the log that were changed
-	EndedAt     *time.Time
+	ID          uuid.UUID  `json:"id"`
+	TenantID    uuid.UUID  `json:"tenantId"`
+	SagaID      uuid.UUID  `json:"sagaId" doc:"GET /sagas/{id} shows its step and what it waits for."`
+	State       string     `json:"state" enum:"RUNNING,ERASED"`
+	Reason      string     `json:"reason" doc:"Of the request, recorded in the log."`
+	Actor       string     `json:"actor" doc:"The key of the request, as api_key/id."`
+	RequestedAt time.Time  `json:"requestedAt" doc:"The time of the request."`
+	UpTo        int64      `json:"-"` // the events up to this number are erased: later ones have no personal data
+	Cursor      int64      `json:"-"` // the log is rewritten up to this number
+	Place       string     `json:"-"` // in the read models: the place after which their erasure continues
+	Rewritten   int64      `json:"rewrittenEvents" doc:"Events of the log that were changed so far."`
+	EndedAt     *time.Time `json:"endedAt" doc:"null: it has not ended."`
 }

@@ -22,24 +22,24 @@ const (
 // Rebuild is a new generation of a projection beside the live one. TenantID and
 // PeriodKey are its scope, Nil and "" for all.
 type Rebuild struct {
-	ID          uuid.UUID
-	Projection  string
-	Consumer    string // the consumer that feeds it
-	Generation  int
-	FoldVersion string
-	Purpose     string // rebuild or verify
-	Repair      bool   // for a verify: promoted if the live rows differ
-	TenantID    uuid.UUID
-	PeriodKey   string
-	Reason      string
-	State       string
-	Failure     string
-	Workers     int
-	Flip        int    // of its last promotion, 0 if it was never promoted
-	Differs     *int64 // for a verify: keys whose rows disagree with the log
-	CreatedAt   time.Time
-	ReadyAt     *time.Time
-	EndedAt     *time.Time
+	ID          uuid.UUID  `json:"id"`
+	Projection  string     `json:"projection"`
+	Consumer    string     `json:"-"` // the consumer that feeds it
+	Generation  int        `json:"generation"`
+	FoldVersion string     `json:"foldVersion"`
+	Purpose     string     `json:"purpose"` // rebuild or verify
+	Repair      bool       `json:"repair"`  // for a verify: promoted if the live rows differ
+	TenantID    uuid.UUID  `json:"tenantId"`
+	PeriodKey   string     `json:"periodKey"`
+	Reason      string     `json:"reason"`
+	State       string     `json:"state"`
+	Failure     string     `json:"failure"`
+	Workers     int        `json:"workers"`
+	Flip        int        `json:"flip"`    // of its last promotion, 0 if it was never promoted
+	Differs     *int64     `json:"differs"` // for a verify: keys whose rows disagree with the log
+	CreatedAt   time.Time  `json:"createdAt"`
+	ReadyAt     *time.Time `json:"readyAt"`
+	EndedAt     *time.Time `json:"endedAt"`
 }
 
 // Open reports whether the rebuild runs or waits for a decision. Meanwhile no rebuild

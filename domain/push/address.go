@@ -10,9 +10,9 @@ import (
 
 // Address is the meter of a customer at a billing provider.
 type Address struct {
-	Provider string
-	Customer string // the provider's id
-	Event    string // name of the provider's meter event
+	Provider string `json:"provider" enum:"stripe" doc:"The billing provider."`
+	Customer string `json:"customer" doc:"The provider's id of the customer."`
+	Event    string `json:"event" doc:"The event name of the provider's meter."`
 }
 
 // Charge is the sum of a feature's pushes in a period to an address. Charges that follow the tenant's customer are no part of it, see

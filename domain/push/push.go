@@ -85,33 +85,33 @@ type Result struct {
 // Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same;
 // Readdress is the exception, of a push that was not counted. Its times are of the database's clock.
 type Push struct {
-	ID        uuid.UUID
-	TenantID  uuid.UUID
-	Feature   string
-	PeriodKey string
-	Snapshot  int
-	N         int      // 0: the first push of the snapshot; k: of its k-th adjustment
-	Amount    *big.Int // negative if less is due than was pushed; never 0
+	ID        uuid.UUID `json:"id"`
+	TenantID  uuid.UUID `json:"tenantId"`
+	Feature   string    `json:"feature"`
+	PeriodKey string    `json:"periodKey"`
+	Snapshot  int       `json:"snapshot" doc:"Of the period, when the push was stored."`
+	N         int       `json:"-"`                                                                                          // 0: the first push of the snapshot; k: of its k-th adjustment
+	Amount    *big.Int  `json:"amount" doc:"What was due: billable less all earlier pushes; negative if less is billable."` // never 0
 
 	Address
-	Key        string // the idempotency key
-	Identifier string // of the provider's event, derived from the key
-	Timestamp  time.Time
+	Key        string    `json:"key" doc:"The idempotency key of each attempt."`
+	Identifier string    `json:"identifier" doc:"Of the provider's event, derived from the key."`
+	Timestamp  time.Time `json:"timestamp" doc:"The time at which the provider counts the amount."`
 
-	State          string
-	Attempts       int
-	Failures       int // events PushFailed
-	Renewals       int // of the idempotency key
-	StoredAt       time.Time
-	FirstAttemptAt *time.Time
-	AttemptedAt    *time.Time // the last attempt
-	UnknownSince   *time.Time // the first attempt that the provider may have counted; nil: none
-	NextAt         *time.Time // of the next attempt; nil: none follows by itself
-	DeliveredAt    *time.Time
-	Code           string // of the last error
-	LastError      string
-	LastReason     string // of an operator
-	LastActor      string
+	State          string     `json:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"UNKNOWN: the provider may have counted it."`
+	Attempts       int        `json:"attempts" doc:"Times that it was sent."`
+	Failures       int        `json:"-"` // events PushFailed
+	Renewals       int        `json:"-"` // of the idempotency key
+	StoredAt       time.Time  `json:"storedAt" doc:"Before its first attempt."`
+	FirstAttemptAt *time.Time `json:"firstAttemptAt" doc:"null: it was never sent."`
+	AttemptedAt    *time.Time `json:"-"`            // the last attempt
+	UnknownSince   *time.Time `json:"unknownSince"` // the first attempt that the provider may have counted; nil: none
+	NextAt         *time.Time `json:"nextAt" doc:"Of the next attempt; null: none follows by itself."`
+	DeliveredAt    *time.Time `json:"deliveredAt" doc:"null: it is not delivered."`
+	Code           string     `json:"lastCode"` // of the last error
+	LastError      string     `json:"lastError"`
+	LastReason     string     `json:"lastReason"` // of an operator
+	LastActor      string     `json:"lastActor"`
 }
 
 // Closing returns the snapshot whose amounts are pushed.

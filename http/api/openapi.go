@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"maps"
+	"math/big"
 	"net/http"
 	"reflect"
 	"slices"
@@ -80,13 +81,14 @@ func description() *huma.OpenAPI {
 func newRegistry() huma.Registry {
 	r := huma.NewMapRegistry(SchemaPrefix, huma.DefaultSchemaNamer)
 	r.RegisterTypeAlias(reflect.TypeFor[json.Number](), reflect.TypeFor[exactInteger]())
+	r.RegisterTypeAlias(reflect.TypeFor[big.Int](), reflect.TypeFor[exactInteger]())
 	r.RegisterTypeAlias(reflect.TypeFor[uuid.UUID](), reflect.TypeFor[id]())
 	r.RegisterTypeAlias(reflect.TypeFor[events.Position](), reflect.TypeFor[position]())
 	r.RegisterTypeAlias(reflect.TypeFor[entitlements.Check](), reflect.TypeFor[entitlementCheck]())
 	return r
 }
 
-// exactInteger, id and position are the schemas of json.Number (an integer of any size),
+// exactInteger, id and position are the schemas of json.Number and big.Int (an integer of any size),
 // uuid.UUID and events.Position.
 type (
 	exactInteger struct{}

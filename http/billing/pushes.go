@@ -2,9 +2,7 @@ package billing
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -43,42 +41,17 @@ func (s *handlers) pushOperations(t *api.Site) {
 		Description: "Each day this begins by itself. A difference is the event billing.push.compared, and a metric."}, s.reconcilePushes)
 }
 
-// pushBody is a push in its wire format.
+// pushBody is a push as answers show it: null for no text.
 type pushBody struct {
-	ID             uuid.UUID   `json:"id" format:"uuid"`
-	TenantID       uuid.UUID   `json:"tenantId" format:"uuid"`
-	Feature        string      `json:"feature"`
-	PeriodKey      string      `json:"periodKey"`
-	Snapshot       int         `json:"snapshot" doc:"Of the period, when the push was stored."`
-	Amount         json.Number `json:"amount" doc:"What was due: billable less all earlier pushes; negative if less is billable."`
-	Provider       string      `json:"provider" enum:"stripe" doc:"The billing provider."`
-	Customer       string      `json:"customer" doc:"The provider's id of the customer."`
-	Event          string      `json:"event" doc:"The event name of the provider's meter."`
-	Key            string      `json:"key" doc:"The idempotency key of each attempt."`
-	Identifier     string      `json:"identifier" doc:"Of the provider's event, derived from the key."`
-	Timestamp      time.Time   `json:"timestamp" doc:"The time at which the provider counts the amount."`
-	State          string      `json:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"UNKNOWN: the provider may have counted it."`
-	Attempts       int         `json:"attempts" doc:"Times that it was sent."`
-	StoredAt       time.Time   `json:"storedAt" doc:"Before its first attempt."`
-	FirstAttemptAt *time.Time  `json:"firstAttemptAt" doc:"null: it was never sent."`
-	UnknownSince   *time.Time  `json:"unknownSince" doc:"The first attempt that the provider may have counted; null: none. 23 hours later it is not sent again by itself."`
-	NextAt         *time.Time  `json:"nextAt" doc:"Of the next attempt; null: none follows by itself."`
-	DeliveredAt    *time.Time  `json:"deliveredAt" doc:"null: it is not delivered."`
-	LastCode       *string     `json:"lastCode" doc:"The provider's code, or push_too_old or push_unknown."`
-	LastError      *string     `json:"lastError" doc:"Of the last attempt, in the provider's words; null: none."`
-	LastReason     *string     `json:"lastReason" doc:"The reason of an operator's last request; null: none."`
-	LastActor      *string     `json:"lastActor" doc:"The key of the last request, as api_key/id; null: none."`
+	push.Push
+	Code       *string `json:"lastCode" doc:"The provider's code, or push_too_old or push_unknown."`
+	LastError  *string `json:"lastError" doc:"Of the last attempt, in the provider's words; null: none."`
+	LastReason *string `json:"lastReason" doc:"The reason of an operator's last request; null: none."`
+	LastActor  *string `json:"lastActor" doc:"The key of the last request, as api_key/id; null: none."`
 }
 
 func pushOf(p *push.Push) pushBody {
-	return pushBody{ID: p.ID, TenantID: p.TenantID, Feature: p.Feature, PeriodKey: p.PeriodKey, Snapshot: p.Snapshot,
-		Amount:   json.Number(p.Amount.String()),
-		Provider: p.Provider, Customer: p.Customer, Event: p.Event, Key: p.Key, Identifier: p.Identifier, Timestamp: p.Timestamp.UTC(),
-		State: p.State, Attempts: p.Attempts,
-		StoredAt: p.StoredAt.UTC(), FirstAttemptAt: api.UTC(p.FirstAttemptAt), UnknownSince: api.UTC(p.UnknownSince),
-		NextAt: api.UTC(p.NextAt), DeliveredAt: api.UTC(p.DeliveredAt),
-		LastCode: api.TextOrNull(p.Code), LastError: api.TextOrNull(p.LastError), LastReason: api.TextOrNull(p.LastReason),
-		LastActor: api.TextOrNull(p.LastActor)}
+	return pushBody{*p, api.TextOrNull(p.Code), api.TextOrNull(p.LastError), api.TextOrNull(p.LastReason), api.TextOrNull(p.LastActor)}
 }
 
 type pushesRequest struct {

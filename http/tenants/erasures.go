@@ -3,9 +3,6 @@ package tenants
 import (
 	"context"
 	"net/http"
-	"time"
-
-	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/domain"
@@ -33,28 +30,11 @@ func (s *handlers) erasureOperations(t *api.Site) {
 			"a backup that is older."}, s.listErasures)
 }
 
-// erasureBody is an erasure in its wire format.
-type erasureBody struct {
-	ID          uuid.UUID  `json:"id" format:"uuid"`
-	TenantID    uuid.UUID  `json:"tenantId" format:"uuid"`
-	SagaID      uuid.UUID  `json:"sagaId" format:"uuid" doc:"GET /sagas/{id} shows its step and what it waits for."`
-	State       string     `json:"state" enum:"RUNNING,ERASED"`
-	Reason      string     `json:"reason" doc:"Of the request, recorded in the log."`
-	Actor       string     `json:"actor" doc:"The key of the request, as api_key/id."`
-	RequestedAt time.Time  `json:"requestedAt" doc:"The time of the request."`
-	Rewritten   int64      `json:"rewrittenEvents" doc:"Events of the log that were changed so far."`
-	EndedAt     *time.Time `json:"endedAt" doc:"null: it has not ended."`
-}
-
-func erasureOf(e *domain.Erasure) erasureBody {
-	return erasureBody{e.ID, e.TenantID, e.SagaID, e.State, e.Reason, e.Actor, e.RequestedAt.UTC(), e.Rewritten, api.UTC(e.EndedAt)}
-}
-
-type erasureAnswer struct{ Body erasureBody }
+type erasureAnswer struct{ Body domain.Erasure }
 
 type erasureAccepted struct {
 	Location string `header:"Location" doc:"The saga, with its state."`
-	Body     erasureBody
+	Body     domain.Erasure
 }
 
 type eraseRequest struct {
@@ -74,7 +54,7 @@ func (s *handlers) eraseTenant(ctx context.Context, in *eraseRequest) (*erasureA
 	if err != nil {
 		return nil, err
 	}
-	return &erasureAccepted{api.Prefix + "/sagas/" + e.SagaID.String(), erasureOf(&e)}, nil
+	return &erasureAccepted{api.Prefix + "/sagas/" + e.SagaID.String(), e}, nil
 }
 
 func (s *handlers) getErasure(ctx context.Context, in *struct{ api.TenantPath }) (*erasureAnswer, error) {
@@ -86,12 +66,11 @@ func (s *handlers) getErasure(ctx context.Context, in *struct{ api.TenantPath })
 	if err != nil {
 		return nil, err
 	}
-	return &erasureAnswer{erasureOf(e)}, nil
+	return &erasureAnswer{*e}, nil
 }
 
-func (s *handlers) listErasures(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[erasureBody], error) {
-	return api.ListCatalogue(api.List{"erasures"}, in.Paging, func(p commands.Page) ([]erasureBody, error) {
-		found, err := s.ErasureReader.Erasures(ctx, p)
-		return api.BodiesOf(found, erasureOf), err
-	}, func(e *erasureBody) string { return e.TenantID.String() })
+func (s *handlers) listErasures(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[domain.Erasure], error) {
+	return api.ListCatalogue(api.List{"erasures"}, in.Paging, func(p commands.Page) ([]domain.Erasure, error) {
+		return s.ErasureReader.Erasures(ctx, p)
+	}, func(e *domain.Erasure) string { return e.TenantID.String() })
 }

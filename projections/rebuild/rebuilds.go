@@ -18,25 +18,13 @@ import (
 // RebuildStatus is a rebuild and its progress. TenantID and PeriodKey are its scope, null
 // for all.
 type RebuildStatus struct {
-	ID          uuid.UUID  `json:"id"`
-	Projection  string     `json:"projection"`
-	Generation  int        `json:"generation"`
-	FoldVersion string     `json:"foldVersion"`
-	Purpose     string     `json:"purpose"`
-	Repair      bool       `json:"repair"`
-	TenantID    *uuid.UUID `json:"tenantId"`
-	PeriodKey   *string    `json:"periodKey"`
-	Reason      string     `json:"reason"`
-	State       string     `json:"state"`
-	Failure     *string    `json:"failure"`
-	Workers     int        `json:"workers"`
-	Progress    *Progress  `json:"progress"` // null once the generation is dropped
-	Differs     *int64     `json:"differs"`  // of a verify: keys that differ from the log
-	Drift       []DiffRow  `json:"drift,omitempty"`
-	Flip        *int       `json:"flip"`
-	CreatedAt   time.Time  `json:"createdAt"`
-	ReadyAt     *time.Time `json:"readyAt"`
-	EndedAt     *time.Time `json:"endedAt"`
+	domain.Rebuild
+	TenantID  *uuid.UUID `json:"tenantId"`
+	PeriodKey *string    `json:"periodKey"`
+	Failure   *string    `json:"failure"`
+	Progress  *Progress  `json:"progress"` // null once the generation is dropped
+	Drift     []DiffRow  `json:"drift,omitempty"`
+	Flip      *int       `json:"flip"`
 	// CanRollBackUntil is when the previous generation may be dropped; null if a rollback
 	// is impossible.
 	CanRollBackUntil *time.Time `json:"canRollBackUntil"`
@@ -174,11 +162,7 @@ func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) 
 
 func (s *stored) status(units []state.Unit) (RebuildStatus, error) {
 	r := &s.Rebuild
-	v := RebuildStatus{
-		ID: r.ID, Projection: r.Projection, Generation: r.Generation, FoldVersion: r.FoldVersion, Purpose: r.Purpose, Repair: r.Repair,
-		Reason: r.Reason, State: r.State, Workers: r.Workers, Differs: r.Differs,
-		CreatedAt: r.CreatedAt.UTC(), ReadyAt: query.UTC(r.ReadyAt), EndedAt: query.UTC(r.EndedAt), CanRollBackUntil: query.UTC(s.until),
-	}
+	v := RebuildStatus{Rebuild: *r, CanRollBackUntil: s.until}
 	if r.TenantID != uuid.Nil {
 		v.TenantID = &r.TenantID
 	}
