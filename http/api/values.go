@@ -44,13 +44,6 @@ func PeriodInvalid(parameter string) *problem.Problem {
 	return problem.New("parameter_invalid", parameter+" must be a month (2026-05), a year (2026) or lifetime")
 }
 
-func UTC(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	return new(t.UTC())
-}
-
 // TextOrNull returns nil for an empty text.
 func TextOrNull(text string) *string {
 	if text == "" {

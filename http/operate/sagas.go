@@ -56,11 +56,11 @@ type sagaBody struct {
 
 func SagaOf(v *domain.Saga) sagaBody {
 	b := sagaBody{
-		ID: v.ID, Kind: v.Kind, Key: v.Key, Step: v.Step, State: v.State, Attempts: v.Attempts, NextAt: v.NextAt.UTC(),
-		DeadlineAt: api.UTC(v.DeadlineAt),
+		ID: v.ID, Kind: v.Kind, Key: v.Key, Step: v.Step, State: v.State, Attempts: v.Attempts, NextAt: v.NextAt,
+		DeadlineAt: v.DeadlineAt,
 		Missing:    append([]string{}, v.Missing...), Despite: append([]string{}, v.Despite...), LastError: api.TextOrNull(v.LastError),
-		LastReason: api.TextOrNull(v.LastReason), LastActor: api.TextOrNull(v.LastActor), CreatedAt: v.CreatedAt.UTC(),
-		EndedAt: api.UTC(v.EndedAt), Outcome: api.TextOrNull(v.Outcome),
+		LastReason: api.TextOrNull(v.LastReason), LastActor: api.TextOrNull(v.LastActor), CreatedAt: v.CreatedAt,
+		EndedAt: v.EndedAt, Outcome: api.TextOrNull(v.Outcome),
 	}
 	if v.TenantID != uuid.Nil {
 		b.TenantID = &v.TenantID

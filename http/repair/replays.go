@@ -86,11 +86,8 @@ func waitsFor(r *repair.Replay, now time.Time) string {
 func replayOf(r *repair.Replay, now time.Time) replayBody {
 	b := replayBody{
 		ID: r.ID, Kind: r.Kind, State: r.State, Topic: r.Topic, TenantID: r.TenantID, Consumer: r.Consumer, To: r.Target, Reason: r.Reason,
-		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt.UTC(),
+		Failure: r.Failure, WaitsFor: waitsFor(r, now), Remaining: r.Remaining, Partitions: []replayPart{}, CreatedAt: r.CreatedAt,
 		EndedAt: r.EndedAt,
-	}
-	if r.EndedAt != nil {
-		b.EndedAt = new(r.EndedAt.UTC())
 	}
 	for i := range r.Units {
 		u := &r.Units[i]

@@ -40,8 +40,8 @@ type attemptBody struct {
 
 func deliveryOf(d *webhook.Delivery) deliveryBody {
 	b := deliveryBody{ID: d.ID, WebhookID: d.WebhookID, EventID: d.EventID, Type: d.Type, Position: d.Position, State: d.State,
-		Attempts: d.Sent, NextAt: api.UTC(d.NextAt),
-		CreatedAt: d.CreatedAt.UTC(), EndedAt: api.UTC(d.EndedAt), Last: make([]attemptBody, len(d.Last))}
+		Attempts: d.Sent, NextAt: d.NextAt,
+		CreatedAt: d.CreatedAt, EndedAt: d.EndedAt, Last: make([]attemptBody, len(d.Last))}
 	for i, a := range d.Last {
 		b.Last[i] = attemptBody{N: a.N, At: a.At.UTC(), DurationMS: a.DurationMS, Error: api.TextOrNull(a.Error)}
 		if a.Status != 0 {

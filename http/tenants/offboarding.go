@@ -56,7 +56,7 @@ type offboardingBody struct {
 func offboardingOf(o *domain.Offboarding) offboardingBody {
 	b := offboardingBody{ID: o.ID, TenantID: o.TenantID, SagaID: o.SagaID, State: o.State, Step: o.Step, Reason: o.Reason, Actor: o.Actor,
 		CancelReason: api.TextOrNull(o.CancelReason),
-		CancelActor:  api.TextOrNull(o.CancelActor), RequestedAt: o.RequestedAt.UTC(), EndedAt: api.UTC(o.EndedAt), Closed: []string{},
+		CancelActor:  api.TextOrNull(o.CancelActor), RequestedAt: o.RequestedAt, EndedAt: o.EndedAt, Closed: []string{},
 		Manifest: o.Manifest}
 	for _, c := range o.Closed {
 		b.Closed = append(b.Closed, c.PeriodKey)

@@ -69,6 +69,5 @@ func (r *Reads) Conflicts(ctx context.Context, v query.Viewer, tenant uuid.UUID,
 func scanConflict(rows pgx.Rows, partition int16) (c Conflict, key string, err error) {
 	c.Position.Partition, c.FirstPosition.Partition = partition, partition
 	err = rows.Scan(&c.Position.Number, &c.At, &key, &c.EventID, &c.FirstPosition.Number, &c.FirstHash, &c.ConflictHash)
-	c.At = c.At.UTC()
 	return c, key, err
 }

@@ -222,12 +222,11 @@ func (c *receipt) scanRecorded(rows pgx.Rows) error {
 		return err
 	}
 	c.found = true
-	c.Recorded.At, c.Recorded.Position = c.Recorded.At.UTC(), c.at(c.facts.recorded)
+	c.Recorded.Position = c.at(c.facts.recorded)
 	if len(hash) > 1 {
 		c.CanonicalVersion, c.PayloadHash = int(hash[0]), hex.EncodeToString(hash[1:])
 	}
 	if published {
-		place.At = query.UTC(place.At)
 		c.Published = &place
 	}
 	return nil
@@ -241,7 +240,6 @@ func (c *receipt) scanStep(rows pgx.Rows) error {
 	if err := rows.Scan(&number, &at, &subject, &payload); err != nil {
 		return err
 	}
-	at = at.UTC()
 	switch subject {
 	case events.UsageValidated:
 		c.facts.validated = number
@@ -285,7 +283,7 @@ func (c *receipt) scanLetter(rows pgx.Rows) error {
 	var d DeadLetterStep
 	var l usageLetter
 	err := rows.Scan(&d.ID, &d.Stage, &d.Status, &d.Code, &d.Reason, &d.At, &l.Topic, &l.Consumer)
-	d.At, l.Stage, l.Status = d.At.UTC(), d.Stage, d.Status
+	l.Stage, l.Status = d.Stage, d.Status
 	c.letters[d.ID.String()] = true
 	c.DeadLetters, c.facts.letters = append(c.DeadLetters, d), append(c.facts.letters, l)
 	return err
@@ -297,6 +295,6 @@ func (c *receipt) conclude(w query.Wait) {
 	c.concludeCorrections()
 	c.concludePeriods()
 	if c.Status == projections.UsageAggregated {
-		c.Aggregated = &AggregatedStep{c.verdict.Feature, c.verdict.PeriodKey, c.verdict.ValidatedSubscriptionID, c.stands.MovedAt.UTC()}
+		c.Aggregated = &AggregatedStep{c.verdict.Feature, c.verdict.PeriodKey, c.verdict.ValidatedSubscriptionID, c.stands.MovedAt}
 	}
 }

@@ -48,7 +48,7 @@ LIMIT 1000`
 func (c *receipt) scanCorrection(rows pgx.Rows) error {
 	s := CorrectionStep{Position: c.at(0), VerdictPosition: c.at(0)}
 	err := rows.Scan(&s.Kind, &s.Position.Number, &s.VerdictPosition.Number, &s.Before, &s.After, &s.EventID, &s.At)
-	s.Kind, s.Delta, s.At = strings.ToUpper(s.Kind), s.After-s.Before, s.At.UTC()
+	s.Kind, s.Delta = strings.ToUpper(s.Kind), s.After-s.Before
 	c.Corrections = append(c.Corrections, s)
 	return err
 }

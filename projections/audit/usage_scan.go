@@ -256,7 +256,7 @@ func (s *usageScan) scan(row pgx.Rows, partition int16) (UsageEventRow, error) {
 	facts.recorded, facts.rejected = u.Position.Number, rejection != nil
 	u.EventID, u.Type, u.Feature, u.Amount, u.Timestamp = usage.EventID, usage.Type, usage.Feature, usage.Amount, usage.Timestamp.UTC()
 	u.CorrectionRef = usage.CorrectionRef
-	u.RecordedAt, u.Status = u.RecordedAt.UTC(), facts.status()
+	u.Status = facts.status()
 	if u.Status == projections.UsageRejected {
 		u.Code, u.Reason = rejected.Code, rejected.Reason
 	}

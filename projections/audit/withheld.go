@@ -91,7 +91,7 @@ func scanWithheld(rows pgx.Rows) (w WithheldRecord, err error) {
 	var subject events.Subject
 	err = rows.Scan(&w.Position.Partition, &w.Position.Number, &topic, &subject, &w.TenantID, &w.Reason, &w.WithheldAt, &w.Late,
 		&w.DeadLetterID)
-	w.Topic, w.WithheldAt = topic.Name(), w.WithheldAt.UTC()
+	w.Topic = topic.Name()
 	if w.Topic == "" {
 		w.Topic = fmt.Sprintf("topic %d", topic)
 	}

@@ -95,7 +95,6 @@ func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (query.
 		err := rows.Scan(&g.Fingerprint, &g.Stage, &g.Code, &g.Reason, &g.Feature, &g.Consumer, &g.Count, &s.Failed, &s.Retrying,
 			&s.Resolved, &s.Discarded,
 			&g.Tenants, &g.FirstFailedAt, &g.LastFailedAt, &g.SampleID)
-		g.FirstFailedAt, g.LastFailedAt = g.FirstFailedAt.UTC(), g.LastFailedAt.UTC()
 		page.Data = append(page.Data, g)
 		return err
 	})))

@@ -205,6 +205,5 @@ func scanDeadLetter(rows pgx.Rows) (d DeadLetter, err error) {
 	err = rows.Scan(&d.ID, &d.TenantID, &d.Stage, &d.Status, &d.Code, &d.Reason, &d.Fingerprint, &d.Details, &d.EventID, &d.Feature,
 		&d.SourcePosition.Partition, &d.SourcePosition.Number, &d.Topic, &d.KafkaPartition, &d.KafkaOffset, &d.Payload,
 		&d.RetryCount, &d.FirstFailedAt, &d.LastFailedAt)
-	d.FirstFailedAt, d.LastFailedAt = d.FirstFailedAt.UTC(), d.LastFailedAt.UTC()
 	return d, err
 }

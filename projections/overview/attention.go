@@ -9,7 +9,6 @@ import (
 
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/projections/query"
 	"github.com/meterplex/meterplex/projections/state"
 )
 
@@ -122,7 +121,7 @@ func (i *items) add(kind Kind, subject string, count int64, since *time.Time, pa
 	if count == 0 {
 		return
 	}
-	a := Attention{Kind: kind, Count: count, Since: query.UTC(since)}
+	a := Attention{Kind: kind, Count: count, Since: since}
 	if subject != "" {
 		a.Subject = &subject
 	}

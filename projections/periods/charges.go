@@ -251,7 +251,7 @@ func placeOfCharge(l *domain.ChargeLine) string {
 }
 
 func chargeOf(l *domain.ChargeLine, partition int16) Charge {
-	c := Charge{Feature: l.Feature, SubscriptionID: l.SubscriptionID, Status: l.Status, From: query.UTC(l.From), To: query.UTC(l.To),
+	c := Charge{Feature: l.Feature, SubscriptionID: l.SubscriptionID, Status: l.Status, From: l.From, To: l.To,
 		Amount: json.Number(l.Amount.String()), EventCount: l.EventCount, Price: l.Rated}
 	if l.Grant != events.GrantBefore {
 		c.Grant = &events.Position{Partition: partition, Number: l.Grant}

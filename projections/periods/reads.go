@@ -98,7 +98,7 @@ func scanPeriod(rows pgx.Rows, tenant uuid.UUID) (p Period, err error) {
 	err = rows.Scan(&p.PeriodKey, &change, &snapshot, &cut, &frozen, &p.ClosedAt, &p.Logic, &p.LogicHash, &p.FiguresHash, &p.ChargesHash,
 		&p.Despite, &p.SagaID, &p.Partial, &p.Missing)
 	p.State = (&domain.PeriodChange{Change: change}).State()
-	p.Snapshot, p.CutPosition, p.ClosedAt = &snapshot, &events.Position{Partition: partition, Number: cut}, query.UTC(p.ClosedAt)
+	p.Snapshot, p.CutPosition = &snapshot, &events.Position{Partition: partition, Number: cut}
 	if frozen != nil {
 		p.FrozenPosition = &events.Position{Partition: partition, Number: *frozen}
 	}

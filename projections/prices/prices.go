@@ -43,7 +43,7 @@ func Histories(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID) (map[uuid.UU
 		var e domain.HistoryEntry
 		var snapshot []byte
 		err := rows.Scan(&tenant, &e.FromPosition, &e.EffectiveFrom, &snapshot)
-		if e.EffectiveFrom = e.EffectiveFrom.UTC(); err == nil && snapshot != nil {
+		if err == nil && snapshot != nil {
 			err = json.Unmarshal(snapshot, &e.Subscription)
 		}
 		found[tenant] = append(found[tenant], e)

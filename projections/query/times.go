@@ -18,14 +18,6 @@ type Timed struct {
 	At time.Time
 }
 
-func UTC(t *time.Time) *time.Time {
-	if t == nil {
-		return nil
-	}
-	u := t.UTC()
-	return &u
-}
-
 // UnmarshalOptional decodes JSON, if present.
 func UnmarshalOptional(b []byte, into any) error {
 	if b == nil {

@@ -83,7 +83,6 @@ func scanRefusal(rows pgx.Rows) (one Refusal, err error) {
 	if err = rows.Scan(&one.TenantID, &one.Code, &one.Feature, &one.Count, &one.First, &one.Last, &samples); err == nil {
 		err = json.Unmarshal(samples, &one.Samples)
 	}
-	one.First, one.Last = one.First.UTC(), one.Last.UTC()
 	return one, err
 }
 

@@ -50,7 +50,7 @@ func load(ctx context.Context, tx pgx.Tx, generation int, batch []events.Envelop
 		if err != nil {
 			return nil, fmt.Errorf("read usage_refusals: %w", err)
 		}
-		g.First, g.Last, s.groups[key] = g.First.UTC(), g.Last.UTC(), g
+		s.groups[key] = g
 		if key.Feature != events.OtherFeatures {
 			s.counts[key.Tenant]++
 		}

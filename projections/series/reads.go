@@ -144,9 +144,5 @@ func (p *Page) readStanding(ctx context.Context, tx pgx.Tx, q *Query) error {
 	}
 	asOf := standing.AsOf(q.TenantID, q.Wait)
 	p.AsOf = &asOf
-	return query.Run(ctx, tx, query.New(readCompleteUpTo, []any{asOf.Partition, asOf.Number}, query.Each(func(rows pgx.Rows) error {
-		err := rows.Scan(&p.CompleteUpTo)
-		p.CompleteUpTo = query.UTC(p.CompleteUpTo)
-		return err
-	})))
+	return query.Run(ctx, tx, query.New(readCompleteUpTo, []any{asOf.Partition, asOf.Number}, query.One(&p.CompleteUpTo)))
 }

@@ -64,8 +64,6 @@ func (o *Outbox) Statement() query.Statement {
 		err := rows.Scan(&p.Partition, &p.Head.Number, &p.Cursor.Number, &p.LagEvents, &p.Unpublished, &p.OldestUnpublishedAt,
 			&p.OldestUnpublishedSeconds, &p.Owner, &p.Leased, &p.LeaseUntil, &p.Attempts, &p.LastError, &p.LastFailedAt)
 		p.Head.Partition, p.Cursor.Partition = p.Partition, p.Partition
-		p.OldestUnpublishedAt, p.LeaseUntil, p.LastFailedAt = query.UTC(p.OldestUnpublishedAt), query.UTC(p.LeaseUntil),
-			query.UTC(p.LastFailedAt)
 		o.Partitions = append(o.Partitions, p)
 		o.Totals.add(&p)
 		return err

@@ -174,14 +174,13 @@ func (r *Reads) Projections(ctx context.Context) ([]ProjectionStatus, error) {
 			if g.Projection != p.Name {
 				continue
 			}
-			if g.CreatedAt = g.CreatedAt.UTC(); g.Generation == p.Generation {
+			if g.Generation == p.Generation {
 				p.FoldVersion = g.FoldVersion
 			}
 			p.Generations = append(p.Generations, g)
 		}
 		for i := range last {
 			if of := &last[i]; of.Projection == p.Name {
-				of.CreatedAt = of.CreatedAt.UTC()
 				p.LastRebuild, p.DriftRows = of, of.Differs
 			}
 		}

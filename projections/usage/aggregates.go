@@ -134,7 +134,6 @@ func scanAggregate(rows pgx.Rows) (Aggregate, error) {
 	err := rows.Scan(&a.TenantID, &a.Feature, &a.PeriodKey, &a.SubscriptionID, &amount, &a.EventCount, &a.PeriodStart, &a.PeriodEnd,
 		&a.LastEventAt)
 	a.Amount = json.Number(amount)
-	a.PeriodStart, a.PeriodEnd, a.LastEventAt = query.UTC(a.PeriodStart), query.UTC(a.PeriodEnd), a.LastEventAt.UTC()
 	return a, err
 }
 

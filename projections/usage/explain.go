@@ -291,7 +291,7 @@ func (x *explanation) recordedAt(ctx context.Context, tx pgx.Tx, partition int16
 	return times, query.Run(ctx, tx, query.New(query.ReadTimes, []any{partitions, numbers}, query.Each(func(rows pgx.Rows) error {
 		var e query.Timed
 		err := rows.Scan(&e.Partition, &e.Number, &e.At)
-		times[e.Number] = e.At.UTC()
+		times[e.Number] = e.At
 		return err
 	})))
 }

@@ -29,7 +29,6 @@ func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, feature, id s
 	if err != nil {
 		return nil, fmt.Errorf("reading a reservation: %w", err)
 	}
-	r.ExpiresAt = r.ExpiresAt.UTC()
 	return &r, nil
 }
 
@@ -60,5 +59,5 @@ func (s *Store) NextDue(ctx context.Context) (at time.Time, held bool, err error
 	if first == nil {
 		return time.Time{}, false, nil
 	}
-	return first.UTC(), true, nil
+	return *first, true, nil
 }
