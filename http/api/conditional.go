@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/domain"
@@ -70,16 +69,6 @@ func EntityTags(values []string) ([]string, error) {
 type Freshness struct {
 	MinPosition string `query:"minPosition" doc:"A position of the tenant's: answer only once every event recorded up to it has its verdict and that is folded." example:"17-4711"`
 	Prefer      string `header:"Prefer" doc:"wait=N: wait up to N seconds (at most 30) for minPosition (RFC 7240)." example:"wait=10"`
-}
-
-// FreshnessParams describes the parameters of Freshness.
-func FreshnessParams() []*huma.Param {
-	text := &huma.Schema{Type: huma.TypeString}
-	return []*huma.Param{
-		{Name: "minPosition", In: "query", Schema: text,
-			Description: "Answer only once every event recorded up to it has its verdict and that is folded."},
-		{Name: "Prefer", In: "header", Schema: text, Description: "wait=N: wait up to N seconds (at most 30) for minPosition."},
-	}
 }
 
 // maxWait is the longest wait that a reader may request.

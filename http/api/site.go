@@ -146,6 +146,20 @@ func ServeStream[In, Out any](t *Site, o Operation, complete func(*huma.Operatio
 	}
 }
 
+// ServeWriter is Serve for an answer that its handler writes itself: long, or in several media types. complete documents it.
+func ServeWriter[In any](t *Site, o Operation, complete func(*huma.Operation, Schemas),
+	handle func(http.ResponseWriter, *http.Request, *In) error) {
+	type written struct{ Body func(huma.Context) }
+	ServeStream(t, o, complete, func(ctx context.Context, in *In) (*written, error) {
+		return &written{func(c huma.Context) {
+			x := edge.ExchangeOf(ctx)
+			if err := handle(c.BodyWriter().(http.ResponseWriter), x.From.WithContext(ctx), in); err != nil {
+				x.Refused = t.Edge.Problem(ctx, err) // guard writes it
+			}
+		}}, nil
+	})
+}
+
 // ServeRaw registers an operation that reads and writes its own bodies, for paths on
 // which reflection would cost more than the work.
 func (t *Site) ServeRaw(o Operation, complete func(*huma.Operation, Schemas), handle func(http.ResponseWriter, *http.Request) error) {

@@ -23,41 +23,33 @@ type exportBody struct {
 }
 
 func describePeriodExport(op *huma.Operation, types api.Schemas) {
-	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
-	op.Parameters = []*huma.Param{
-		{Name: "tenantId", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
-		{Name: "periodKey", In: "path", Required: true, Schema: text(),
-			Description: "A month such as 2026-05, a year such as 2026, or lifetime."},
-		{Name: "snapshot", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0), Maximum: new(2147483647.0)},
-			Description: "An earlier snapshot; 0, the default: that of the last close."},
-		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}},
-			Description: "The default follows Accept."},
-	}
-	op.Parameters = append(op.Parameters, api.FreshnessParams()...)
 	op.Responses["200"] = &huma.Response{
 		Description: "The period with all its lines.",
-		Content:     map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(exportBody{})}, "text/csv": {Schema: text()}},
+		Content: map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(exportBody{})},
+			"text/csv": {Schema: &huma.Schema{Type: huma.TypeString}}},
 	}
 }
 
+type exportRequest struct {
+	PeriodRead
+	Snapshot int    `query:"snapshot" minimum:"0" maximum:"2147483647" doc:"An earlier snapshot; 0, the default: that of the last close."`
+	Format   string `query:"format" enum:"json,csv" doc:"The default follows Accept."`
+}
+
 // exportPeriod streams an export.
-func (s *handlers) exportPeriod(w http.ResponseWriter, r *http.Request) error {
-	asked := r.URL.Query() // the guard has validated it
-	path := PeriodRead{PeriodPath{api.TenantPath{TenantID: api.PathValue(r, "tenantId")}, api.PathValue(r, "periodKey")},
-		api.Freshness{MinPosition: asked.Get("minPosition"), Prefer: r.Header.Get("Prefer")}}
-	tenant, err := path.find(r.Context(), s)
+func (s *handlers) exportPeriod(w http.ResponseWriter, r *http.Request, in *exportRequest) error {
+	tenant, err := in.find(r.Context(), s)
 	if err != nil {
 		return err
 	}
-	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: path.PeriodKey}
-	q.Snapshot, _ = strconv.Atoi(asked.Get("snapshot"))
+	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot}
 	x := edge.ExchangeOf(r.Context())
 	if p := x.Stream(edge.PageCost); p != nil {
 		return p
 	}
 	w.Header().Set("Vary", "Accept")
 	return s.WriteWhole(w, x, func(a *api.WholeAnswer) error {
-		if api.WantsCSV(asked.Get("format"), r.Header["Accept"]) {
+		if api.WantsCSV(in.Format, r.Header["Accept"]) {
 			a.Columns = exportColumns()
 			return s.Reads.Periods.Export(a.Ctx, q, &exportCSV{WholeAnswer: a})
 		}

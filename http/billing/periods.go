@@ -45,7 +45,7 @@ func (s *handlers) periodOperations(t *api.Site) {
 		ID: "listPeriodAdjustments", Tag: "Periods",
 		Summary: "List the adjustments of a period", Description: "Of all its snapshots, by snapshot and position.", Problems: gone},
 		s.listPeriodAdjustments)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/export", Who: auth.Operator, Scopes: readers, ID: "exportPeriod",
+	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: one + "/export", Who: auth.Operator, Scopes: readers, ID: "exportPeriod",
 		Tag:     "Periods",
 		Summary: "Export the lines and adjustments of a period",
 		Description: "All in one answer, of one snapshot of the database: JSON, or the lines as CSV. The export of a frozen snapshot " +

@@ -133,8 +133,10 @@ func describeCheck(op *huma.Operation, types api.Schemas) {
 		{Name: "amount", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0),
 			Maximum: new(float64(domain.MaxAmount)), Default: 1}},
 		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of an answer that is known."},
+		{Name: "minPosition", In: "query", Schema: text(),
+			Description: "Answer only once every event recorded up to it has its verdict and that is folded."},
+		{Name: "Prefer", In: "header", Schema: text(), Description: "wait=N: wait up to N seconds (at most 30) for minPosition."},
 	}
-	op.Parameters = append(op.Parameters, api.FreshnessParams()...)
 	op.Responses["200"] = &huma.Response{
 		Description: "What may be used.",
 		Headers:     map[string]*huma.Param{"ETag": {Schema: text()}, "Preference-Applied": {Schema: text()}},

@@ -43,12 +43,12 @@ func (s *handlers) eventOperations(t *api.Site) {
 		Description: "A graph by causationId, and from corrected or retracted usage to the event that changes it: causes up to the " +
 			"first, effects down to the last.", Problems: gone}, s.lineage)
 	streams := &logStreams{s}
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/export", Who: auth.Either, Scopes: readers, ID: "exportEvents",
+	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: path + "/export", Who: auth.Either, Scopes: readers, ID: "exportEvents",
 		Tag: eventTag, Summary: "Export events",
 		Description: "The log as it is now, as NDJSON, by partition and position: each line is an envelope. To go on with an export " +
 			"that broke off, send the position of the last whole line as after.",
 		Problems: gone}, describeExport, streams.export)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: path + "/stream", Who: auth.Either, Scopes: readers, ID: "streamEvents",
+	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: path + "/stream", Who: auth.Either, Scopes: readers, ID: "streamEvents",
 		Tag: eventTag, Summary: "Follow the log",
 		Description: "Server-sent events: the data of each is an envelope, its id the place after it. A client that reconnects with the " +
 			"last id (Last-Event-ID) misses no event and gets none twice.",
@@ -62,16 +62,21 @@ type EventsWanted struct {
 	Stream        string `query:"stream" doc:"The events of one aggregate: usage/<eventId> (of a tenant), dead-letter/<id>, tenant/<id>, api-key/<id>, subscription/<id>, feature/<key>, plan/<key>, rebuild/<id>." example:"usage/evt_1"`
 	CorrelationID string `query:"correlationId" doc:"A trace: its id in hex, or the correlationId of an event."`
 	From          string `query:"from" format:"date-time" doc:"Recorded at this time or later."`
-	To            string `query:"to" format:"date-time" doc:"Recorded before this time."`
 	After         string `query:"after" doc:"After this position, in the order of partitions and positions; or several, joined by commas: after each in its partition." example:"17-4711"`
 }
 
-// wanted parses the filters and finds the viewer.
-func (s *handlers) wanted(ctx context.Context, in *EventsWanted) (v query.Viewer, f audit.EventFilter, after audit.Frontier, err error) {
+// EventsUpTo is the end of the time range of a list that ends.
+type EventsUpTo struct {
+	To string `query:"to" format:"date-time" doc:"Recorded before this time."`
+}
+
+// wanted parses the filters and finds the viewer. to is "" for a list without an end.
+func (s *handlers) wanted(ctx context.Context, in *EventsWanted, to string) (v query.Viewer, f audit.EventFilter, after audit.Frontier,
+	err error) {
 	if v, f.TenantID, err = s.logOf(ctx, in.TenantID); err != nil {
 		return v, f, after, err
 	}
-	if f.From, f.To, err = (api.Between{From: in.From, To: in.To}).Read(); err != nil {
+	if f.From, f.To, err = (api.Between{From: in.From, To: to}).Read(); err != nil {
 		return v, f, after, err
 	}
 	if in.Subject != "" {
@@ -121,12 +126,13 @@ func (s *handlers) logOf(ctx context.Context, named string) (query.Viewer, *uuid
 
 type eventsRequest struct {
 	EventsWanted
+	EventsUpTo
 	api.Freshness
 	api.Paging
 }
 
 func (s *handlers) listEvents(ctx context.Context, in *eventsRequest) (*api.Listed[loggedEvent], error) {
-	viewer, filter, after, err := s.wanted(ctx, &in.EventsWanted)
+	viewer, filter, after, err := s.wanted(ctx, &in.EventsWanted, in.To)
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -50,17 +48,23 @@ func appendLine(l *api.Stream, e *events.Envelope) error {
 	return nil
 }
 
+type exportRequest struct {
+	EventsWanted
+	EventsUpTo
+	api.Freshness
+	Format string `query:"format" enum:"ndjson,parquet" default:"ndjson" doc:"parquet is not written yet."`
+}
+
 // export streams the current log once.
-func (s *logStreams) export(w http.ResponseWriter, r *http.Request) error {
-	in, more := wantedOf(r)
-	if more.Get("format") == "parquet" {
+func (s *logStreams) export(w http.ResponseWriter, r *http.Request, in *exportRequest) error {
+	if in.Format == "parquet" {
 		return problem.New("format_not_supported", "Parquet is not written yet; ndjson, the default, is")
 	}
-	viewer, filter, after, err := s.wanted(r.Context(), in)
+	viewer, filter, after, err := s.wanted(r.Context(), &in.EventsWanted, in.To)
 	if err != nil {
 		return err
 	}
-	wait, err := api.Freshness{MinPosition: more.Get("minPosition"), Prefer: r.Header.Get("Prefer")}.Wait()
+	wait, err := in.Wait()
 	if err == nil {
 		err = s.Reads.Events.Await(r.Context(), viewer, filter.TenantID, wait)
 	}
@@ -108,22 +112,26 @@ func exportPage(l *api.Stream, walk *audit.EventWalk) error {
 	return err
 }
 
+type streamRequest struct {
+	EventsWanted
+	Last        int    `query:"last" minimum:"1" maximum:"1000" doc:"Begin with so many of the newest."`
+	Follow      string `query:"follow" enum:"true,false" default:"true"`
+	LastEventID string `header:"Last-Event-ID" doc:"The id of the last event that came; begin after it."`
+}
+
 // tail streams new events until the client disconnects.
-func (s *logStreams) tail(w http.ResponseWriter, r *http.Request) error {
-	in, more := wantedOf(r)
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		in.After = last // a browser repeats the first URL when it reconnects
-		more.Del("last")
+func (s *logStreams) tail(w http.ResponseWriter, r *http.Request, in *streamRequest) error {
+	if in.LastEventID != "" { // a browser repeats the first URL when it reconnects
+		in.After, in.Last = in.LastEventID, 0
 	}
-	viewer, filter, after, err := s.wanted(r.Context(), in)
+	viewer, filter, after, err := s.wanted(r.Context(), &in.EventsWanted, "")
 	if err != nil {
 		return err
 	}
-	start := audit.TailStart{Once: more.Get("follow") == "false"}
+	start := audit.TailStart{Once: in.Follow == "false", Last: in.Last}
 	if in.After != "" {
 		start.After = &after
 	}
-	start.Last, _ = strconv.Atoi(more.Get("last"))
 	switch {
 	case start.After != nil && start.Last > 0:
 		return problem.New("parameter_invalid", "after and last both give the place to begin; give one of them")
@@ -189,51 +197,12 @@ func sendPage(l *api.Stream, tail *audit.EventTail, list []events.Envelope) erro
 	return l.Flush()
 }
 
-// wantedOf parses the query, which the guard has validated.
-func wantedOf(r *http.Request) (*EventsWanted, url.Values) {
-	q := r.URL.Query()
-	return &EventsWanted{TenantID: q.Get("tenantId"), Subject: q.Get("subject"), Stream: q.Get("stream"),
-		CorrelationID: q.Get("correlationId"),
-		From:          q.Get("from"), To: q.Get("to"), After: q.Get("after")}, q
-}
-
 func describeExport(op *huma.Operation, types api.Schemas) {
-	op.Parameters = append(wantedParams(true),
-		&huma.Param{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"ndjson", "parquet"},
-			Default: "ndjson"},
-			Description: "parquet is not written yet."})
-	op.Parameters = append(op.Parameters, api.FreshnessParams()...)
 	op.Responses["200"] = &huma.Response{Description: "Each line is an envelope. An answer that breaks off does not have all.",
 		Content: map[string]*huma.MediaType{MediaNDJSON: types.Stream(MediaNDJSON, loggedEvent{})}}
 }
 
 func describeEventStream(op *huma.Operation, types api.Schemas) {
-	op.Parameters = append(wantedParams(false),
-		&huma.Param{Name: "last", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0)},
-			Description: "Begin with so many of the newest."},
-		&huma.Param{Name: "follow", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}, Default: "true"},
-			Description: "false: end where the log ends at the start of the answer, whatever is recorded meanwhile, with the id of that " +
-				"place in a comment."},
-		&huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: huma.TypeString},
-			Description: "The id of the last event that came; begin after it."})
 	op.Responses["200"] = &huma.Response{Description: "Each event's data is an envelope.",
 		Content: map[string]*huma.MediaType{api.MediaEvents: types.Stream(api.MediaEvents, loggedEvent{})}}
-}
-
-// wantedParams documents EventsWanted for operations without reflection.
-func wantedParams(bounded bool) []*huma.Param {
-	param := func(name, doc string) *huma.Param {
-		return &huma.Param{Name: name, In: "query", Description: doc, Schema: &huma.Schema{Type: huma.TypeString}}
-	}
-	list := []*huma.Param{
-		param("tenantId", "One tenant's events; platform for those that belong to none."),
-		param("subject", "A subject, or a prefix of subjects, e.g. meterplex.usage."),
-		param("stream", "The events of one aggregate, as kind/id."), param("correlationId", "A trace."),
-		param("from", "Recorded at this time or later."),
-		param("after", "After this position; or several, joined by commas: after each in its partition."),
-	}
-	if bounded {
-		list = append(list, param("to", "Recorded before this time."))
-	}
-	return list
 }

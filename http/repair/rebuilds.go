@@ -25,12 +25,12 @@ func (s *handlers) rebuildOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getRebuild", Tag: "Projections",
 		Summary:     "Read a rebuild",
 		Description: "With its progress in exact positions of the log, and the findings of a verify.", Problems: []int{gone}}, s.getRebuild)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/events", Who: auth.Operator, Scopes: readers, ID: "watchRebuild",
+	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: one + "/events", Who: auth.Operator, Scopes: readers, ID: "watchRebuild",
 		Tag: "Projections", Summary: "Watch a rebuild's progress",
 		Description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` " +
 			"when it is folded or has ended.",
 		Problems: []int{gone}}, describeRebuildEvents, s.watchRebuild)
-	t.ServeRaw(api.Operation{Method: http.MethodGet, Path: one + "/diff", Who: auth.Operator, Scopes: readers, ID: "diffRebuild",
+	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: one + "/diff", Who: auth.Operator, Scopes: readers, ID: "diffRebuild",
 		Tag: "Projections", Summary: "Read the changes of a rebuild",
 		Description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless " +
 			"`all=true`. " +

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 
@@ -39,23 +38,6 @@ type diffBody struct {
 
 func describeDiff(op *huma.Operation, types api.Schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
-	truth := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}} }
-	op.Parameters = []*huma.Param{
-		rebuildParam(),
-		{Name: "all", In: "query", Schema: truth(), Description: "Include equal keys."},
-		{Name: "totals", In: "query", Schema: truth(), Description: "With totals and conservation; without it the first page has them."},
-		{Name: "largest", In: "query", Schema: truth(),
-			Description: "With the keys of the greatest differences, of usage_aggregates only; not as CSV."},
-		{Name: "priced", In: "query", Schema: truth(),
-			Description: "With what live and rebuilt figures cost, by the prices of the grants of their usage; of usage_aggregates only."},
-		{Name: "tenantId", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
-		{Name: "feature", In: "query", Schema: text()},
-		{Name: "periodKey", In: "query", Schema: text()},
-		{Name: "format", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"json", "csv"}}},
-		{Name: "limit", In: "query", Schema: &huma.Schema{Type: huma.TypeInteger, Minimum: new(1.0), Maximum: new(1000.0),
-			Default: defaultPage}},
-		{Name: "cursor", In: "query", Schema: text(), Description: "nextCursor of the previous page; opaque."},
-	}
 	op.Responses["200"] = &huma.Response{
 		Description: "What the rebuild changes.",
 		Headers: map[string]*huma.Param{"ETag": {Schema: text(),
@@ -64,39 +46,46 @@ func describeDiff(op *huma.Operation, types api.Schemas) {
 	}
 }
 
-const defaultPage = 100
-
-// diffAsked parses the query of a difference; l identifies the list of its cursor.
-func diffAsked(r *http.Request) (q rebuild.DiffQuery, l api.List, query url.Values, err error) {
-	if q.RebuildID, err = api.IDOf(api.PathValue(r, "rebuildId"), "rebuild_not_found"); err != nil {
-		return q, nil, nil, err
-	}
-	query, _ = url.ParseQuery(r.URL.RawQuery) // the guard has validated it
-	if text := query.Get("tenantId"); text != "" {
-		if q.TenantID, err = api.IDOf(text, "tenant_not_found"); err != nil {
-			return q, nil, nil, err
-		}
-	}
-	q.Feature, q.PeriodKey, q.All = query.Get("feature"), query.Get("periodKey"), query.Get("all") == "true"
-	q.Priced, q.Largest = query.Get("priced") == "true", query.Get("largest") == "true"
-	q.Limit = defaultPage
-	if text := query.Get("limit"); text != "" {
-		q.Limit, _ = strconv.Atoi(text)
-	}
-	l = api.List{"diff", q.RebuildID.String(), query.Get("tenantId"), q.Feature, q.PeriodKey, strconv.FormatBool(q.All)}
-	_, q.After, err = l.Open(query.Get("cursor"))
-	q.Totals = query.Get("totals") == "true" || query.Get("totals") == "" && q.After == ""
-	return q, l, query, err
+type diffRequest struct {
+	RebuildPath
+	All       string `query:"all" enum:"true,false" doc:"Include equal keys."`
+	Totals    string `query:"totals" enum:"true,false" doc:"With totals and conservation; without it the first page has them."`
+	Largest   string `query:"largest" enum:"true,false" doc:"With the keys of the greatest differences, of usage_aggregates only; not as CSV."`
+	Priced    string `query:"priced" enum:"true,false"`
+	TenantID  string `query:"tenantId" format:"uuid"`
+	Feature   string `query:"feature"`
+	PeriodKey string `query:"periodKey"`
+	Format    string `query:"format" enum:"json,csv"`
+	api.Paging
 }
 
-func (s *handlers) diffRebuild(w http.ResponseWriter, r *http.Request) error {
-	q, l, query, err := diffAsked(r)
+// query returns the query of a difference, and the list that its cursors belong to.
+func (in *diffRequest) query() (q rebuild.DiffQuery, l api.List, err error) {
+	q = rebuild.DiffQuery{Feature: in.Feature, PeriodKey: in.PeriodKey, All: in.All == "true", Priced: in.Priced == "true",
+		Largest: in.Largest == "true", Limit: in.Limit}
+	if q.RebuildID, err = in.id(); err != nil {
+		return q, nil, err
+	}
+	if in.TenantID != "" {
+		if q.TenantID, err = api.IDOf(in.TenantID, "tenant_not_found"); err != nil {
+			return q, nil, err
+		}
+	}
+	l = api.List{"diff", q.RebuildID.String(), in.TenantID, q.Feature, q.PeriodKey, strconv.FormatBool(q.All)}
+	_, q.After, err = l.Open(in.Cursor)
+	q.Totals = in.Totals == "true" || in.Totals == "" && q.After == ""
+	return q, l, err
+}
+
+func (s *handlers) diffRebuild(w http.ResponseWriter, r *http.Request, in *diffRequest) error {
+	q, l, err := in.query()
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Vary", "Accept")
-	if api.WantsCSV(query.Get("format"), r.Header["Accept"]) {
-		if query.Has("limit") || query.Has("cursor") || query.Has("totals") || query.Has("largest") {
+	if api.WantsCSV(in.Format, r.Header["Accept"]) {
+		asked := r.URL.Query()
+		if asked.Has("limit") || asked.Has("cursor") || asked.Has("totals") || asked.Has("largest") {
 			return problem.New("parameter_invalid",
 				"As CSV the whole difference is one answer: leave out limit, cursor, totals and largest")
 		}

@@ -19,21 +19,16 @@ import (
 const streamEvery = 500 * time.Millisecond
 
 func describeRebuildEvents(op *huma.Operation, types api.Schemas) {
-	op.Parameters = []*huma.Param{rebuildParam()}
 	op.Responses["200"] = &huma.Response{
 		Description: "Each event's data is the rebuild.",
 		Content:     map[string]*huma.MediaType{api.MediaEvents: types.Stream(api.MediaEvents, rebuild.RebuildStatus{})},
 	}
 }
 
-func rebuildParam() *huma.Param {
-	return &huma.Param{Name: "rebuildId", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}}
-}
-
 // watchRebuild polls the rebuild twice a second. Each poll is its own transaction; no transaction
 // is open in between.
-func (s *handlers) watchRebuild(w http.ResponseWriter, r *http.Request) error {
-	id, err := api.IDOf(api.PathValue(r, "rebuildId"), "rebuild_not_found")
+func (s *handlers) watchRebuild(w http.ResponseWriter, r *http.Request, in *struct{ RebuildPath }) error {
+	id, err := in.id()
 	if err != nil {
 		return err
 	}
