@@ -31,12 +31,15 @@ func Absent(code string) *domain.Error {
 }
 
 // Present returns an entity that was read, or the answer for one that does not exist.
-func Present[T any](found *T, err error) func(code string) (*T, error) {
-	return func(code string) (*T, error) {
-		if err == nil && found == nil {
-			err = Absent(code)
+func Present[T any](found *T, err error) func(code string) (T, error) {
+	return func(code string) (one T, _ error) {
+		switch {
+		case err != nil:
+			return one, err
+		case found == nil:
+			return one, Absent(code)
 		}
-		return found, err
+		return *found, nil
 	}
 }
 
@@ -46,7 +49,8 @@ func (s *Service) KnownTenant(ctx context.Context, text string) (*domain.Tenant,
 	if err != nil {
 		return nil, err
 	}
-	return Present(s.Reader.Tenant(ctx, id))("tenant_not_found")
+	t, err := Present(s.Reader.Tenant(ctx, id))("tenant_not_found")
+	return &t, err
 }
 
 // OptionalTenant returns the id of the tenant that a filter names; nil for the empty text.

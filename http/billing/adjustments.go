@@ -105,7 +105,7 @@ type adjustmentRequest struct {
 	} `nameHint:"AdjustmentDecision"`
 }
 
-type decidedAnswer struct{ Body billing.DecidedAdjustments }
+type decidedAnswer = api.Answer[billing.DecidedAdjustments]
 
 func (s *handlers) approveAdjustment(ctx context.Context, in *adjustmentRequest) (*decidedAnswer, error) {
 	return s.decideOne(ctx, in, billing.DecisionApprove)
@@ -128,8 +128,7 @@ func (s *handlers) decideAdjusting(ctx context.Context, in billing.DecideAdjustm
 	if err != nil {
 		return nil, err
 	}
-	decided, err := s.Periods.Decide(ctx, req, in)
-	return &decidedAnswer{decided}, err
+	return api.AnswerOf(s.Periods.Decide(ctx, req, in))
 }
 
 type decideRequest struct {

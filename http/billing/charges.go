@@ -19,9 +19,7 @@ type chargesBody struct {
 	NextCursor *string               `json:"nextCursor" doc:"null on the last page."`
 }
 
-type chargesAnswer struct{ Body chargesBody }
-
-func (s *handlers) chargePeriod(ctx context.Context, in *periodRequest) (*chargesAnswer, error) {
+func (s *handlers) chargePeriod(ctx context.Context, in *periodRequest) (*api.Answer[chargesBody], error) {
 	l := api.List{"charges of a period", in.TenantID, in.PeriodKey}
 	snapshot, after, err := l.Open(in.Cursor)
 	if err != nil {
@@ -52,5 +50,5 @@ func (s *handlers) chargePeriod(ctx context.Context, in *periodRequest) (*charge
 		}
 		b.NextCursor = l.Next(number, found.Next)
 	}
-	return &chargesAnswer{b}, nil
+	return api.AnswerOf(b, nil)
 }

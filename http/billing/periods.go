@@ -220,9 +220,7 @@ type reopenRequest struct {
 	} `nameHint:"PeriodReopening"`
 }
 
-type reopenAnswer struct{ Body billing.ReopenedPeriod }
-
-func (s *handlers) reopenPeriod(ctx context.Context, in *reopenRequest) (*reopenAnswer, error) {
+func (s *handlers) reopenPeriod(ctx context.Context, in *reopenRequest) (*api.Answer[billing.ReopenedPeriod], error) {
 	tenant, err := in.find(ctx, s)
 	if err != nil {
 		return nil, err
@@ -231,6 +229,5 @@ func (s *handlers) reopenPeriod(ctx context.Context, in *reopenRequest) (*reopen
 	if err != nil {
 		return nil, err
 	}
-	reopened, err := s.Periods.Reopen(ctx, req, tenant, in.PeriodKey, in.Body.Reason)
-	return &reopenAnswer{reopened}, err
+	return api.AnswerOf(s.Periods.Reopen(ctx, req, tenant, in.PeriodKey, in.Body.Reason))
 }

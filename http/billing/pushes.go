@@ -83,18 +83,12 @@ type PushPath struct {
 
 func (p *PushPath) id() (uuid.UUID, error) { return api.IDOf(p.PushID, "push_not_found") }
 
-type pushAnswer struct{ Body pushBody }
-
-func (s *handlers) getPush(ctx context.Context, in *struct{ PushPath }) (*pushAnswer, error) {
+func (s *handlers) getPush(ctx context.Context, in *struct{ PushPath }) (*api.Answer[pushBody], error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
 	}
-	found, err := api.Present(s.PushReader.Push(ctx, id))("push_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &pushAnswer{pushOf(found)}, nil
+	return api.AnswerAs(pushOf)(api.Present(s.PushReader.Push(ctx, id))("push_not_found"))
 }
 
 type retryPushRequest struct {
@@ -105,16 +99,12 @@ type retryPushRequest struct {
 	} `nameHint:"PushRetry"`
 }
 
-func (s *handlers) retryPush(ctx context.Context, in *retryPushRequest) (*pushAnswer, error) {
+func (s *handlers) retryPush(ctx context.Context, in *retryPushRequest) (*api.Answer[pushBody], error) {
 	req, id, err := api.ChangeOne(ctx, in.PushID, "push_not_found")
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.Pushes.Retry(ctx, req, id, in.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	return &pushAnswer{pushOf(&p)}, nil
+	return api.AnswerAs(pushOf)(s.Pushes.Retry(ctx, req, id, in.Body.Reason))
 }
 
 type resolvePushRequest struct {
@@ -126,26 +116,19 @@ type resolvePushRequest struct {
 	} `nameHint:"PushResolution"`
 }
 
-func (s *handlers) resolvePush(ctx context.Context, in *resolvePushRequest) (*pushAnswer, error) {
+func (s *handlers) resolvePush(ctx context.Context, in *resolvePushRequest) (*api.Answer[pushBody], error) {
 	req, id, err := api.ChangeOne(ctx, in.PushID, "push_not_found")
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.Pushes.Resolve(ctx, req, id, in.Body.Delivered, in.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	return &pushAnswer{pushOf(&p)}, nil
+	return api.AnswerAs(pushOf)(s.Pushes.Resolve(ctx, req, id, in.Body.Delivered, in.Body.Reason))
 }
 
-func (s *handlers) reconcilePushes(ctx context.Context, _ *struct{ api.Idempotent }) (*operate.SagaAccepted, error) {
+func (s *handlers) reconcilePushes(ctx context.Context, _ *struct{ api.Idempotent }) (*api.Accepted[operate.SagaBody], error) {
 	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
 	}
 	saga, err := s.Pushes.Reconcile(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return &operate.SagaAccepted{Location: api.Prefix + "/sagas/" + saga.ID.String(), Body: operate.SagaOf(&saga)}, nil
+	return api.AcceptedSaga(saga.ID, operate.SagaOf(&saga), err)
 }

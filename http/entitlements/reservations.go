@@ -214,9 +214,7 @@ type reservationRequest struct {
 	TenantID      string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; a tenant's key names it already."`
 }
 
-type reservationAnswer struct{ Body entitlements.Reservation }
-
-func (s *handlers) getReservation(ctx context.Context, in *reservationRequest) (*reservationAnswer, error) {
+func (s *handlers) getReservation(ctx context.Context, in *reservationRequest) (*api.Answer[entitlements.Reservation], error) {
 	v, tenant, err := s.Subject(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
@@ -232,7 +230,7 @@ func (s *handlers) getReservation(ctx context.Context, in *reservationRequest) (
 	if len(found) == 0 {
 		return nil, domain.ReservationNotFound()
 	}
-	return &reservationAnswer{found[0]}, nil
+	return api.AnswerOf(found[0], nil)
 }
 
 // The types below document bodies that package intake decodes, and the answers about them.

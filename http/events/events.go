@@ -198,26 +198,21 @@ func (s *handlers) eventOf(ctx context.Context, in *eventRequest) (v query.Viewe
 	return v, ref, tenant, err
 }
 
-type eventAnswer struct{ Body loggedEvent }
-
-func (s *handlers) getEvent(ctx context.Context, in *eventRequest) (*eventAnswer, error) {
+func (s *handlers) getEvent(ctx context.Context, in *eventRequest) (*api.Answer[loggedEvent], error) {
 	viewer, ref, tenant, err := s.eventOf(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	found, err := s.Reads.Events.Event(ctx, viewer, ref, tenant)
-	return &eventAnswer{loggedEvent{found, toTenant(ctx)}}, err
+	return api.AnswerOf(loggedEvent{found, toTenant(ctx)}, err)
 }
 
-type lineageAnswer struct{ Body audit.Lineage }
-
-func (s *handlers) lineage(ctx context.Context, in *eventRequest) (*lineageAnswer, error) {
+func (s *handlers) lineage(ctx context.Context, in *eventRequest) (*api.Answer[audit.Lineage], error) {
 	viewer, ref, tenant, err := s.eventOf(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Events.Lineage(ctx, viewer, audit.LineageQuery{Ref: ref, TenantID: tenant})
-	return &lineageAnswer{found}, err
+	return api.AnswerOf(s.Reads.Events.Lineage(ctx, viewer, audit.LineageQuery{Ref: ref, TenantID: tenant}))
 }
 
 // loggedEvent is an event in its wire format.

@@ -33,8 +33,8 @@ func (s *handlers) sagaOperations(t *api.Site) {
 		Problems: []int{gone}}, s.retrySaga)
 }
 
-// sagaBody is a saga in its wire format.
-type sagaBody struct {
+// SagaBody is a saga in its wire format.
+type SagaBody struct {
 	ID         uuid.UUID  `json:"id" format:"uuid"`
 	Kind       string     `json:"kind" doc:"Kind of the saga."`
 	TenantID   *uuid.UUID `json:"tenantId" format:"uuid" nullable:"true" doc:"null: a saga of the platform."`
@@ -54,8 +54,8 @@ type sagaBody struct {
 	Outcome    *string    `json:"outcome" doc:"success, compensated, or partial: it ended without some of its effects. null while it is open."`
 }
 
-func SagaOf(v *domain.Saga) sagaBody {
-	b := sagaBody{
+func SagaOf(v *domain.Saga) SagaBody {
+	b := SagaBody{
 		ID: v.ID, Kind: v.Kind, Key: v.Key, Step: v.Step, State: v.State, Attempts: v.Attempts, NextAt: v.NextAt,
 		DeadlineAt: v.DeadlineAt,
 		Missing:    append([]string{}, v.Missing...), Despite: append([]string{}, v.Despite...), LastError: api.TextOrNull(v.LastError),
@@ -75,15 +75,15 @@ type sagasRequest struct {
 	api.Paging
 }
 
-func (s *handlers) listSagas(ctx context.Context, in *sagasRequest) (*api.Listed[sagaBody], error) {
+func (s *handlers) listSagas(ctx context.Context, in *sagasRequest) (*api.Listed[SagaBody], error) {
 	tenant, err := s.OptionalTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	return api.ListCatalogue(api.List{"sagas", in.TenantID, in.Kind, in.State}, in.Paging, func(p commands.Page) ([]sagaBody, error) {
+	return api.ListCatalogue(api.List{"sagas", in.TenantID, in.Kind, in.State}, in.Paging, func(p commands.Page) ([]SagaBody, error) {
 		found, err := s.SagaReader.Sagas(ctx, commands.SagaQuery{TenantID: tenant, Kind: in.Kind, State: in.State, Page: p})
 		return api.BodiesOf(found, SagaOf), err
-	}, func(b *sagaBody) string { return b.ID.String() })
+	}, func(b *SagaBody) string { return b.ID.String() })
 }
 
 // SagaPath names a saga.
@@ -93,18 +93,12 @@ type SagaPath struct {
 
 func (p *SagaPath) id() (uuid.UUID, error) { return api.IDOf(p.SagaID, "saga_not_found") }
 
-type sagaAnswer struct{ Body sagaBody }
-
-func (s *handlers) getSaga(ctx context.Context, in *struct{ SagaPath }) (*sagaAnswer, error) {
+func (s *handlers) getSaga(ctx context.Context, in *struct{ SagaPath }) (*api.Answer[SagaBody], error) {
 	id, err := in.id()
 	if err != nil {
 		return nil, err
 	}
-	found, err := api.Present(s.SagaReader.Saga(ctx, id))("saga_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &sagaAnswer{SagaOf(found)}, nil
+	return api.AnswerAs(SagaOf)(api.Present(s.SagaReader.Saga(ctx, id))("saga_not_found"))
 }
 
 type retrySagaRequest struct {
@@ -116,19 +110,11 @@ type retrySagaRequest struct {
 	} `nameHint:"SagaRetry"`
 }
 
-type SagaAccepted struct {
-	Location string `header:"Location" doc:"The saga, with its state."`
-	Body     sagaBody
-}
-
-func (s *handlers) retrySaga(ctx context.Context, in *retrySagaRequest) (*SagaAccepted, error) {
+func (s *handlers) retrySaga(ctx context.Context, in *retrySagaRequest) (*api.Accepted[SagaBody], error) {
 	req, id, err := api.ChangeOne(ctx, in.SagaID, "saga_not_found")
 	if err != nil {
 		return nil, err
 	}
 	saga, err := s.Sagas.Retry(ctx, req, id, in.Body.Reason, in.Body.Despite)
-	if err != nil {
-		return nil, err
-	}
-	return &SagaAccepted{api.Prefix + "/sagas/" + id.String(), SagaOf(&saga)}, nil
+	return api.AcceptedSaga(id, SagaOf(&saga), err)
 }

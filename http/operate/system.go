@@ -84,23 +84,15 @@ func isPublic(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !a.IsPrivate() && !sharedAddresses.Contains(a)
 }
 
-type identityAnswer struct{ Body audit.Identity }
-
-func (s *handlers) identity(ctx context.Context, _ *struct{}) (*identityAnswer, error) {
-	found, err := s.Reads.Events.Identity(ctx)
-	return &identityAnswer{found}, err
+func (s *handlers) identity(ctx context.Context, _ *struct{}) (*api.Answer[audit.Identity], error) {
+	return api.AnswerOf(s.Reads.Events.Identity(ctx))
 }
 
-type systemAnswer struct{ Body audit.System }
-
-func (s *handlers) system(ctx context.Context, _ *struct{}) (*systemAnswer, error) {
-	found, err := s.Reads.Events.System(ctx)
-	return &systemAnswer{found}, err
+func (s *handlers) system(ctx context.Context, _ *struct{}) (*api.Answer[audit.System], error) {
+	return api.AnswerOf(s.Reads.Events.System(ctx))
 }
 
-type instanceAnswer struct{ Body api.ServiceInstance }
-
-func (s *handlers) instance(context.Context, *struct{}) (*instanceAnswer, error) {
+func (s *handlers) instance(context.Context, *struct{}) (*api.Answer[api.ServiceInstance], error) {
 	i := s.Instance
 	i.Version = s.Version
 	if i.Roles == nil {
@@ -109,10 +101,8 @@ func (s *handlers) instance(context.Context, *struct{}) (*instanceAnswer, error)
 	if i.Settings == nil {
 		i.Settings = []api.Setting{}
 	}
-	return &instanceAnswer{i}, nil
+	return api.AnswerOf(i, nil)
 }
-
-type healthAnswer struct{ Body health }
 
 type health struct {
 	Status       string            `json:"status" enum:"live,ready"`
@@ -120,8 +110,8 @@ type health struct {
 	Dependencies map[string]string `json:"dependencies,omitempty" doc:"Each dependency by name: ok, or does not answer, with the reason if a connection is refused."`
 }
 
-func (s *handlers) live(context.Context, *struct{}) (*healthAnswer, error) {
-	return &healthAnswer{health{Status: "live", Version: s.Version}}, nil
+func (s *handlers) live(context.Context, *struct{}) (*api.Answer[health], error) {
+	return api.AnswerOf(health{Status: "live", Version: s.Version}, nil)
 }
 
 // Timeouts of dependency checks. Optional dependencies get less time, so that they cannot
@@ -131,7 +121,7 @@ const (
 	spareTime = 500 * time.Millisecond
 )
 
-func (s *handlers) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error) {
+func (s *handlers) ready(ctx context.Context, _ *struct{}) (*api.Answer[health], error) {
 	answer := health{Status: "ready", Version: s.Version, Dependencies: map[string]string{}}
 	missing := s.pingDependencies(ctx)
 	p := problem.New("not_ready", "")
@@ -149,7 +139,7 @@ func (s *handlers) ready(ctx context.Context, _ *struct{}) (*healthAnswer, error
 		}
 	}
 	if needed == nil {
-		return &healthAnswer{answer}, nil
+		return api.AnswerOf(answer, nil)
 	}
 	p.Detail = "These dependencies do not answer: " + strings.Join(needed, ", ")
 	return nil, p

@@ -93,20 +93,17 @@ type DeadLetterPath struct {
 	DeadLetterID string `path:"deadLetterId" format:"uuid"`
 }
 
-type deadLetterAnswer struct{ Body deadletters.DeadLetter }
-
 type deadLetterRequest struct {
 	DeadLetterPath
 	api.Freshness
 }
 
-func (s *handlers) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*deadLetterAnswer, error) {
+func (s *handlers) getDeadLetter(ctx context.Context, in *deadLetterRequest) (*api.Answer[deadletters.DeadLetter], error) {
 	wait, err := in.Wait()
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.deadLetter(ctx, in.DeadLetterID, wait)
-	return &deadLetterAnswer{found}, err
+	return api.AnswerOf(s.deadLetter(ctx, in.DeadLetterID, wait))
 }
 
 func (s *handlers) deadLetter(ctx context.Context, text string, wait query.Wait) (deadletters.DeadLetter, error) {
@@ -160,9 +157,7 @@ type discardRequest struct {
 	} `nameHint:"Discard"`
 }
 
-type discardAnswer struct{ Body repair.Discarded }
-
-func (s *handlers) discardDeadLetter(ctx context.Context, in *discardRequest) (*discardAnswer, error) {
+func (s *handlers) discardDeadLetter(ctx context.Context, in *discardRequest) (*api.Answer[repair.Discarded], error) {
 	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
@@ -171,6 +166,5 @@ func (s *handlers) discardDeadLetter(ctx context.Context, in *discardRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.Letters.Discard(ctx, req, letter.ID, letter.TenantID, in.Body.Reason)
-	return &discardAnswer{done}, err
+	return api.AnswerOf(s.Letters.Discard(ctx, req, letter.ID, letter.TenantID, in.Body.Reason))
 }

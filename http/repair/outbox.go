@@ -28,11 +28,8 @@ func (s *handlers) outboxOperations(t *api.Site) {
 		Problems: []int{http.StatusNotFound}}, s.listWithheld)
 }
 
-type outboxAnswer struct{ Body state.Outbox }
-
-func (s *handlers) outbox(ctx context.Context, _ *struct{}) (*outboxAnswer, error) {
-	found, err := s.Reads.State.Outbox(ctx)
-	return &outboxAnswer{found}, err
+func (s *handlers) outbox(ctx context.Context, _ *struct{}) (*api.Answer[state.Outbox], error) {
+	return api.AnswerOf(s.Reads.State.Outbox(ctx))
 }
 
 type withheldRequest struct {

@@ -78,10 +78,7 @@ type startRebuildRequest struct {
 	} `nameHint:"NewRebuild"`
 }
 
-type rebuildAccepted struct {
-	Location string `header:"Location"`
-	Body     rebuild.RebuildStatus
-}
+type rebuildAccepted = api.Accepted[rebuild.RebuildStatus]
 
 func rebuildLocation(id uuid.UUID) string { return api.Prefix + "/rebuilds/" + id.String() }
 
@@ -104,7 +101,7 @@ func (s *handlers) startRebuild(ctx context.Context, in *startRebuildRequest) (*
 // accepted answers with the current state of a rebuild.
 func (s *handlers) accepted(ctx context.Context, id uuid.UUID) (*rebuildAccepted, error) {
 	found, err := s.Reads.Rebuilds.Rebuild(ctx, id)
-	return &rebuildAccepted{rebuildLocation(id), found}, err
+	return &rebuildAccepted{Location: rebuildLocation(id), Body: found}, err
 }
 
 type verifyRequest struct {

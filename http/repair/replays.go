@@ -102,18 +102,8 @@ func replayOf(r *repair.Replay, now time.Time) replayBody {
 	return b
 }
 
-type replayAnswer struct{ Body replayBody }
-
-type replayAccepted struct {
-	Location string `header:"Location" doc:"The replay, with its progress."`
-	Body     replayBody
-}
-
-func accepted(r repair.Replay, err error) (*replayAccepted, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &replayAccepted{api.Prefix + "/replays/" + r.ID.String(), replayOf(&r, r.CreatedAt)}, nil
+func accepted(r repair.Replay, err error) (*api.Accepted[replayBody], error) {
+	return &api.Accepted[replayBody]{Location: api.Prefix + "/replays/" + r.ID.String(), Body: replayOf(&r, r.CreatedAt)}, err
 }
 
 type rangeRequest struct {
@@ -129,7 +119,7 @@ type rangeRequest struct {
 	} `nameHint:"ReplayRange"`
 }
 
-func (s *handlers) replayRange(ctx context.Context, in *rangeRequest) (*replayAccepted, error) {
+func (s *handlers) replayRange(ctx context.Context, in *rangeRequest) (*api.Accepted[replayBody], error) {
 	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
@@ -190,7 +180,7 @@ type rewindRequest struct {
 	} `nameHint:"Rewind"`
 }
 
-func (s *handlers) rewind(ctx context.Context, in *rewindRequest) (*replayAccepted, error) {
+func (s *handlers) rewind(ctx context.Context, in *rewindRequest) (*api.Accepted[replayBody], error) {
 	req, err := api.Once(ctx)
 	if err != nil {
 		return nil, err
@@ -217,14 +207,11 @@ func (s *handlers) listReplays(ctx context.Context, in *struct{ api.Paging }) (*
 
 func (s *handlers) getReplay(ctx context.Context, in *struct {
 	ReplayID string `path:"replayId" format:"uuid"`
-}) (*replayAnswer, error) {
+}) (*api.Answer[replayBody], error) {
 	id, err := api.IDOf(in.ReplayID, "replay_not_found")
 	if err != nil {
 		return nil, err
 	}
 	r, err := api.Present(s.ReplayReader.Replay(ctx, id))("replay_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &replayAnswer{replayOf(r, s.Now())}, nil
+	return api.AnswerOf(replayOf(&r, s.Now()), err)
 }

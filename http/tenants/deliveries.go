@@ -72,15 +72,12 @@ func (s *handlers) listDeliveries(ctx context.Context, in *deliveriesRequest) (*
 	}, func(b *deliveryBody) string { return b.ID.String() })
 }
 
-type deliveryAccepted struct{ Body deliveryBody }
-
-func (s *handlers) testWebhook(ctx context.Context, in *webhookRequest) (*deliveryAccepted, error) {
+func (s *handlers) testWebhook(ctx context.Context, in *webhookRequest) (*api.Answer[deliveryBody], error) {
 	req, tenant, id, err := s.change(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.Webhooks.Test(ctx, req, tenant, id)
-	return &deliveryAccepted{deliveryOf(&d)}, err
+	return api.AnswerAs(deliveryOf)(s.Webhooks.Test(ctx, req, tenant, id))
 }
 
 type replayDeliveryRequest struct {
@@ -88,7 +85,7 @@ type replayDeliveryRequest struct {
 	api.Idempotent
 }
 
-func (s *handlers) replayDelivery(ctx context.Context, in *replayDeliveryRequest) (*deliveryAccepted, error) {
+func (s *handlers) replayDelivery(ctx context.Context, in *replayDeliveryRequest) (*api.Answer[deliveryBody], error) {
 	req, id, err := api.ChangeOne(ctx, in.DeliveryID, "delivery_not_found")
 	if err != nil {
 		return nil, err
@@ -103,6 +100,5 @@ func (s *handlers) replayDelivery(ctx context.Context, in *replayDeliveryRequest
 	if tenant == uuid.Nil {
 		return nil, api.Absent("delivery_not_found")
 	}
-	d, err := s.Webhooks.Replay(ctx, req, tenant, id)
-	return &deliveryAccepted{deliveryOf(&d)}, err
+	return api.AnswerAs(deliveryOf)(s.Webhooks.Replay(ctx, req, tenant, id))
 }

@@ -30,13 +30,6 @@ func (s *handlers) erasureOperations(t *api.Site) {
 			"a backup that is older."}, s.listErasures)
 }
 
-type erasureAnswer struct{ Body domain.Erasure }
-
-type erasureAccepted struct {
-	Location string `header:"Location" doc:"The saga, with its state."`
-	Body     domain.Erasure
-}
-
 type eraseRequest struct {
 	api.TenantPath
 	api.Idempotent
@@ -45,28 +38,21 @@ type eraseRequest struct {
 	} `nameHint:"Erase"`
 }
 
-func (s *handlers) eraseTenant(ctx context.Context, in *eraseRequest) (*erasureAccepted, error) {
+func (s *handlers) eraseTenant(ctx context.Context, in *eraseRequest) (*api.Accepted[domain.Erasure], error) {
 	req, tenant, err := api.ChangeOne(ctx, in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
 	}
 	e, err := s.Erasures.Start(ctx, req, tenant, in.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	return &erasureAccepted{api.Prefix + "/sagas/" + e.SagaID.String(), e}, nil
+	return api.AcceptedSaga(e.SagaID, e, err)
 }
 
-func (s *handlers) getErasure(ctx context.Context, in *struct{ api.TenantPath }) (*erasureAnswer, error) {
+func (s *handlers) getErasure(ctx context.Context, in *struct{ api.TenantPath }) (*api.Answer[domain.Erasure], error) {
 	tenant, err := s.KnownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	e, err := api.Present(s.ErasureReader.Erasure(ctx, tenant.ID))("erasure_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &erasureAnswer{*e}, nil
+	return api.AnswerOf(api.Present(s.ErasureReader.Erasure(ctx, tenant.ID))("erasure_not_found"))
 }
 
 func (s *handlers) listErasures(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[domain.Erasure], error) {

@@ -76,42 +76,28 @@ type offboardRequest struct {
 	} `nameHint:"Offboard"`
 }
 
-type offboardingAnswer struct{ Body offboardingBody }
-
-type offboardingAccepted struct {
-	Location string `header:"Location" doc:"The saga, with its state."`
-	Body     offboardingBody
-}
-
-func (s *handlers) offboardTenant(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
+func (s *handlers) offboardTenant(ctx context.Context, in *offboardRequest) (*api.Accepted[offboardingBody], error) {
 	return in.request(ctx, s.Offboarding.Start)
 }
 
-func (s *handlers) cancelOffboarding(ctx context.Context, in *offboardRequest) (*offboardingAccepted, error) {
+func (s *handlers) cancelOffboarding(ctx context.Context, in *offboardRequest) (*api.Accepted[offboardingBody], error) {
 	return in.request(ctx, s.Offboarding.Cancel)
 }
 
 func (in *offboardRequest) request(ctx context.Context, decide func(context.Context, commands.Request, uuid.UUID,
-	string) (domain.Offboarding, error)) (*offboardingAccepted, error) {
+	string) (domain.Offboarding, error)) (*api.Accepted[offboardingBody], error) {
 	req, tenant, err := api.ChangeOne(ctx, in.TenantID, "tenant_not_found")
 	if err != nil {
 		return nil, err
 	}
 	o, err := decide(ctx, req, tenant, in.Body.Reason)
-	if err != nil {
-		return nil, err
-	}
-	return &offboardingAccepted{api.Prefix + "/sagas/" + o.SagaID.String(), offboardingOf(&o)}, nil
+	return api.AcceptedSaga(o.SagaID, offboardingOf(&o), err)
 }
 
-func (s *handlers) getOffboarding(ctx context.Context, in *struct{ api.TenantPath }) (*offboardingAnswer, error) {
+func (s *handlers) getOffboarding(ctx context.Context, in *struct{ api.TenantPath }) (*api.Answer[offboardingBody], error) {
 	tenant, err := s.KnownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	o, err := api.Present(s.OffboardingReader.LastOffboarding(ctx, tenant.ID))("offboarding_not_found")
-	if err != nil {
-		return nil, err
-	}
-	return &offboardingAnswer{offboardingOf(o)}, nil
+	return api.AnswerAs(offboardingOf)(api.Present(s.OffboardingReader.LastOffboarding(ctx, tenant.ID))("offboarding_not_found"))
 }

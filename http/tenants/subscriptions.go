@@ -121,7 +121,7 @@ func (s *handlers) getSubscription(ctx context.Context, in *struct{ Subscription
 	if err != nil {
 		return nil, err
 	}
-	return &subscriptionAnswer{tag, *found}, nil
+	return &subscriptionAnswer{tag, found}, nil
 }
 
 type changeSubscriptionRequest struct {

@@ -194,7 +194,7 @@ func (s *handlers) getWebhook(ctx context.Context, in *struct{ WebhookPath }) (*
 	if err != nil {
 		return nil, err
 	}
-	return &shownWebhook{tag, webhookOf(found)}, nil
+	return &shownWebhook{tag, webhookOf(&found)}, nil
 }
 
 type changeWebhookRequest struct {
