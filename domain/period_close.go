@@ -156,7 +156,7 @@ func (f *Figures) FiguresHash(tenant uuid.UUID, periodKey string, snapshot int, 
 
 // Document returns the document that FiguresHash hashes.
 func (f *Figures) Document(tenant uuid.UUID, periodKey string, snapshot int, cut events.Position) []byte {
-	out := strictjson.AppendString([]byte(`{"cut":`), []byte(cut.String()))
+	out := strictjson.AppendString([]byte(`{"cut":`), cut.String())
 	out = append(out, `,"lines":[`...)
 	for i, l := range f.Lines {
 		if i > 0 {
@@ -165,11 +165,11 @@ func (f *Figures) Document(tenant uuid.UUID, periodKey string, snapshot int, cut
 		out = append(out, `{"amount":"`...)
 		out = l.Amount.Append(out, 10)
 		out = strconv.AppendInt(append(out, `","eventCount":`...), l.EventCount, 10)
-		out = strictjson.AppendString(append(out, `,"feature":`...), []byte(l.Feature))
+		out = strictjson.AppendString(append(out, `,"feature":`...), l.Feature)
 		out = append(append(append(out, `,"subscriptionId":"`...), l.SubscriptionID.String()...), `"}`...)
 	}
-	out = strictjson.AppendString(append(out, `],"logic":`...), []byte(f.Logic))
-	out = strictjson.AppendString(append(out, `,"periodKey":`...), []byte(periodKey))
+	out = strictjson.AppendString(append(out, `],"logic":`...), f.Logic)
+	out = strictjson.AppendString(append(out, `,"periodKey":`...), periodKey)
 	out = strconv.AppendInt(append(out, `,"snapshot":`...), int64(snapshot), 10)
 	return append(append(append(out, `,"tenantId":"`...), tenant.String()...), `"}`...)
 }

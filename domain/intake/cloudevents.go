@@ -369,7 +369,7 @@ func (e *envelope) extendMetadata(in *draft) *domain.Error {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(strictjson.AppendString(out, []byte(a.name)), ':')
+		out = append(strictjson.AppendString(out, a.name), ':')
 		out = strictjson.AppendString(out, a.value)
 	}
 	in.metadata = append(append(out, '}'), rest...)

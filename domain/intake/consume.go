@@ -19,7 +19,7 @@ type Consumption struct {
 func (c *Consumption) Sent() []byte {
 	dst := strconv.AppendInt(append(make([]byte, 0, 96+len(c.EventID)+len(c.Metadata)), `{"amount":`...), c.Amount, 10)
 	dst = append(dst, `,"by":"`+events.ByConsume+`","eventId":`...)
-	dst = strictjson.AppendString(dst, []byte(c.EventID))
+	dst = strictjson.AppendString(dst, c.EventID)
 	dst = append(append(append(dst, `,"feature":"`...), c.Feature...), '"')
 	if c.Metadata != nil {
 		dst = append(append(dst, `,"metadata":`...), c.Metadata...)

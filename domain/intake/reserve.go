@@ -21,7 +21,7 @@ type Holding struct {
 func (c *Holding) Sent() []byte {
 	dst := strconv.AppendInt(append(make([]byte, 0, 64+len(c.ReservationID)), `{"amount":`...), c.Amount, 10)
 	dst = append(append(append(dst, `,"feature":"`...), c.Feature...), `","reservationId":`...)
-	return append(strictjson.AppendString(dst, []byte(c.ReservationID)), '}')
+	return append(strictjson.AppendString(dst, c.ReservationID), '}')
 }
 
 var holdMembers = []string{"feature", "reservationId", "amount", "ttlSeconds"}
@@ -86,12 +86,12 @@ type Commitment struct {
 func (c *Commitment) Sent() []byte {
 	dst := strconv.AppendInt(append(make([]byte, 0, 128+len(c.EventID)+len(c.ReservationID)), `{"amount":`...), c.Amount, 10)
 	dst = append(dst, `,"by":"`+events.ByCommit+`","eventId":`...)
-	dst = strictjson.AppendString(dst, []byte(c.EventID))
+	dst = strictjson.AppendString(dst, c.EventID)
 	dst = append(append(append(dst, `,"feature":"`...), c.Feature...), '"')
 	if c.Overage {
 		dst = append(dst, `,"overage":"`+events.OverageRecord+`"`...)
 	}
-	return append(strictjson.AppendString(append(dst, `,"reservationId":`...), []byte(c.ReservationID)), '}')
+	return append(strictjson.AppendString(append(dst, `,"reservationId":`...), c.ReservationID), '}')
 }
 
 // DecodeCommit reads {"eventId", "amount", "overage"?} for a reservation of a feature.

@@ -59,7 +59,7 @@ func (d *decoder) sealCorrection(event *domain.UsageEvent, in *draft) *domain.Er
 		out = append(append(out, `,"metadata":`...), metadata[1:]...)
 	}
 	if event.Source != "" {
-		out = strictjson.AppendString(append(out, `,"source":`...), []byte(event.Source))
+		out = strictjson.AppendString(append(out, `,"source":`...), event.Source)
 	}
 	out = codec.AppendTime(append(out, `,"timestamp":"`...), event.Timestamp)
 	event.Body = append(append(append(out, `","type":"`...), event.Type...), `"}`...)

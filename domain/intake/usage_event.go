@@ -296,7 +296,7 @@ func (d *decoder) seal(event *domain.UsageEvent, in *draft) *domain.Error {
 		if len(out) == behind {
 			out = append(out, ",null"...)
 		}
-		out = strictjson.AppendString(append(out, ','), []byte(event.Source))
+		out = strictjson.AppendString(append(out, ','), event.Source)
 	}
 	out = append(out, ']')
 	d.arena = out

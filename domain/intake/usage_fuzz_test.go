@@ -157,7 +157,7 @@ func FuzzCloudEvent(f *testing.F) {
 				encoded.WriteString("%" + string("0123456789abcdef"[b>>4]) + string("0123456789ABCDEF"[b&15]))
 			}
 			header["Ce-"+name] = []string{encoded.String()}
-			structured = append(strictjson.AppendString(append(strictjson.AppendString(structured, []byte(name)), ':'), []byte(value)), ',')
+			structured = append(strictjson.AppendString(append(strictjson.AppendString(structured, name), ':'), []byte(value)), ',')
 		}
 		structured = append(append(append(structured, `"data":`...), data...), '}')
 		binary, err := DecodeCloudEventBinary(header, data)

@@ -107,10 +107,11 @@ func unescaped(c byte) byte {
 // AppendString writes text by RFC 8785, section 3.2.2.2: the two-letter escapes if
 // JSON has one, \u00xx in lower case for the other control characters, and all other
 // characters unchanged.
-func AppendString(dst, text []byte) []byte {
+func AppendString[Text ~string | ~[]byte](dst []byte, text Text) []byte {
 	dst = append(dst, '"')
 	from := 0
-	for i, c := range text {
+	for i := range len(text) {
+		c := text[i]
 		if c >= ' ' && c != '"' && c != '\\' {
 			continue
 		}

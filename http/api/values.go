@@ -2,10 +2,12 @@ package api
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/domain/strictjson"
 	"github.com/meterplex/meterplex/http/problem"
 )
 
@@ -50,6 +52,14 @@ func TextOrNull(text string) *string {
 		return nil
 	}
 	return &text
+}
+
+// AppendMember appends a member after others of a JSON object. Invalid UTF-8 becomes U+FFFD, as in encoding/json.
+func AppendMember(dst []byte, name, value string) []byte {
+	if !utf8.ValidString(value) {
+		value = string([]rune(value))
+	}
+	return strictjson.AppendString(append(strictjson.AppendString(append(dst, ','), name), ':'), value)
 }
 
 // LookupKey is the key of a feature.

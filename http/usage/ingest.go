@@ -22,7 +22,7 @@ func (s *handlers) ingest(w http.ResponseWriter, r *http.Request) error {
 	if p := s.AdmitBacklog(); p != nil {
 		return p
 	}
-	if err := s.admitQueue(x); err != nil {
+	if err := s.Ingest.Admit(x.Caller); err != nil { // before its body is read
 		return err
 	}
 	if p := api.ReadReplay(x, r.Header["Meterplex-Replay"]); p != nil {
@@ -73,10 +73,6 @@ const handlingStrict = "handling=strict"
 func preferStrict(prefer []string) bool {
 	return strings.EqualFold(api.Preference(strings.Join(prefer, ","), "handling"), "strict")
 }
-
-// admitQueue refuses a request before its body is read if it would wait too long in the
-// queue.
-func (s *handlers) admitQueue(x *edge.Exchange) error { return s.Ingest.Admit(x.Caller) }
 
 // readEvents decodes the body by its media type, and reports whether it is a single CloudEvent.
 // CloudEvents attributes in headers select binary mode, whatever JSON type the data has, or without a type.

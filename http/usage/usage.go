@@ -14,7 +14,14 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func (s *handlers) usageOperations(t *api.Site) {
+// handlers answers the operations of this subject.
+type handlers struct {
+	*api.Service
+}
+
+// Routes registers the operations.
+func Routes(t *api.Site) {
+	s := &handlers{Service: t.Service}
 	const path = api.Prefix + "/usage"
 	gone := []int{http.StatusNotFound}
 	readers := readersOfUsage()
