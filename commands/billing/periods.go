@@ -217,7 +217,7 @@ type ReopenedPeriod struct {
 	State     string          `json:"state" enum:"OPEN"`
 	Snapshot  int             `json:"snapshot" doc:"Of the last close; it is kept."`
 	Voided    int64           `json:"voided" doc:"Adjustments that were pending: they are void."`
-	Approved  int64           `json:"approved" doc:"Adjustments of the snapshot that are approved. The figures of the next snapshot include what they adjust."`
+	Approved  int64           `json:"approved"`
 	Position  events.Position `json:"position"`
 }
 

@@ -67,7 +67,7 @@ func EntityTags(values []string) ([]string, error) {
 
 // Freshness holds the parameters of a read that say how recent its data must be.
 type Freshness struct {
-	MinPosition string `query:"minPosition" doc:"A position of the tenant's: answer only once every event recorded up to it has its verdict and that is folded." example:"17-4711"`
+	MinPosition string `query:"minPosition" example:"17-4711"`
 	Prefer      string `header:"Prefer" doc:"wait=N: wait up to N seconds (at most 30) for minPosition (RFC 7240)." example:"wait=10"`
 }
 

@@ -117,7 +117,7 @@ type ServiceInstance struct {
 type Setting struct {
 	Name   string `json:"name" example:"METERPLEX_ROLES"`
 	Value  string `json:"value" doc:"Passwords and keys are masked." example:"all"`
-	Origin string `json:"origin" doc:"Where the value came from: a flag, the environment, a line of the settings file, or the default." example:"environment"`
+	Origin string `json:"origin" example:"environment"`
 }
 
 // Service is what all handlers share.

@@ -14,12 +14,12 @@ import (
 
 // Idempotent describes the header that once reads.
 type Idempotent struct {
-	IdempotencyKey string `header:"Idempotency-Key" minLength:"1" maxLength:"255" doc:"A repeat under the same key gives the first answer, without a secret; another request under it is 422. Once the answer is no longer kept (30 days by default), a repeat is 409 idempotency_answer_expired and changes nothing."`
+	IdempotencyKey string `header:"Idempotency-Key" minLength:"1" maxLength:"255"`
 }
 
 // Conditional describes the header If-Match of a change.
 type Conditional struct {
-	IfMatch string `header:"If-Match" doc:"The ETag of the state that was read: 409 state_changed for another state, and for * if the entity does not exist. Without it, any state is changed."`
+	IfMatch string `header:"If-Match"`
 }
 
 // Creating describes the header If-None-Match of a request that creates an entity or replaces it.

@@ -330,7 +330,7 @@ type entitlementCheck struct {
 	Allowed       bool            `json:"allowed"`
 	Feature       string          `json:"feature"`
 	Type          string          `json:"type,omitempty" enum:"BOOLEAN,QUOTA,METERED"`
-	Reason        string          `json:"reason,omitempty" doc:"The reason of a refusal." enum:"no_active_subscription,feature_not_found,not_entitled,quota_exceeded"`
+	Reason        string          `json:"reason,omitempty" enum:"no_active_subscription,feature_not_found,not_entitled,quota_exceeded"`
 	Limit         *int64          `json:"limit,omitempty" nullable:"true" doc:"null: no limit."`
 	Used          *json.Number    `json:"used,omitempty" nullable:"true"`
 	Held          *json.Number    `json:"held,omitempty" nullable:"true"`

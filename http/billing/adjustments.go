@@ -134,12 +134,12 @@ func (s *handlers) decideAdjusting(ctx context.Context, in billing.DecideAdjustm
 type decideRequest struct {
 	api.Idempotent
 	Body struct {
-		IDs       []string `json:"ids,omitempty" minItems:"1" maxItems:"1000" nullable:"false" doc:"Adjustments of one tenant by their ids. All must be pending. Not together with the members below."`
+		IDs       []string `json:"ids,omitempty" minItems:"1" maxItems:"1000" nullable:"false"`
 		TenantID  string   `json:"tenantId,omitempty" format:"uuid" doc:"Of a scope: pending adjustments of the tenant."`
-		PeriodKey string   `json:"periodKey,omitempty" minLength:"1" maxLength:"20" doc:"Of a scope, required: of this period's present snapshot."`
+		PeriodKey string   `json:"periodKey,omitempty" minLength:"1" maxLength:"20"`
 		Feature   string   `json:"feature,omitempty" minLength:"1" maxLength:"64" doc:"Of a scope: of this feature."`
-		Kind      string   `json:"kind,omitempty" enum:"LATE_USAGE,LATE_COMMIT,RETRY,CORRECTION,RETRACTION,REBUILD" doc:"Of a scope: of this kind."`
-		UpTo      string   `json:"upTo,omitempty" minLength:"1" maxLength:"30" doc:"Of a scope, required: the position of the last adjustment that you have seen. Later ones are not decided." example:"17-9400"`
+		Kind      string   `json:"kind,omitempty" enum:"LATE_USAGE,LATE_COMMIT,RETRY,CORRECTION,RETRACTION,REBUILD"`
+		UpTo      string   `json:"upTo,omitempty" minLength:"1" maxLength:"30" example:"17-9400"`
 		Decision  string   `json:"decision" enum:"approve,waive"`
 		Reason    string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 		DryRun    bool     `json:"dryRun,omitempty" doc:"Only count the adjustments."`

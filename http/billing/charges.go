@@ -11,7 +11,7 @@ import (
 // chargesBody is a page of charges in its wire format.
 type chargesBody struct {
 	periods.Period
-	Basis      string                `json:"basis" enum:"billable,net" doc:"The amounts that are rated: billable of a closed period or a frozen snapshot, net, the live figures, of any other."`
+	Basis      string                `json:"basis" enum:"billable,net"`
 	Data       []periods.Charge      `json:"data" nullable:"false" doc:"By feature and subscription."`
 	Totals     []periods.ChargeTotal `json:"totals" nullable:"false" doc:"Of all pages, by currency."`
 	Unpriced   int                   `json:"unpriced" doc:"Lines of all pages that have no price."`

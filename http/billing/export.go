@@ -16,7 +16,7 @@ import (
 // exportBody is an export in its wire format. exportJSON writes the same members, without holding the lists in memory.
 type exportBody struct {
 	periods.Period
-	AsOf        *events.Position     `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in net; null if the export holds no live figures: it is the same each time."`
+	AsOf        *events.Position     `json:"asOfPosition" nullable:"true"`
 	Lines       []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; none before the figures are frozen."`
 	Adjustments []periods.Adjustment `json:"adjustments" nullable:"false" doc:"Those of the snapshot with their states, by position."`
 	NextCursor  *string              `json:"nextCursor" doc:"null: an export has one page."`

@@ -126,7 +126,7 @@ type closeRequest struct {
 	Body struct {
 		Reason  string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 		Early   bool     `json:"early,omitempty" doc:"Close the period before its end."`
-		Despite []string `json:"despite,omitempty" maxItems:"10" nullable:"false" doc:"Conditions that the close does not wait for: dead_letters, rebuilds. The snapshot keeps those that were missing." example:"[\"dead_letters\"]"`
+		Despite []string `json:"despite,omitempty" maxItems:"10" nullable:"false" example:"[\"dead_letters\"]"`
 	} `nameHint:"PeriodClose"`
 }
 
@@ -159,7 +159,7 @@ func (s *handlers) closePeriod(ctx context.Context, in *closeRequest) (*closeAns
 
 type periodRequest struct {
 	PeriodRead
-	Snapshot int `query:"snapshot" minimum:"0" maximum:"2147483647" doc:"An earlier snapshot; 0, the default: that of the last close." example:"1"`
+	Snapshot int `query:"snapshot" minimum:"0" maximum:"2147483647" doc:"An earlier snapshot; 0, the default: of the last close." example:"1"`
 	api.Paging
 }
 

@@ -112,7 +112,7 @@ type resolvePushRequest struct {
 	api.Idempotent
 	Body struct {
 		Delivered bool   `json:"delivered" doc:"true: the provider counts the amount; false: it surely does not."`
-		Reason    string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the push, and recorded in the log if it is delivered."`
+		Reason    string `json:"reason" minLength:"1" maxLength:"500"`
 	} `nameHint:"PushResolution"`
 }
 

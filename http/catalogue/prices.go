@@ -47,7 +47,7 @@ func (s *handlers) prices() defined[domain.Price] {
 }
 
 type newPriceTier struct {
-	UpTo           *int64 `json:"upTo,omitempty" minimum:"1" maximum:"9007199254740991" nullable:"true" doc:"The last unit of the tier; null in the last tier."`
+	UpTo           *int64 `json:"upTo,omitempty" minimum:"1" maximum:"9007199254740991" nullable:"true"`
 	MicroUnits     int64  `json:"microUnits" minimum:"0" maximum:"9007199254740991" doc:"Of each unit: millionths of the currency's unit."`
 	FlatMicroUnits int64  `json:"flatMicroUnits,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Of the tier, once a unit lies in it."`
 }
@@ -61,9 +61,9 @@ type putPriceRequest struct {
 		Name        string         `json:"name" minLength:"1" maxLength:"200" doc:"The name of the price."`
 		Currency    string         `json:"currency" minLength:"3" maxLength:"3" doc:"ISO 4217, in upper case." example:"EUR"`
 		Model       string         `json:"model" enum:"flat,per_unit,package,graduated,volume" doc:"The way in which the amount is rated."`
-		MicroUnits  *int64         `json:"microUnits,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"Of flat, of a unit, or of a package: millionths of the currency's unit."`
-		PackageSize *int64         `json:"packageSize,omitempty" minimum:"1" maximum:"9007199254740991" nullable:"true" doc:"Units in a package; a package that is begun is charged."`
-		Tiers       []newPriceTier `json:"tiers,omitempty" maxItems:"100" nullable:"false" doc:"Of graduated and volume: upTo rises, and the last tier has none."`
+		MicroUnits  *int64         `json:"microUnits,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true"`
+		PackageSize *int64         `json:"packageSize,omitempty" minimum:"1" maximum:"9007199254740991" nullable:"true"`
+		Tiers       []newPriceTier `json:"tiers,omitempty" maxItems:"100" nullable:"false"`
 	} `nameHint:"NewPrice"`
 }
 

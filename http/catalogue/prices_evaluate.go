@@ -15,11 +15,11 @@ import (
 type evaluateRequest struct {
 	api.Paging
 	Body struct {
-		PeriodKey string           `json:"periodKey" pattern:"^([0-9]{4}(-[0-9]{2})?|lifetime)$" doc:"A month, a year or lifetime." example:"2026-10"`
+		PeriodKey string           `json:"periodKey" pattern:"^([0-9]{4}(-[0-9]{2})?|lifetime)$" example:"2026-10"`
 		Price     *inlinePrice     `json:"price,omitempty" doc:"A price that is not defined; needs feature."`
 		PriceKey  api.CatalogueKey `json:"priceKey,omitempty" doc:"A defined price, instead of price."`
 		Version   *int64           `json:"version,omitempty" minimum:"1" nullable:"true" doc:"Its version; left out: the current one."`
-		Feature   api.LookupKey    `json:"feature,omitempty" doc:"The feature whose lines are evaluated; left out: those that are charged by a version of priceKey."`
+		Feature   api.LookupKey    `json:"feature,omitempty"`
 		TenantID  string           `json:"tenantId,omitempty" format:"uuid" doc:"Of this tenant only."`
 		Position  string           `json:"position,omitempty" doc:"The usage as known at a position of the tenant." example:"17-4711"`
 		RebuildID string           `json:"rebuildId,omitempty" format:"uuid" doc:"The figures of a rebuild of usage_aggregates that is READY."`
@@ -30,7 +30,7 @@ type evaluateRequest struct {
 type inlinePrice struct {
 	Currency    string         `json:"currency" minLength:"3" maxLength:"3" doc:"ISO 4217, in upper case." example:"EUR"`
 	Model       string         `json:"model" enum:"flat,per_unit,package,graduated,volume" doc:"The way in which the amount is rated."`
-	MicroUnits  *int64         `json:"microUnits,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true" doc:"Of flat, of a unit, or of a package: millionths of the currency's unit."`
+	MicroUnits  *int64         `json:"microUnits,omitempty" minimum:"0" maximum:"9007199254740991" nullable:"true"`
 	PackageSize *int64         `json:"packageSize,omitempty" minimum:"1" maximum:"9007199254740991" nullable:"true" doc:"Units in a package."`
 	Tiers       []newPriceTier `json:"tiers,omitempty" maxItems:"100" nullable:"false" doc:"Of graduated and volume."`
 }
@@ -39,7 +39,7 @@ type evaluateAnswer struct {
 	Body struct {
 		Price      domain.Price             `json:"price" doc:"The price by which the usage is evaluated."`
 		Data       []periods.Evaluated      `json:"data" nullable:"false" doc:"By tenant."`
-		Totals     *periods.EvaluatedTotals `json:"totals" doc:"Of all pages, at the state of the first one; null on the others, and for more than 1,000 tenants with usage."`
+		Totals     *periods.EvaluatedTotals `json:"totals" doc:"Of all pages, on the first one; null on the others, and above 1,000 tenants with usage."`
 		NextCursor *string                  `json:"nextCursor" doc:"null on the last page."`
 	}
 }

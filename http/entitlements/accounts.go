@@ -68,7 +68,7 @@ type accountsRequest struct {
 type accountsAnswer struct {
 	Body struct {
 		Data         []entitlements.Account `json:"data" nullable:"false"`
-		HeadPosition events.Position        `json:"headPosition" doc:"Last position of the tenant's log partition: the accounts count every event up to it."`
+		HeadPosition events.Position        `json:"headPosition"`
 		NextCursor   *string                `json:"nextCursor" doc:"null on the last page."`
 	} `nameHint:"Accounts"`
 }

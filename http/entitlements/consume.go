@@ -137,14 +137,14 @@ func writeJSON(w http.ResponseWriter, status int, answer any) error {
 
 // newConsumption and newConsumptions document bodies that package intake decodes.
 type newConsumption struct {
-	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's events; compared byte for byte."`
+	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$"`
 	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
 	Metadata map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
 }
 
 type newItem struct {
 	Feature  api.LookupKey  `json:"feature"`
-	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's events; compared byte for byte."`
+	EventID  string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$"`
 	Amount   int64          `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
 	Metadata map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
 }

@@ -235,14 +235,14 @@ func (s *handlers) getReservation(ctx context.Context, in *reservationRequest) (
 
 // The types below document bodies that package intake decodes, and the answers about them.
 type newReservation struct {
-	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
+	ReservationID string `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$"`
 	Amount        int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
 	TTLSeconds    int    `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
 }
 
 type newHeldItem struct {
 	Feature       api.LookupKey `json:"feature"`
-	ReservationID string        `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key, unique among the tenant's reservations; compared byte for byte."`
+	ReservationID string        `json:"reservationId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$"`
 	Amount        int64         `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"Digits only."`
 	TTLSeconds    int           `json:"ttlSeconds,omitempty" minimum:"1" maximum:"86400" doc:"Seconds until the hold ends; 60 if absent."`
 }
@@ -252,9 +252,9 @@ type newReservations struct {
 }
 
 type newCommit struct {
-	EventID string `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The idempotency key of the usage, unique among the tenant's events; compared byte for byte."`
+	EventID string `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$"`
 	Amount  int64  `json:"amount" minimum:"1" maximum:"9007199254740991" doc:"How much has been used. Digits only."`
-	Overage string `json:"overage,omitempty" enum:"deny,record" doc:"record: the amount may be above the held one, because it has been used; deny is the default."`
+	Overage string `json:"overage,omitempty" enum:"deny,record"`
 }
 
 type newExtension struct {
@@ -266,11 +266,11 @@ type heldAmount struct {
 	Feature       string          `json:"feature"`
 	Amount        int64           `json:"amount"`
 	State         string          `json:"state" enum:"HELD,COMMITTED,RELEASED,EXPIRED"`
-	Released      *int64          `json:"released,omitempty" nullable:"false" doc:"The held amount that is not used; only if the reservation has ended."`
+	Released      *int64          `json:"released,omitempty" nullable:"false"`
 	PeriodKey     string          `json:"periodKey"`
 	ExpiresAt     time.Time       `json:"expiresAt"`
 	Limit         *int64          `json:"limit" doc:"null: no limit."`
-	Used          *json.Number    `json:"used" nullable:"true" doc:"When the request was decided; null for METERED features, which have no account."`
+	Used          *json.Number    `json:"used" nullable:"true"`
 	Held          *json.Number    `json:"held" nullable:"true" doc:"By all reservations, after the request; null for METERED features."`
 	Remaining     *json.Number    `json:"remaining" nullable:"true" doc:"Remaining amount at the decision; null: no limit."`
 	ResetAt       *time.Time      `json:"resetAt" doc:"null if the period never resets."`

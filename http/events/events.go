@@ -57,12 +57,12 @@ func (s *handlers) eventOperations(t *api.Site) {
 
 // EventsWanted holds the query parameters that filter events of the log.
 type EventsWanted struct {
-	TenantID      string `query:"tenantId" doc:"One tenant's events; platform for those that belong to none. A tenant's key names its tenant already." example:"platform"`
+	TenantID      string `query:"tenantId" doc:"One tenant's events; platform: those of no tenant. A tenant's key names it already." example:"platform"`
 	Subject       string `query:"subject" doc:"A subject, or a prefix of subjects, e.g. meterplex.usage." example:"meterplex.usage."`
-	Stream        string `query:"stream" doc:"The events of one aggregate: usage/<eventId> (of a tenant), dead-letter/<id>, tenant/<id>, api-key/<id>, subscription/<id>, feature/<key>, plan/<key>, rebuild/<id>." example:"usage/evt_1"`
+	Stream        string `query:"stream" example:"usage/evt_1"`
 	CorrelationID string `query:"correlationId" doc:"A trace: its id in hex, or the correlationId of an event."`
 	From          string `query:"from" format:"date-time" doc:"Recorded at this time or later."`
-	After         string `query:"after" doc:"After this position, in the order of partitions and positions; or several, joined by commas: after each in its partition." example:"17-4711"`
+	After         string `query:"after" example:"17-4711"`
 }
 
 // EventsUpTo is the end of the time range of a list that ends.

@@ -40,9 +40,9 @@ type SagaBody struct {
 	TenantID   *uuid.UUID `json:"tenantId" format:"uuid" nullable:"true" doc:"null: a saga of the platform."`
 	Key        string     `json:"key" doc:"Names the saga among those of its kind and tenant; used once."`
 	Step       string     `json:"step" doc:"The step that runs next, or now; the last one of an ended saga."`
-	State      string     `json:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED" doc:"PARTIAL: the deadline has passed. DRIFT: a comparison failed. In both states it continues by itself. The last three are final."`
+	State      string     `json:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED"`
 	Attempts   int        `json:"attempts" doc:"Failures of the step since it last succeeded."`
-	NextAt     time.Time  `json:"nextAt" doc:"The next run of the step. While it runs: another instance takes it over then, unless this one renews its lease."`
+	NextAt     time.Time  `json:"nextAt"`
 	DeadlineAt *time.Time `json:"deadlineAt" doc:"From then on an open saga is PARTIAL; null: no deadline."`
 	Missing    []string   `json:"missing" nullable:"false" doc:"Conditions that the step waits for, or that the end did without."`
 	Despite    []string   `json:"despite" nullable:"false" doc:"Conditions that an operator waived."`
@@ -106,7 +106,7 @@ type retrySagaRequest struct {
 	api.Idempotent
 	Body struct {
 		Reason  string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the saga."`
-		Despite []string `json:"despite,omitempty" minItems:"1" maxItems:"10" nullable:"false" doc:"Conditions that the saga no longer waits for; its kind decides which can be waived." example:"[\"dead_letters\"]"`
+		Despite []string `json:"despite,omitempty" minItems:"1" maxItems:"10" nullable:"false" example:"[\"dead_letters\"]"`
 	} `nameHint:"SagaRetry"`
 }
 

@@ -107,7 +107,7 @@ func (s *handlers) instance(context.Context, *struct{}) (*api.Answer[api.Service
 type health struct {
 	Status       string            `json:"status" enum:"live,ready"`
 	Version      string            `json:"version"`
-	Dependencies map[string]string `json:"dependencies,omitempty" doc:"Each dependency by name: ok, or does not answer, with the reason if a connection is refused."`
+	Dependencies map[string]string `json:"dependencies,omitempty"`
 }
 
 func (s *handlers) live(context.Context, *struct{}) (*api.Answer[health], error) {

@@ -30,7 +30,7 @@ type Problem struct {
 
 	*Quota
 	State   string   `json:"state,omitempty" required:"false" doc:"Of reservation_ended: how the reservation ended."`
-	Current *Current `json:"current,omitempty" required:"false" doc:"Of state_changed: the present state; members that the operation does not compare are left out."`
+	Current *Current `json:"current,omitempty" required:"false" doc:"Of state_changed: the present state; members that are not compared are left out."`
 
 	retryAfter int    // seconds, 0: no retry
 	because    string // see Reason
@@ -51,7 +51,7 @@ type Current struct {
 	Keys    *int64       `json:"keys,omitempty" required:"false" doc:"Keys that differ."`
 	Delta   *json.Number `json:"delta,omitempty" required:"false" doc:"Sum of their differences."`
 	Closed  *int64       `json:"differingClosed,omitempty" required:"false" doc:"Those of the keys that are of closed periods."`
-	ETag    string       `json:"etag,omitempty" required:"false" doc:"Tag of the difference or of the entity, for If-Match; absent if the entity does not exist."`
+	ETag    string       `json:"etag,omitempty" required:"false"`
 }
 
 func quotaOf(q *domain.Quota) *Quota {

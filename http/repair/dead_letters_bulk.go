@@ -56,7 +56,7 @@ type bulkFilter struct {
 	Feature     string   `json:"feature,omitempty" minLength:"1" maxLength:"64"`
 	Consumer    string   `json:"consumer,omitempty" minLength:"1" maxLength:"100"`
 	Topic       string   `json:"topic,omitempty" minLength:"1" maxLength:"100"`
-	IDs         []string `json:"ids,omitempty" minItems:"1" maxItems:"1000" nullable:"false" doc:"Dead letters by their ids; those that do not exist are not matched."`
+	IDs         []string `json:"ids,omitempty" minItems:"1" maxItems:"1000" nullable:"false"`
 	From        string   `json:"from,omitempty" format:"date-time" doc:"First failed from this time on."`
 	To          string   `json:"to,omitempty" format:"date-time" doc:"First failed before this time."`
 }
@@ -69,7 +69,7 @@ type bulkRequest struct {
 		Reason string     `json:"reason,omitempty" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log. Required for a discard."`
 		DryRun bool       `json:"dryRun,omitempty" doc:"Only report the effect."`
 
-		ExpectedMatched *int `json:"expectedMatched,omitempty" minimum:"0" maximum:"10000" doc:"How many dead letters the filter matched when it was shown. If it matches another number, the answer is 409 state_changed with that number, and no dead letter is changed."`
+		ExpectedMatched *int `json:"expectedMatched,omitempty" minimum:"0" maximum:"10000"`
 	} `nameHint:"DeadLetterBulk"`
 }
 
@@ -77,9 +77,9 @@ type bulkAnswer struct {
 	Status int
 	Body   struct {
 		DryRun    bool                 `json:"dryRun"`
-		BulkID    *uuid.UUID           `json:"bulkId,omitempty" format:"uuid" doc:"The event that each dead letter's own names as its cause; not of a dry run."`
+		BulkID    *uuid.UUID           `json:"bulkId,omitempty" format:"uuid"`
 		Matched   int                  `json:"matched"`
-		Eligible  *int                 `json:"eligible,omitempty" doc:"Of a dry run: the number of dead letters that would be retried or discarded."`
+		Eligible  *int                 `json:"eligible,omitempty"`
 		Requested *int                 `json:"requested,omitempty" doc:"Number of dead letters that are retried or discarded."`
 		Refused   []repair.BulkRefusal `json:"refused" nullable:"false" doc:"Number of dead letters that are not changed, by reason."`
 		Sample    []uuid.UUID          `json:"sample,omitempty" nullable:"false" doc:"Of a dry run: some of the eligible ones, at most 20."`

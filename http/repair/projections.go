@@ -56,7 +56,7 @@ type ProjectionPath struct {
 type RebuildScope struct {
 	TenantID  string `json:"tenantId,omitempty" format:"uuid" doc:"Of one tenant only."`
 	PeriodKey string `json:"periodKey,omitempty" doc:"Of one period only: 2026-05, 2026 or lifetime." example:"2026-05"`
-	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"How many partitions are folded at once; half the processors of the instance if absent, so that readers have the rest."`
+	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Partitions folded at once; absent: half the processors of the instance."`
 }
 
 func (b *RebuildScope) command(projection, reason string) (repair.StartRebuild, error) {

@@ -24,16 +24,16 @@ import (
 // diffBody is a page of a difference in its wire format.
 type diffBody struct {
 	RebuildID    uuid.UUID             `json:"rebuildId" format:"uuid"`
-	ETag         *string               `json:"etag" doc:"Tag of the whole difference, for If-Match of the promotion, as in the header ETag; null without totals, and of a part of the keys."`
+	ETag         *string               `json:"etag"`
 	Projection   string                `json:"projection"`
 	Generation   int                   `json:"generation"`
 	FoldVersion  string                `json:"foldVersion"`
 	Data         []rebuild.DiffRow     `json:"data" nullable:"false"`
 	NextCursor   *string               `json:"nextCursor" doc:"null on the last page."`
-	AsOf         []events.Position     `json:"asOfPositions" nullable:"false" doc:"Positions of both generations, in each partition of the scope."`
-	Largest      []rebuild.DiffRow     `json:"largest,omitempty" nullable:"false" doc:"With largest=true: the keys of the greatest differences, at most 20, the greatest first; left out for projections whose rows are no amounts."`
+	AsOf         []events.Position     `json:"asOfPositions" nullable:"false"`
+	Largest      []rebuild.DiffRow     `json:"largest,omitempty" nullable:"false"`
 	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null if it was not asked for."`
-	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of every verdict of the scope; null for one feature, and for projections that count no events."`
+	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of every verdict of the scope; null: one feature, or no counts."`
 }
 
 func describeDiff(op *huma.Operation, types api.Schemas) {
@@ -241,7 +241,7 @@ type diffEventsAnswer struct {
 		EventsFolded int64             `json:"eventsFolded" doc:"Verdicts of the tenant that were folded for this."`
 		Delta        *json.Number      `json:"delta" nullable:"true" doc:"Of the rows; this and the following members on the first page."`
 		Explained    *json.Number      `json:"explained" nullable:"true" doc:"The sum of the events' differences."`
-		Unexplained  *json.Number      `json:"unexplained" nullable:"true" doc:"delta less explained; not 0 if rows differ from their own fold of the log."`
+		Unexplained  *json.Number      `json:"unexplained" nullable:"true"`
 		LiveDrift    *json.Number      `json:"liveDrift" nullable:"true" doc:"The live row less its own fold of the log."`
 		RebuiltDrift *json.Number      `json:"rebuiltDrift" nullable:"true"`
 		Note         string            `json:"note,omitempty"`

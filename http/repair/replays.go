@@ -49,7 +49,7 @@ type replayBody struct {
 	To         string       `json:"to,omitempty" doc:"The target of a rewind."`
 	Reason     string       `json:"reason"`
 	Failure    string       `json:"failure,omitempty" doc:"The reason for an early end."`
-	WaitsFor   string       `json:"waitsFor,omitempty" doc:"While it is RUNNING: the instances that can do it, and the remedy if there are none."`
+	WaitsFor   string       `json:"waitsFor,omitempty"`
 	Records    int64        `json:"records" doc:"Published by a range so far."`
 	Remaining  int64        `json:"remaining" doc:"Positions of the log that are still to be published again; of a relay that went back, too."`
 	Partitions []replayPart `json:"partitions" nullable:"false"`
@@ -60,7 +60,7 @@ type replayBody struct {
 // replayPart is a replay in one partition.
 type replayPart struct {
 	Partition int16  `json:"partition"`
-	From      int64  `json:"from" doc:"Of a range its first position; of a rewind where it went back from: a position of the relay's, an offset of usage.commands'."`
+	From      int64  `json:"from"`
 	To        int64  `json:"to" doc:"The last position; of a rewind where it went back to."`
 	Done      *int64 `json:"done,omitempty" doc:"Published up to here."`
 }
@@ -110,7 +110,7 @@ type rangeRequest struct {
 	api.Idempotent
 	Body struct {
 		Topic    string `json:"topic" minLength:"1" maxLength:"100" doc:"The topic, e.g. usage.raw." example:"usage.raw"`
-		From     string `json:"from,omitempty" minLength:"3" maxLength:"24" example:"17-4711" doc:"First position, e.g. 17-4711; its partition is the range's."`
+		From     string `json:"from,omitempty" minLength:"3" maxLength:"24" example:"17-4711"`
 		To       string `json:"to,omitempty" minLength:"3" maxLength:"24" doc:"Last position."`
 		TenantID string `json:"tenantId,omitempty" format:"uuid" doc:"Only this tenant's events."`
 		FromTime string `json:"fromTime,omitempty" format:"date-time" doc:"Events recorded at this time or later, in all partitions."`
@@ -173,9 +173,9 @@ func timeMember(pointer, text string) (time.Time, error) {
 type rewindRequest struct {
 	api.Idempotent
 	Body struct {
-		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-commands" doc:"A consumer, e.g. meterplex-usage-commands. Without it the relay goes back."`
+		Consumer  string   `json:"consumer,omitempty" minLength:"1" maxLength:"100" example:"meterplex-usage-commands"`
 		To        string   `json:"to,omitempty" minLength:"1" maxLength:"40" doc:"start, or a time. Needed without positions."`
-		Positions []string `json:"positions,omitempty" minItems:"1" maxItems:"32" nullable:"false" doc:"Instead of to: the first position that is published or read again, one for a partition."`
+		Positions []string `json:"positions,omitempty" minItems:"1" maxItems:"32" nullable:"false"`
 		Reason    string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, recorded in the log."`
 	} `nameHint:"Rewind"`
 }

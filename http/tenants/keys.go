@@ -93,7 +93,7 @@ func keyAnswerOf(k catalogue.CreatedKey, err error) (*keyAnswer, error) {
 type newKey struct {
 	Name      string       `json:"name" minLength:"1" maxLength:"200"`
 	Scopes    tenantScopes `json:"scopes" minItems:"1" maxItems:"10" nullable:"false"`
-	Mode      string       `json:"mode,omitempty" enum:"live,test" doc:"live or test: that of the tenant, which is the default. Another is 400."`
+	Mode      string       `json:"mode,omitempty" enum:"live,test"`
 	ExpiresAt string       `json:"expiresAt,omitempty" format:"date-time"`
 }
 

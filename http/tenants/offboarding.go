@@ -41,7 +41,7 @@ type offboardingBody struct {
 	TenantID     uuid.UUID       `json:"tenantId" format:"uuid"`
 	SagaID       uuid.UUID       `json:"sagaId" format:"uuid" doc:"GET /sagas/{id} shows what it waits for."`
 	State        string          `json:"state" enum:"RUNNING,CANCELLING,CANCELLED,ARCHIVED" doc:"CANCELLING: its effects are being reverted."`
-	Step         string          `json:"step" enum:"requested,suspended,drained,closed,pushed,exported,archived,reverted" doc:"The last step that ended."`
+	Step         string          `json:"step" enum:"requested,suspended,drained,closed,pushed,exported,archived,reverted"`
 	Reason       string          `json:"reason" doc:"Of the request, recorded in the log."`
 	Actor        string          `json:"actor" doc:"The key of the request, as api_key/id."`
 	CancelReason *string         `json:"cancelReason" doc:"Of the cancellation; null: it was not cancelled."`
@@ -49,8 +49,8 @@ type offboardingBody struct {
 	RequestedAt  time.Time       `json:"requestedAt" doc:"The time of the request."`
 	EndedAt      *time.Time      `json:"endedAt" doc:"null: it has not ended."`
 	Closed       []string        `json:"closedEarly" nullable:"false" doc:"Periods that it closed before their end."`
-	Manifest     json.RawMessage `json:"manifest" doc:"What is kept of the tenant: each snapshot with the size and SHA-256 of its document, and its events in the log; null before the step exported."`
-	ManifestHash *string         `json:"manifestHash" doc:"The SHA-256 of the bytes of manifest, which the event of the step exported has; null before it."`
+	Manifest     json.RawMessage `json:"manifest"`
+	ManifestHash *string         `json:"manifestHash"`
 }
 
 func offboardingOf(o *domain.Offboarding) offboardingBody {

@@ -29,14 +29,14 @@ type portalLinkRequest struct {
 	api.TenantPath
 	api.Idempotent
 	Body struct {
-		ExpiresInSeconds int64 `json:"expiresInSeconds,omitempty" minimum:"60" maximum:"86400" default:"900" doc:"How long the link opens the page: at most a day."`
+		ExpiresInSeconds int64 `json:"expiresInSeconds,omitempty" minimum:"60" maximum:"86400" default:"900"`
 	} `nameHint:"NewPortalLink"`
 }
 
 type portalLink struct {
 	ID        uuid.UUID  `json:"id" format:"uuid" doc:"The key of the link. Its revocation ends the link."`
 	ExpiresAt *time.Time `json:"expiresAt" doc:"The end of the link."`
-	Secret    string     `json:"secret,omitempty" doc:"The link: a path below the address of the service. Shown once." example:"/console/portal/live_0000000000000000000000000000000000000000000"`
+	Secret    string     `json:"secret,omitempty" example:"/console/portal/live_0000000000000000000000000000000000000000000"`
 }
 
 type portalLinkAnswer struct {

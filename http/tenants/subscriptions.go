@@ -49,8 +49,8 @@ type createSubscriptionRequest struct {
 	api.Idempotent
 	Body struct {
 		Plan     string `json:"plan" minLength:"1" maxLength:"64"`
-		Status   string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED" default:"ACTIVE" doc:"ACTIVE (the default), TRIALING or PAST_DUE."`
-		StartsAt string `json:"startsAt,omitempty" format:"date-time" doc:"The start, also in the past; left out: now. Usage before the start of the tenant's first subscription counts, and costs 0."`
+		Status   string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED" default:"ACTIVE"`
+		StartsAt string `json:"startsAt,omitempty" format:"date-time"`
 	} `nameHint:"NewSubscription"`
 }
 
@@ -129,7 +129,7 @@ type changeSubscriptionRequest struct {
 	api.Idempotent
 	api.Conditional
 	Body struct {
-		Status *string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED" doc:"ACTIVE, TRIALING, PAST_DUE, CANCELLED or EXPIRED; only the first two accept usage."`
+		Status *string `json:"status,omitempty" enum:"ACTIVE,TRIALING,PAST_DUE,CANCELLED,EXPIRED"`
 		Plan   *string `json:"plan,omitempty" minLength:"1" maxLength:"64"`
 		Prices *string `json:"prices,omitempty" enum:"current" doc:"current: move on to the current versions of the prices."`
 	} `nameHint:"SubscriptionChange"`

@@ -54,12 +54,12 @@ type createTenantRequest struct {
 	api.Idempotent
 	Body struct {
 		Name          string `json:"name" minLength:"1" maxLength:"200"`
-		Class         string `json:"class" enum:"small,medium,large" doc:"The size of the tenant, which groups tenants in metrics: small, medium or large."`
-		Mode          string `json:"mode,omitempty" enum:"live,test" default:"live" doc:"live, or test: its usage is not billed, and its keys are mp_test_…. It cannot be changed."`
-		DataResidency string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"Where its data is to be, e.g. eu-central-1: recorded with each event of the tenant. Not given: the region of the deployment." example:"eu-central-1"`
+		Class         string `json:"class" enum:"small,medium,large"`
+		Mode          string `json:"mode,omitempty" enum:"live,test" default:"live"`
+		DataResidency string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" example:"eu-central-1"`
 
-		ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"The tenant's ids in other systems, each different, of 1 to 255 printable ASCII characters without space. An id belongs to one tenant. One of another is 409." example:"[\"crm-4711\"]"`
-		Metadata    map[string]string `json:"metadata,omitempty" doc:"Notes that the service does not interpret: at most 50 keys of 1 to 64 characters with values of at most 500 characters, without control characters." example:"{\"segment\":\"retail\"}"`
+		ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" example:"[\"crm-4711\"]"`
+		Metadata    map[string]string `json:"metadata,omitempty" example:"{\"segment\":\"retail\"}"`
 	} `nameHint:"NewTenant"`
 }
 
@@ -80,9 +80,9 @@ const maxSearch = 255
 
 type listTenantsRequest struct {
 	api.Paging
-	Query      string `query:"q" minLength:"1" maxLength:"255" doc:"Only tenants whose name or one of whose external ids contains the text, or whose id begins with it, without regard to case (of letters beyond ASCII as the locale of the database has it). Wildcards have no meaning." example:"acme"`
-	ExternalID string `query:"externalId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only the tenant with this external id, or none." example:"crm-4711"`
-	EventID    string `query:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only tenants that recorded usage with this eventId, which its producer gave it." example:"order-4711"`
+	Query      string `query:"q" minLength:"1" maxLength:"255" example:"acme"`
+	ExternalID string `query:"externalId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" example:"crm-4711"`
+	EventID    string `query:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]{1,255}$" doc:"Only tenants with usage of this eventId." example:"order-4711"`
 }
 
 func (s *handlers) listTenants(ctx context.Context, in *listTenantsRequest) (*api.Listed[domain.Tenant], error) {
@@ -157,11 +157,11 @@ type changeTenantRequest struct {
 		Status        *string `json:"status,omitempty" enum:"ACTIVE,SUSPENDED" doc:"ACTIVE, or SUSPENDED: its keys are refused within a second."`
 		DataResidency *string `json:"dataResidency,omitempty" minLength:"1" maxLength:"32" pattern:"^[a-z][a-z0-9-]{0,31}$" doc:"A new data residency, e.g. eu-central-1. Events keep the residency that they were recorded under." example:"eu-central-1"`
 
-		ExternalIDs *[]string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" doc:"All external ids of the tenant, in place of those that it has; [] removes them." example:"[\"crm-4711\"]"`
-		Metadata    *map[string]string `json:"metadata,omitempty" doc:"All notes, in place of those that it has; {} removes them." example:"{\"segment\":\"retail\"}"`
+		ExternalIDs *[]string          `json:"externalIds,omitempty" nullable:"false" maxItems:"16" example:"[\"crm-4711\"]"`
+		Metadata    *map[string]string `json:"metadata,omitempty" example:"{\"segment\":\"retail\"}"`
 
-		LateUsage       *string       `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period that is recorded from now on: REJECT (refused), or ADJUST (counts as an adjustment). Corrections and retractions always count as adjustments."`
-		CloseAfterHours clearableHour `json:"closeAfterHours,omitempty,omitzero" doc:"Hours from the end of a period until the service closes it, 1 to 8784; null: periods are closed by request only."`
+		LateUsage       *string       `json:"lateUsage,omitempty" enum:"REJECT,ADJUST"`
+		CloseAfterHours clearableHour `json:"closeAfterHours,omitempty,omitzero"`
 	} `nameHint:"TenantChange"`
 }
 

@@ -238,7 +238,7 @@ type rotateWebhookRequest struct {
 	WebhookPath
 	api.Idempotent
 	Body *struct {
-		OverlapSeconds *int64 `json:"overlapSeconds,omitempty" minimum:"0" maximum:"604800" doc:"How long the earlier secrets stay valid (default 86400); 0 ends them at once."`
+		OverlapSeconds *int64 `json:"overlapSeconds,omitempty" minimum:"0" maximum:"604800"`
 	} `nameHint:"WebhookRotation"`
 }
 

@@ -21,7 +21,7 @@ type aggregatesRequest struct {
 	api.Paging
 	api.Freshness
 	KnownAt
-	TenantID string `query:"tenantId" format:"uuid" doc:"Operator keys name the tenant here; without it they get all tenants of a period. A tenant's key names its tenant already."`
+	TenantID string `query:"tenantId" format:"uuid" doc:"A tenant's key names it already. Without it operator keys get all tenants of a period."`
 	Feature  string `query:"feature" doc:"One feature; all without it."`
 	Period   string `query:"period" doc:"2026-05, 2026 or lifetime; all without it. Required for all tenants." example:"2026-05"`
 	IncludeTest
@@ -30,7 +30,7 @@ type aggregatesRequest struct {
 
 // IncludeTest is the parameter of a list of all tenants.
 type IncludeTest struct {
-	IncludeTest string `query:"includeTest" enum:"true,false" doc:"Of all tenants: with test tenants, which are left out otherwise. A tenant that is named is always in."`
+	IncludeTest string `query:"includeTest" enum:"true,false"`
 }
 
 type aggregatesAnswer struct {
@@ -42,7 +42,7 @@ type aggregatesAnswer struct {
 type Aggregates struct {
 	Data       []usage.Aggregate `json:"data" nullable:"false"`
 	NextCursor *string           `json:"nextCursor" doc:"null on the last page."`
-	AsOf       *events.Position  `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the figures; null for all tenants, each of which has positions of its own."`
+	AsOf       *events.Position  `json:"asOfPosition" nullable:"true"`
 }
 
 func describeAggregates(op *huma.Operation, types api.Schemas) {

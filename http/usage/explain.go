@@ -17,7 +17,7 @@ import (
 
 // KnownAt requests figures as they were known at a moment.
 type KnownAt struct {
-	AsOfPosition string `query:"asOfPosition" doc:"As known when all events up to this position had been counted, and no later one." example:"17-4711"`
+	AsOfPosition string `query:"asOfPosition" example:"17-4711"`
 	AsOf         string `query:"asOf" format:"date-time" doc:"As known at the last position that was recorded at or before this time."`
 }
 
@@ -55,19 +55,19 @@ type explainRequest struct {
 	Period         string `query:"period" doc:"2026-05, 2026 or lifetime; it is required, under this name or the next." example:"2026-05"`
 	PeriodKey      string `query:"periodKey" doc:"The same as period, as the figure's own member is called." example:"2026-05"`
 	SubscriptionID string `query:"subscriptionId" format:"uuid" doc:"Of one subscription; of all together without it."`
-	Include        string `query:"include" enum:"rejected" doc:"rejected: list the events that are not in the figure, too, with reasons. On the first page."`
+	Include        string `query:"include" enum:"rejected"`
 }
 
 type explainAnswer struct {
 	Body struct {
 		Total      json.Number            `json:"total" doc:"The figure."`
 		EventCount int64                  `json:"eventCount"`
-		Adds       bool                   `json:"adds" doc:"All events together add up to exactly the figure. Of a figure of more than 1,000 events the last page proves it; earlier pages say so unless they disprove it."`
+		Adds       bool                   `json:"adds"`
 		AsOf       events.Position        `json:"asOfPosition" doc:"Every event recorded up to here is in the figure."`
 		Data       []usage.ExplainedUsage `json:"data" nullable:"false"`
 		NextCursor *string                `json:"nextCursor" doc:"null on the last page."`
-		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false" doc:"The events that are not in the figure, at most 1,000 of them, the latest; only on request. A correction or a retraction is listed in the period of its target."`
-		More       bool                   `json:"rejectedMore,omitempty" doc:"There may be more of them than are listed. One answer lists 1,000, and looks through the latest 10,000 rejections and 10,000 failures of the tenant."`
+		Rejected   []usage.LeftOutUsage   `json:"rejected,omitzero" nullable:"false"`
+		More       bool                   `json:"rejectedMore,omitempty"`
 	} `nameHint:"Explanation"`
 }
 

@@ -170,14 +170,14 @@ func (usageBatch) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema 
 }
 
 type usageEvent struct {
-	EventID       string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The producer's idempotency key, unique in the tenant; compared byte for byte."`
+	EventID       string         `json:"eventId" minLength:"1" maxLength:"255" pattern:"^[!-~]+$"`
 	Feature       api.LookupKey  `json:"feature"`
-	Amount        int64          `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991" doc:"Digits only. 1 or more for usage; the new amount, 0 or more, for a correction; absent for a retraction."`
-	Timestamp     string         `json:"timestamp" format:"date-time" doc:"RFC 3339 with an offset; cut to microseconds. At most 5 minutes ahead and 7 days behind. For a correction or a retraction, the time at which it was made: it counts in the period of its usage."`
+	Amount        int64          `json:"amount,omitempty" minimum:"0" maximum:"9007199254740991"`
+	Timestamp     string         `json:"timestamp" format:"date-time"`
 	Metadata      map[string]any `json:"metadata,omitempty" doc:"At most 4 KiB in canonical form and 5 levels deep."`
-	Source        string         `json:"source,omitempty" maxLength:"1024" pattern:"^[!-~]+$" doc:"Where the event comes from, as the source of a CloudEvent: an event with the same id from another source is a conflict."`
-	Type          string         `json:"type,omitempty" enum:"usage,correction,retraction" default:"usage" doc:"correction replaces the amount of recorded usage; retraction takes the usage back, for ever."`
-	CorrectionRef string         `json:"correctionRef,omitempty" minLength:"1" maxLength:"255" pattern:"^[!-~]+$" doc:"The eventId of the usage to correct or retract, which has the same feature. Required for both, and only for them."`
+	Source        string         `json:"source,omitempty" maxLength:"1024" pattern:"^[!-~]+$"`
+	Type          string         `json:"type,omitempty" enum:"usage,correction,retraction" default:"usage"`
+	CorrectionRef string         `json:"correctionRef,omitempty" minLength:"1" maxLength:"255" pattern:"^[!-~]+$"`
 }
 
 type cloudEvent struct {

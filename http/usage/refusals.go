@@ -17,7 +17,7 @@ type refusalsRequest struct {
 	api.Paging
 	IncludeTest
 	Code    string `query:"code" doc:"A code of a rejection, e.g. feature_not_found."`
-	Feature string `query:"feature" doc:"Groups of this feature; * is all features without a group of their own: a tenant has at most 1,000 groups."`
+	Feature string `query:"feature" doc:"Groups of this feature; *: of the features without a group of their own, above 1,000."`
 }
 
 func (s *handlers) listRefusals(ctx context.Context, in *refusalsRequest) (*api.Listed[refusals.Refusal], error) {

@@ -21,11 +21,11 @@ type seriesRequest struct {
 	api.Paging
 	api.Freshness
 	Feature     string   `query:"feature" doc:"The feature; required." example:"api_calls"`
-	From        string   `query:"from" format:"date-time" doc:"The start of the first bucket, in UTC; required." example:"2026-05-01T00:00:00Z"`
-	To          string   `query:"to" format:"date-time" doc:"The end of the last bucket, in UTC; required. At most 10,000 buckets after from." example:"2026-06-01T00:00:00Z"`
+	From        string   `query:"from" format:"date-time" doc:"Start of the first bucket, in UTC; required." example:"2026-05-01T00:00:00Z"`
+	To          string   `query:"to" format:"date-time" doc:"End of the last bucket; at most 10,000 buckets after from." example:"2026-06-01T00:00:00Z"`
 	Granularity string   `query:"granularity" enum:"hour,day,month" doc:"The length of a bucket: hour, day or month, in UTC; day if absent."`
-	GroupBy     []string `query:"groupBy,explode" maxItems:"2" nullable:"false" doc:"metadata.<key>, a key that the feature declares in groupBy; once or twice." example:"[\"metadata.region\"]"`
-	Format      string   `query:"format" enum:"json,csv" doc:"csv: all buckets in one answer, without limit and cursor. The default follows Accept."`
+	GroupBy     []string `query:"groupBy,explode" maxItems:"2" nullable:"false" example:"[\"metadata.region\"]"`
+	Format      string   `query:"format" enum:"json,csv" doc:"csv: one answer, without limit and cursor. The default follows Accept."`
 }
 
 type seriesAnswer struct {
@@ -37,7 +37,7 @@ type seriesAnswer struct {
 type Series struct {
 	Data         []series.Bucket  `json:"data" nullable:"false" doc:"By time, within a bucket by group; null comes last."`
 	NextCursor   *string          `json:"nextCursor" doc:"null on the last page."`
-	CompleteUpTo *time.Time       `json:"completeUpTo" nullable:"true" doc:"Every event that the service recorded before this time is in the buckets: the time at which the event at asOfPosition, or the last before it, was recorded. Events may arrive later than the time that they name. null if nothing is recorded yet."`
+	CompleteUpTo *time.Time       `json:"completeUpTo" nullable:"true"`
 	AsOf         *events.Position `json:"asOfPosition" nullable:"true" doc:"Every event recorded up to here is in the buckets."`
 }
 

@@ -83,7 +83,7 @@ type usageEventsRequest struct {
 	api.Between
 	api.Paging
 	Feature string `query:"feature"`
-	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"PENDING, VALIDATED, AGGREGATED, REJECTED or DEAD_LETTERED. DUPLICATE lists none: duplicates are answered, not stored."`
+	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"DUPLICATE lists none: duplicates are answered, not stored."`
 }
 
 func (s *handlers) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*api.Listed[audit.UsageEventRow], error) {

@@ -23,7 +23,7 @@ type eventVerdict struct {
 	Code     string  `json:"code,omitempty" doc:"Code of a conflict or rejection; stable."`
 	Reason   string  `json:"reason,omitempty"`
 	Pointer  string  `json:"pointer,omitempty" doc:"JSON pointer to the member at fault, if there is one."`
-	Position string  `json:"position,omitempty" doc:"Position of the event in the log; of a duplicate or conflict, of the first event with its key." example:"17-4711"`
+	Position string  `json:"position,omitempty" example:"17-4711"`
 }
 
 // answerRoom is about the size of one verdict in bytes.

@@ -22,7 +22,7 @@ type CorrectionStep struct {
 	Before          int64           `json:"before"`
 	After           int64           `json:"after"`
 	Delta           int64           `json:"delta" doc:"after - before: the change of the figure."`
-	Status          string          `json:"status" enum:"VALIDATED,AGGREGATED,DEAD_LETTERED" doc:"As in the receipt of the correction: AGGREGATED once the figure counts it."`
+	Status          string          `json:"status" enum:"VALIDATED,AGGREGATED,DEAD_LETTERED"`
 	At              time.Time       `json:"at" doc:"The time at which the correction was validated, in UTC."`
 }
 

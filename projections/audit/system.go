@@ -15,13 +15,13 @@ import (
 // has seen, and where each partition's present epoch begins.
 type System struct {
 	LogID      uuid.UUID         `json:"logId" doc:"The log's name in the headers of its records on Kafka (mp-log)."`
-	Lives      []ServerLife      `json:"lives" doc:"Lives of the database server, newest first, at most 20. The first one is the present life."`
+	Lives      []ServerLife      `json:"lives"`
 	Partitions []PartitionSystem `json:"partitions"`
 }
 
 // ServerLife is one life of the database server: an epoch of each partition that was raised in it.
 type ServerLife struct {
-	Reason           string     `json:"reason" enum:"first,restarted,promoted,restored,set_back" doc:"How it differs from the life before. restarted: the same data and timeline, a restart or a volume that was set back; promoted: another timeline; restored: another server; set_back: a topic was ahead of the log."`
+	Reason           string     `json:"reason" enum:"first,restarted,promoted,restored,set_back"`
 	SystemIdentifier string     `json:"systemIdentifier" doc:"PostgreSQL's, as decimal text."`
 	Timeline         int64      `json:"timeline"`
 	StartedAt        *time.Time `json:"startedAt" doc:"Start of the server; null for epochs of releases that did not record it."`
@@ -34,7 +34,7 @@ type PartitionSystem struct {
 	Partition int16           `json:"partition"`
 	Head      events.Position `json:"head"`
 	Epoch     int32           `json:"epoch"`
-	From      events.Position `json:"epochFrom" doc:"First position of the epoch. Records on Kafka at this position or beyond that name an earlier epoch are of events that the database lost."`
+	From      events.Position `json:"epochFrom"`
 }
 
 const (

@@ -23,7 +23,7 @@ type WithheldRecord struct {
 	TenantID     uuid.UUID       `json:"tenantId"`
 	Reason       string          `json:"reason" doc:"Why the record was refused." example:"MESSAGE_TOO_LARGE"`
 	WithheldAt   time.Time       `json:"withheldAt"`
-	Late         bool            `json:"late" doc:"The service's own consumer had read the event from the log before: only readers outside miss it, and it has no dead letter."`
+	Late         bool            `json:"late"`
 	DeadLetterID *uuid.UUID      `json:"deadLetterId" doc:"Dead letter of the event; null if late."`
 }
 

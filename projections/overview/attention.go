@@ -45,11 +45,11 @@ const outboxStalledAfter = time.Minute
 // Attention is a group of items of one kind.
 type Attention struct {
 	Kind     Kind       `json:"kind" enum:"identity_broken,projection_drift,accounts_drift,saga_drift,generation_broken,outbox_stalled,dead_letters_failed,close_late,saga_late,push_failed,push_unknown,push_difference,webhook_disabled" doc:"Kind of the items."`
-	Subject  *string    `json:"subject" doc:"Stage of dead letters, name of a projection or kind of sagas; null for other kinds." example:"VALIDATION"`
+	Subject  *string    `json:"subject" example:"VALIDATION"`
 	Count    int64      `json:"count" doc:"Number of items; of dead letters up to 100,000 are counted." example:"3"`
 	Since    *time.Time `json:"since" doc:"Time of the oldest item; null if it is not known."`
-	TenantID *uuid.UUID `json:"tenantId" format:"uuid" doc:"The tenant of the oldest item if path lists the items of one tenant; null for other paths."`
-	Path     *string    `json:"path" doc:"Path of the API that lists the items; null: the runbook of the kind has the procedure." example:"/api/v1/dead-letters?status=FAILED&stage=VALIDATION"`
+	TenantID *uuid.UUID `json:"tenantId" format:"uuid"`
+	Path     *string    `json:"path" example:"/api/v1/dead-letters?status=FAILED&stage=VALIDATION"`
 }
 
 // attention returns the items of a state by severity, then by subject.

@@ -22,7 +22,7 @@ type History struct {
 type InstanceHistory struct {
 	Accepted   []*float64         `json:"accepted" nullable:"false" doc:"Events accepted per second."`
 	Duplicates []*float64         `json:"duplicates" nullable:"false" doc:"Events per second that were recorded before."`
-	Conflicts  []*float64         `json:"conflicts" nullable:"false" doc:"Events per second whose eventId was first used with another payload."`
+	Conflicts  []*float64         `json:"conflicts" nullable:"false"`
 	Rejected   []*float64         `json:"rejected" nullable:"false" doc:"Events rejected per second."`
 	Freshness  []FreshnessHistory `json:"freshness" nullable:"false" doc:"Of the consumers that folded events on this instance."`
 }

@@ -16,7 +16,7 @@ type Overview struct {
 	Instance     Instance     `json:"instance" doc:"Counters of the instance that answers; each instance has its own."`
 	Installation Installation `json:"installation" doc:"State of the database, which all instances share, as this instance last read it."`
 	Attention    []Attention  `json:"attention" nullable:"false" doc:"Items of the installation that need an operator; empty: none."`
-	History      *History     `json:"history,omitempty" doc:"The last 15 minutes, or less if the instance started later. In the first event of a stream, and with history=true."`
+	History      *History     `json:"history,omitempty" doc:"The last 15 minutes, or since the start: in the first event of a stream, and on request."`
 }
 
 // Instance holds figures of one instance since it started.
@@ -48,7 +48,7 @@ type Installation struct {
 	ReadAt    *time.Time        `json:"readAt" doc:"When the instance last read the state; null before its first read."`
 	Outbox    Backlog           `json:"outbox"`
 	Consumers []state.Consumer  `json:"consumers" nullable:"false" doc:"Each consumer and how far it is behind."`
-	Identity  *state.Comparison `json:"identity" doc:"Where every accepted event is, as last compared, about once a minute; null before the first comparison."`
+	Identity  *state.Comparison `json:"identity"`
 }
 
 // Backlog is the state of the outbox.

@@ -30,16 +30,16 @@ const (
 type Charge struct {
 	Feature        string           `json:"feature"`
 	SubscriptionID uuid.UUID        `json:"subscriptionId"`
-	Grant          *events.Position `json:"grant" nullable:"true" doc:"Position of the change of the subscription that made the grant; null: before the start of the first subscription."`
-	Status         string           `json:"status" enum:"BEFORE,ACTIVE,TRIALING" doc:"Of the subscription at the time of the usage; BEFORE: before the start of the first. BEFORE, and TRIALING without chargeTrial, cost 0."`
+	Grant          *events.Position `json:"grant" nullable:"true"`
+	Status         string           `json:"status" enum:"BEFORE,ACTIVE,TRIALING"`
 	From           *time.Time       `json:"from" doc:"Start of the grant, within the period."`
 	To             *time.Time       `json:"to" doc:"End of the grant, within the period."`
 	Amount         json.Number      `json:"amount" doc:"Of a closed period frozen and approved, of any other the live amount."`
 	EventCount     int64            `json:"eventCount"`
 	Price          *domain.Price    `json:"price" doc:"The version of the price by which the line is rated; null: the line has none."`
 	Currency       *string          `json:"currency" doc:"Of the charge; null without a price."`
-	MicroUnits     *json.Number     `json:"microUnits" nullable:"true" doc:"The charge in millionths of the currency's unit; null without a price."`
-	Decimal        *string          `json:"decimal" doc:"The charge as a decimal of the currency's unit; null without a price." example:"28.60"`
+	MicroUnits     *json.Number     `json:"microUnits" nullable:"true"`
+	Decimal        *string          `json:"decimal" example:"28.60"`
 }
 
 // ChargeTotal is the sum of the charges in a currency.

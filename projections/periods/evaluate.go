@@ -40,7 +40,7 @@ type Evaluated struct {
 type EvaluatedLines struct {
 	Amount    json.Number   `json:"amount" doc:"Of the lines that the price is applied to."`
 	Lines     int           `json:"lines" doc:"Lines that the price is applied to."`
-	Charged   []ChargeTotal `json:"charged" nullable:"false" doc:"What these lines are charged: by billable amounts of a closed period, by the live figures of any other."`
+	Charged   []ChargeTotal `json:"charged" nullable:"false"`
 	Evaluated ChargeTotal   `json:"evaluated" doc:"What the lines cost by the price."`
 	Delta     *prices.Money `json:"delta" doc:"evaluated less charged; null if they have different currencies."`
 }

@@ -55,7 +55,7 @@ type DiffRow struct {
 	// Charge is what the figures cost; nil if it was not asked for, or the key has no price.
 	Charge *DiffCharge `json:"charge,omitempty"`
 	// Charges are those in further currencies, if a plan in another currency was applied in the period.
-	Charges []DiffCharge `json:"charges,omitempty" nullable:"false" doc:"Charges in further currencies, if the currency changed within the period."`
+	Charges []DiffCharge `json:"charges,omitempty" nullable:"false"`
 }
 
 // Diff is a page of a difference, from one snapshot in which both generations are at the

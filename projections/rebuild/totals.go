@@ -27,14 +27,14 @@ type DiffSum struct {
 type DiffTotals struct {
 	DiffSum
 	// DifferingClosed is set for projections whose periods can be closed.
-	DifferingClosed *int64 `json:"differingClosed,omitempty" doc:"How many of the differing keys are of closed periods: a promotion changes none of their frozen figures, and proposes adjustments. Left out for projections whose periods are not closed."`
+	DifferingClosed *int64 `json:"differingClosed,omitempty"`
 
 	ByPeriod []DiffSum `json:"byPeriod,omitempty"`
 	ByTenant []DiffSum `json:"byTenant,omitempty"`
 	// Charges are what the keys of the difference cost, by currency; ChargesByTenant those of each tenant, the greatest change first,
 	// at most 100. Keys without a price are in neither: Unpriced counts them.
-	Charges         []ChargeSum `json:"charges,omitempty" doc:"What the keys of the difference cost, by currency; left out unless it is priced."`
-	ChargesByTenant []ChargeSum `json:"chargesByTenant,omitempty" doc:"What the keys of the difference cost, by tenant: the 100 greatest changes."`
+	Charges         []ChargeSum `json:"charges,omitempty"`
+	ChargesByTenant []ChargeSum `json:"chargesByTenant,omitempty"`
 	Unpriced        *int64      `json:"unpriced,omitempty" doc:"Keys of the difference without a price; left out unless it is priced."`
 
 	closed string // names the closed periods of differing keys

@@ -18,8 +18,8 @@ type Outbox struct {
 // OutboxTotals sums the partitions.
 type OutboxTotals struct {
 	LagEvents                int64      `json:"lagEvents" doc:"Events that the relay's cursors have not passed." example:"1200"`
-	Unpublished              int64      `json:"unpublished" doc:"Of these, events that were never published. The others are published again, after a rewind." example:"1200"`
-	OldestUnpublishedAt      *time.Time `json:"oldestUnpublishedAt" doc:"When the oldest event that was never published was recorded; null if all were published."`
+	Unpublished              int64      `json:"unpublished" example:"1200"`
+	OldestUnpublishedAt      *time.Time `json:"oldestUnpublishedAt"`
 	OldestUnpublishedSeconds float64    `json:"oldestUnpublishedSeconds" doc:"Its age; 0 if all events were published." example:"3.2"`
 	Unleased                 int        `json:"unleased" doc:"Partitions without a lease in force: no instance publishes them."`
 	Failing                  int        `json:"failing" doc:"Partitions whose last attempt to publish failed."`
@@ -31,14 +31,14 @@ type OutboxPartition struct {
 	Head                     events.Position `json:"head" doc:"Last position of the log."`
 	Cursor                   events.Position `json:"cursor" doc:"Last position that the relay has passed."`
 	LagEvents                int64           `json:"lagEvents" doc:"Events from the cursor to the head." example:"1200"`
-	Unpublished              int64           `json:"unpublished" doc:"Of these, events that were never published. The others are published again, after a rewind." example:"1200"`
-	OldestUnpublishedAt      *time.Time      `json:"oldestUnpublishedAt" doc:"When the oldest event that was never published was recorded; null if all were published."`
+	Unpublished              int64           `json:"unpublished" example:"1200"`
+	OldestUnpublishedAt      *time.Time      `json:"oldestUnpublishedAt"`
 	OldestUnpublishedSeconds float64         `json:"oldestUnpublishedSeconds" doc:"Its age; 0 if all events were published." example:"3.2"`
-	Owner                    *string         `json:"owner" doc:"Instance that holds the lease, or held it last; null if it released the lease." example:"host-4711-a1b2c3"`
+	Owner                    *string         `json:"owner" example:"host-4711-a1b2c3"`
 	Leased                   bool            `json:"leased" doc:"Whether the lease is in force."`
-	LeaseUntil               *time.Time      `json:"leaseUntil" doc:"End of the lease, which the owner extends each second; null without an owner."`
-	Attempts                 int             `json:"attempts" doc:"Failed attempts since the cursor last moved, counted at most once a second."`
-	LastError                *string         `json:"lastError" doc:"Error of the last failed attempt; null once the cursor has moved." example:"publishing to usage.raw: no broker answers"`
+	LeaseUntil               *time.Time      `json:"leaseUntil"`
+	Attempts                 int             `json:"attempts"`
+	LastError                *string         `json:"lastError" example:"publishing to usage.raw: no broker answers"`
 	LastFailedAt             *time.Time      `json:"lastFailedAt" doc:"When an attempt last failed, also if a later one succeeded."`
 }
 
