@@ -52,8 +52,8 @@ func (h History) Lines(sums []GrantSum, position int64, periodKey string) []Char
 	return lines
 }
 
-// ChargeLines sets the charge of each line that has a price: cost(end) − cost(start) by its own price, where start is the sum of the lines
-// before it that are of its feature and charged: neither free nor without a price. So the tiers go on when a plan changes.
+// ChargeLines sets the charge of each line that has a price: cost(end) − cost(start) by its own price, where start is the sum of
+// the lines before it that are of its feature and charged: neither free nor without a price. So the tiers go on when a plan changes.
 func ChargeLines(lines []ChargeLine, prices map[PriceVersion]*Price) error {
 	end := new(big.Int)
 	for i := range lines {

@@ -30,7 +30,7 @@ type FrozenLine struct {
 type FrozenCharge struct {
 	Feature        string     `json:"feature"`
 	SubscriptionID uuid.UUID  `json:"subscriptionId"`
-	Grant          int64      `json:"grant"`  // number of the change of the subscription that made the grant; -1: usage before the first subscription
+	Grant          int64      `json:"grant"`  // number of the change of the subscription that made it; -1: usage before the first subscription
 	Status         string     `json:"status"` // BEFORE, ACTIVE or TRIALING
 	From           *time.Time `json:"from,omitempty"`
 	To             *time.Time `json:"to,omitempty"`

@@ -75,7 +75,8 @@ func TestEntitlementsAreConditional(t *testing.T) {
 		t.Errorf("%d %s", changed.status, changed.body)
 	}
 	many := w.want(200, call{"POST", "/api/v1/entitlements/check", a.key, nil,
-		`{"features":[{"feature":"sso"},{"feature":"nothing","amount":3},{"feature":"api_calls","amount":0},{"feature":"api_calls","amount":399},{"feature":"api_calls","amount":400}]}`})
+		`{"features":[{"feature":"sso"},{"feature":"nothing","amount":3},{"feature":"api_calls","amount":0},{"feature":"api_calls",` +
+			`"amount":399},{"feature":"api_calls","amount":400}]}`})
 	list := many["data"].([]any)
 	if len(list) != 5 || list[0].(map[string]any)["allowed"] != true || list[1].(map[string]any)["reason"] != "feature_not_found" {
 		t.Errorf("%v", many)

@@ -106,12 +106,14 @@ func (m *isolationFixture) badKeys() {
 // bodies holds the body of each route that takes one; nil: an empty one.
 func (m *isolationFixture) bodies() map[string]any {
 	return map[string]any{
-		"POST /usage/events":                                               batch(event("matrix", nil)),
-		"POST /entitlements/check":                                         `{"features":[{"feature":"api_calls"}]}`,
-		"POST /entitlements/{feature}/consume":                             `{"eventId":"matrix-one","amount":1}`,
-		"POST /entitlements/consume":                                       `{"items":[{"feature":"api_calls","eventId":"matrix-item","amount":1}]}`,
-		"POST /entitlements/{feature}/reservations":                        `{"reservationId":"matrix-one","amount":1}`,
-		"POST /entitlements/reservations":                                  `{"items":[{"feature":"api_calls","reservationId":"matrix-item","amount":1}]}`,
+		"POST /usage/events":                   batch(event("matrix", nil)),
+		"POST /entitlements/check":             `{"features":[{"feature":"api_calls"}]}`,
+		"POST /entitlements/{feature}/consume": `{"eventId":"matrix-one","amount":1}`,
+		"POST /entitlements/consume": `{"items":[{"feature":"api_calls","eventId":"matrix-item",` +
+			`"amount":1}]}`,
+		"POST /entitlements/{feature}/reservations": `{"reservationId":"matrix-one","amount":1}`,
+		"POST /entitlements/reservations": `{"items":[{"feature":"api_calls","reservationId":"matrix-item",` +
+			`"amount":1}]}`,
 		"POST /entitlements/{feature}/reservations/{reservationId}/commit": `{"eventId":"matrix-commit","amount":1}`,
 		"POST /entitlements/{feature}/reservations/{reservationId}/extend": `{"ttlSeconds":86400}`,
 		"POST /dead-letters/{deadLetterId}/retry":                          `{"reason":"the feature is back"}`,
@@ -119,7 +121,8 @@ func (m *isolationFixture) bodies() map[string]any {
 		"POST /quota/accounts/reconcile":                                   `{"tenantId":"` + m.a.id + `"}`,
 		"POST /dead-letters/bulk": `{"action":"retry","filter":{"ids":["` + m.a.letterID +
 			`"]},"dryRun":true}`,
-		"POST /replays":                                       `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the matrix"}`,
+		"POST /replays": `{"topic":"usage.raw","fromTime":"2026-05-01T00:00:00Z","reason":"for the ` +
+			`matrix"}`,
 		"POST /replays/rewind":                                `{"to":"start","reason":"for the matrix"}`,
 		"POST /sagas/{sagaId}/retry":                          `{"reason":"for the matrix","despite":["dead_letters"]}`,
 		"POST /pushes/{pushId}/retry":                         `{"reason":"for the matrix"}`,
@@ -193,8 +196,9 @@ func (m *isolationFixture) sample(r auth.Route) (call, bool) {
 
 // queries holds the required query parameters of routes; a stream must end.
 var queries = map[string]string{
-	"GET /events/stream":            "?follow=false&last=100",
-	"GET /usage":                    "?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&groupBy=metadata.region",
+	"GET /events/stream": "?follow=false&last=100",
+	"GET /usage": "?feature=api_calls&from=2026-01-01T00:00:00Z&to=2027-01-01T00:00:00Z&granularity=month&" +
+		"groupBy=metadata.region",
 	"GET /usage/aggregates/explain": "?feature=api_calls&period=lifetime",
 }
 

@@ -51,7 +51,8 @@ func newOffboardingWorld(t *testing.T, change ...func(*http.Server)) *offboardin
 	w.catalogue()
 	w.want(201, call{"PUT", "/api/v1/features/seats", bootstrap, nil, `{"name":"Seats","type":"QUOTA"}`})
 	w.want(201, call{"PUT", "/api/v1/plans/ending", bootstrap, nil,
-		`{"name":"Ending","entitlements":[{"feature":"api_calls","limit":50000,"resetPeriod":"MONTHLY"},{"feature":"seats","limit":50,"resetPeriod":"NEVER"}]}`})
+		`{"name":"Ending","entitlements":[{"feature":"api_calls","limit":50000,"resetPeriod":"MONTHLY"},{"feature":"seats","limit":50,` +
+			`"resetPeriod":"NEVER"}]}`})
 	w.a = &account{}
 	w.a.id = w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, `{"name":"A","class":"small"}`})["id"].(string)
 	w.a.subscription = w.want(201, call{"POST", "/api/v1/tenants/" + w.a.id + "/subscriptions", bootstrap, nil,

@@ -77,7 +77,8 @@ func TestNullableMembersAreDescribed(t *testing.T) {
 		// not the account of quota_exceeded
 		{"Problem", `"required":["type","title","status","detail","instance","code","errors","traceId"]`},
 		{"Consumption",
-			`"used":{"description":"After this amount; null for METERED features, which have no account.","type":["integer","null"],"x-amount":true}`},
+			`"used":{"description":"After this amount; null for METERED features, which have no account.","type":["integer","null"],` +
+				`"x-amount":true}`},
 		{"NewItem", `"required":["feature","eventId","amount"]`},
 	} {
 		if got := string(d.Components.Schemas[c.schema]); !strings.Contains(got, c.want) {

@@ -34,9 +34,10 @@ func (w *testService) pricedPlan(calls, stored string) {
 func TestPricesAreDefinedAndRead(t *testing.T) {
 	w := newTestService(t)
 	for key, body := range map[string]string{
-		"a":    `{"currency":"EUR","key":"a","microUnits":0,"model":"per_unit","name":"N","version":1}`,
-		"A.b":  `{"currency":"JPY","key":"A.b","microUnits":9007199254740991,"model":"package","name":"N","packageSize":1000,"version":1}`,
-		"tier": `{"currency":"USD","key":"tier","model":"volume","name":"N","tiers":[{"flatMicroUnits":3,"microUnits":0,"upTo":1},{"microUnits":2,"upTo":null}],"version":1}`,
+		"a":   `{"currency":"EUR","key":"a","microUnits":0,"model":"per_unit","name":"N","version":1}`,
+		"A.b": `{"currency":"JPY","key":"A.b","microUnits":9007199254740991,"model":"package","name":"N","packageSize":1000,"version":1}`,
+		"tier": `{"currency":"USD","key":"tier","model":"volume","name":"N","tiers":[{"flatMicroUnits":3,"microUnits":0,"upTo":1},` +
+			`{"microUnits":2,"upTo":null}],"version":1}`,
 	} {
 		put := call{"PUT", "/api/v1/prices/" + key, bootstrap, nil, strings.NewReplacer(`"key":"`+key+`",`, "", `,"version":1`,
 			"").Replace(body)}

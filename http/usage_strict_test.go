@@ -16,7 +16,8 @@ var strictly = map[string]string{"Prefer": "respond-async, handling=strict"}
 func TestP3_AStrictBatchIsRecordedWholeOrNotAtAll(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	w.want(200, call{"PUT", "/api/v1/plans/basic", bootstrap, nil,
-		`{"name":"Basic","entitlements":[{"feature":"api_calls","limit":10,"limitBehavior":"HARD","resetPeriod":"MONTHLY","onIngest":"enforce"},` +
+		`{"name":"Basic","entitlements":[{"feature":"api_calls","limit":10,"limitBehavior":"HARD","resetPeriod":"MONTHLY",` +
+			`"onIngest":"enforce"},` +
 			`{"feature":"storage","limit":null,"resetPeriod":"NEVER"},{"feature":"sso"}]}`})
 	w.want(200, call{"PATCH", "/api/v1/tenants/" + a.id + "/subscriptions/" + a.subscription, bootstrap, nil, `{"plan":"basic"}`})
 	known := storage("known", 3)

@@ -26,7 +26,8 @@ func catalogueWorld() (log []*row, rows map[catalogueRow]string) {
 		at(3, tenantChanged, tenant+`ADJUST","closeAfterHours":3,"metadata":{}}`),
 		at(4, keyCreated, `{"id":"k1","name":"k","scopes":["a"],"revokedAt":null}`),
 		at(5, keyRotated,
-			`{"old":{"id":"k1","name":"k","scopes":["a"],"revokedAt":"2026-03-01T00:00:05Z"},"new":{"id":"k2","name":"k","scopes":["a"],"revokedAt":null}}`),
+			`{"old":{"id":"k1","name":"k","scopes":["a"],"revokedAt":"2026-03-01T00:00:05Z"},"new":{"id":"k2","name":"k","scopes":["a"],`+
+				`"revokedAt":null}}`),
 		at(6, featureDefined, `{"lookupKey":"f","name":"F","type":"QUOTA","groupBy":["a"]}`),
 		at(7, featureDefined, `{"lookupKey":"f","name":"F2","type":"QUOTA","groupBySince":"2026-03-01T00:00:07.5Z"}`),
 		at(8, planDefined, `{"key":"p","name":"P","entitlements":[]}`),

@@ -19,7 +19,8 @@ const nilText = "00000000-0000-0000-0000-000000000000"
 // figuresHashOf is the hash of a snapshot with one line, from the document that docs/how-to/prove-an-invoice-line.md shows.
 func figuresHashOf(cut, snapshot int, amount string, count int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil,
-		`{"cut":"0-%d","lines":[{"amount":%q,"eventCount":%d,"feature":"f","subscriptionId":%q}],"logic":"usage_aggregates/v1","periodKey":"2000-01","snapshot":%d,"tenantId":%q}`,
+		`{"cut":"0-%d","lines":[{"amount":%q,"eventCount":%d,"feature":"f","subscriptionId":%q}],"logic":"usage_aggregates/v1",`+
+			`"periodKey":"2000-01","snapshot":%d,"tenantId":%q}`,
 		cut, amount, count, nilText, snapshot, nilText))
 	return hex.EncodeToString(sum[:])
 }
@@ -56,10 +57,12 @@ func closedLog() []*row {
 			event(at, periodRequested, billing, key+"close", fmt.Sprintf(`{"periodKey":"2000-01","snapshot":%d}`, snapshot)),
 			event(at+1, periodFrozen, billing, key+"frozen/1",
 				fmt.Sprintf(
-					`{"periodKey":"2000-01","snapshot":%d,"part":1,"parts":1,"lines":[{"feature":"f","subscriptionId":%q,"amount":%q,"eventCount":%d}],"charges":%s}`, snapshot, nilText, amount, count, charges)),
+					`{"periodKey":"2000-01","snapshot":%d,"part":1,"parts":1,"lines":[{"feature":"f","subscriptionId":%q,"amount":%q,"eventCount":%d}],`+
+						`"charges":%s}`, snapshot, nilText, amount, count, charges)),
 			event(at+2, periodClosed, billing, key+"closed",
 				fmt.Sprintf(
-					`{"periodKey":"2000-01","snapshot":%d,"cut":"0-%d","logic":"usage_aggregates/v1","figuresHash":%q,"lines":1,"chargesHash":%q,"charges":1}`, snapshot, at, figuresHashOf(int(at), snapshot, amount, count), chargesHash)),
+					`{"periodKey":"2000-01","snapshot":%d,"cut":"0-%d","logic":"usage_aggregates/v1","figuresHash":%q,"lines":1,"chargesHash":%q,`+
+						`"charges":1}`, snapshot, at, figuresHashOf(int(at), snapshot, amount, count), chargesHash)),
 		}
 	}
 	log := []*row{

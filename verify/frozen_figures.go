@@ -113,7 +113,8 @@ func (n *frozenSnapshot) hash(cut string, lines []frozenLine) string {
 }
 
 const (
-	ofPartition = ` WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
+	ofPartition = ` WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0
+	 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')), 0) % 32 END = $1`
 
 	periodChangesSQL = `SELECT tenant_id, period_key, position, snapshot,
 		CASE change WHEN 'close_requested' THEN 70 WHEN 'closed' THEN 72 ELSE 73 END

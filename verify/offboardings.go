@@ -61,7 +61,8 @@ type offboardingStep struct {
 	Step, Outcome, Detail string
 }
 
-const offboardingsSQL = `SELECT id, tenant_id, state, step, suspended_at IS NOT NULL, drained_to, coalesce(manifest, '') FROM offboardings` + ofPartition
+const offboardingsSQL = `SELECT id, tenant_id, state, step, suspended_at IS NOT NULL, drained_to, coalesce(manifest, '')
+ FROM offboardings` + ofPartition
 
 func readOffboardings(ctx context.Context, tx pgx.Tx, p int16) (offboardings, error) {
 	all := newOffboardings()

@@ -31,7 +31,8 @@ func endedWorld() ([]*row, *offboarding) {
 		lines += n
 	}
 	text := fmt.Sprintf(
-		`{"tenantId":%q,"snapshots":[{"periodKey":"2000-01","snapshot":1,"cutPosition":"0-9","lines":1,"bytes":1,"sha256":%q}],"log":{"events":18,"firstPosition":"0-1","lastPosition":"0-18","bytes":%d,"sha256":"%x"}}`,
+		`{"tenantId":%q,"snapshots":[{"periodKey":"2000-01","snapshot":1,"cutPosition":"0-9","lines":1,"bytes":1,"sha256":%q}],`+
+			`"log":{"events":18,"firstPosition":"0-1","lastPosition":"0-18","bytes":%d,"sha256":"%x"}}`,
 		uuid.Nil, figuresHashOf(9, 1, "5", 1), lines, sum.Sum(nil))
 	log = append(log, step(19, "exported", fmt.Sprintf("sha256 %x", sha256.Sum256([]byte(text)))), step(20, "archived", ""))
 	return log, &offboarding{id: id, state: "ARCHIVED", step: "archived", suspended: true, drainedTo: 15, manifest: text}

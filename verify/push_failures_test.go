@@ -14,7 +14,8 @@ func failedWorld() ([]*row, pushRow, comparison) {
 	failed := func(at int64, n int, code string) *row {
 		return event(at, pushFailed, 7, fmt.Sprintf("b/%s/failed/%d", id, n),
 			fmt.Sprintf(
-				`{"pushId":%q,"provider":"stripe","key":"k","identifier":"i","feature":"f","periodKey":"2000-01","snapshot":1,"amount":"5","attempt":%d,"code":%q}`, id, n, code))
+				`{"pushId":%q,"provider":"stripe","key":"k","identifier":"i","feature":"f","periodKey":"2000-01","snapshot":1,"amount":"5",`+
+					`"attempt":%d,"code":%q}`, id, n, code))
 	}
 	log := []*row{failed(1, 1, "resource_missing"), failed(2, 2, "push_unknown"),
 		event(3, pushCompared, 7, "e/3",

@@ -17,7 +17,8 @@ func TestEachGrantHasTheSnapshotOfItsTurn(t *testing.T) {
 	}
 	granted := func(by string, id byte, limit, used int) string {
 		return fmt.Sprintf(
-			`{"eventId":"e","feature":"f","amount":1,"timestamp":"2026-05-04T12:00:00Z","type":"usage","admitted":{"by":%q,"subscriptionId":%q,"featureType":"QUOTA","periodKey":"2026-05","limit":%d,"used":%d,"held":0}}`,
+			`{"eventId":"e","feature":"f","amount":1,"timestamp":"2026-05-04T12:00:00Z","type":"usage","admitted":{"by":%q,"subscriptionId":%q,`+
+				`"featureType":"QUOTA","periodKey":"2026-05","limit":%d,"used":%d,"held":0}}`,
 			by, uuid.UUID{id}, limit, used)
 	}
 	const noSnapshot, beyond = "a snapshot that the log does not have", "is granted beyond the limit"

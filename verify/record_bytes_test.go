@@ -4,7 +4,8 @@ import "testing"
 
 // A record of an erased tenant may differ from its event in what an erasure takes out, and in nothing else.
 func TestP11_RecordsFromBeforeAnErasure(t *testing.T) {
-	const was = `{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"metadata":{"user":"ann"},"feature":"f"},"metadata":{"retentionClass":"cold"}}`
+	const was = `{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"metadata":{"user":"ann"},"feature":"f"},` +
+		`"metadata":{"retentionClass":"cold"}}`
 	for _, c := range []struct {
 		erased, was string
 		same        bool
@@ -17,7 +18,8 @@ func TestP11_RecordsFromBeforeAnErasure(t *testing.T) {
 			was, false},
 		{`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993},"metadata":{"retentionClass":"cold"}}`, was, false},
 		{
-			`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"feature":"f","source":"x"},"metadata":{"retentionClass":"cold"}}`, was, false},
+			`{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"feature":"f","source":"x"},` +
+				`"metadata":{"retentionClass":"cold"}}`, was, false},
 		{`{"payload":{"name":"erased","class":"small"}}`, `{"payload":{"name":"Ann","class":"small","externalIds":["crm"]}}`, true},
 		{`{"payload":{"name":"Bob","class":"small"}}`, `{"payload":{"name":"Ann","class":"small"}}`, false},
 		{`{"payload":{"sourceSubject":"x","reason":"erased","payload":{}}}`,

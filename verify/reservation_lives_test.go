@@ -44,14 +44,16 @@ func (y *story) about(subject int16, id string, amount, limit, used, held int, a
 	}
 	y.add(subject, 9, key,
 		fmt.Sprintf(
-			`{"reservationId":%q,"feature":"f","periodKey":"2026-05","subscriptionId":%q,"featureType":"QUOTA","amount":%d,"expiresAt":"2026-05-04T12:00:00Z","limit":%d,"used":"%d","held":"%d"}`,
+			`{"reservationId":%q,"feature":"f","periodKey":"2026-05","subscriptionId":%q,"featureType":"QUOTA","amount":%d,`+
+				`"expiresAt":"2026-05-04T12:00:00Z","limit":%d,"used":"%d","held":"%d"}`,
 			id, uuid.UUID{1}, amount, limit, used, held), at)
 }
 
 func (y *story) admit(by string, amount, limit, used, held int, more string) {
 	y.add(admitted, topicRaw, "u/e",
 		fmt.Sprintf(
-			`{"eventId":"e","feature":"f","amount":%d,"timestamp":"2026-05-04T12:00:00Z","type":"usage","admitted":{"by":%q,"subscriptionId":%q,"featureType":"QUOTA","periodKey":"2026-05","limit":%d,"used":"%d","held":"%d"%s}}`,
+			`{"eventId":"e","feature":"f","amount":%d,"timestamp":"2026-05-04T12:00:00Z","type":"usage","admitted":{"by":%q,"subscriptionId":%q,`+
+				`"featureType":"QUOTA","periodKey":"2026-05","limit":%d,"used":"%d","held":"%d"%s}}`,
 			amount, by, uuid.UUID{1}, limit, used, held, more), noon)
 }
 

@@ -251,7 +251,8 @@ func verdictPayload(raw []byte, at string, m []json.RawMessage) []byte {
 		count = m[6]
 	}
 	text := fmt.Appendf(nil,
-		`{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,"periodKey":%s`,
+		`{"rawPosition":%s,"eventId":%s,"feature":%s,"amount":%s,"count":%s,"timestamp":"%s","validatedSubscriptionId":%s,"featureType":%s,`+
+			`"periodKey":%s`,
 		raw, m[2], m[1], m[0], count, at, m[3], m[4], m[last])
 	if last > 5 && string(m[5]) != "0" {
 		text = fmt.Appendf(text, `,"grant":%s`, m[5])

@@ -10,11 +10,13 @@ import (
 
 // Each rise to a threshold has one crossing with its members, and each crossing is such a rise.
 func TestCrossingsFollowFromTheLog(t *testing.T) {
-	const subscribed = `{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":7,"limitBehavior":"HARD","resetPeriod":"MONTHLY"}]}`
+	const subscribed = `{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA",` +
+		`"limit":7,"limitBehavior":"HARD","resetPeriod":"MONTHLY"}]}`
 	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
 	verdict := func(kind string, amount int) string {
 		return fmt.Sprintf(
-			`{"rawPosition":1,"eventId":"e","feature":"f","featureType":%q,"periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, kind, amount)
+			`{"rawPosition":1,"eventId":"e","feature":"f","featureType":%q,"periodKey":"2026-05","amount":%d,"count":1,`+
+				`"timestamp":"2026-05-04T12:00:00Z"}`, kind, amount)
 	}
 	crossed := func(percent, amount int, limit string, before, after int) string {
 		return fmt.Sprintf(
@@ -70,11 +72,13 @@ func TestCrossingsFollowFromTheLog(t *testing.T) {
 func TestCrossingsByAnotherLimit(t *testing.T) {
 	subscribed := func(limit int) string {
 		return fmt.Sprintf(
-			`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
+			`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,`+
+				`"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
 	}
 	used := func(amount int) string {
 		return fmt.Sprintf(
-			`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":%d,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`, amount)
+			`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":%d,"count":1,`+
+				`"timestamp":"2026-05-04T12:00:00Z"}`, amount)
 	}
 	for name, c := range map[string]struct {
 		cause, amount, before int64
@@ -111,10 +115,12 @@ func TestCrossingsByAnotherLimit(t *testing.T) {
 func TestChangesThatOweACrossingHaveIt(t *testing.T) {
 	subscribed := func(limit int) string {
 		return fmt.Sprintf(
-			`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
+			`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,`+
+				`"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
 	}
 	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
-	const used = `{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2000-01","amount":50,"count":1,"timestamp":"2000-01-01T00:00:00Z"}`
+	const used = `{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2000-01","amount":50,"count":1,` +
+		`"timestamp":"2000-01-01T00:00:00Z"}`
 	const limit, definition, owed = "limit_changed", "threshold_defined", "is not crossed"
 	for name, c := range map[string]struct {
 		limit          int    // after the change
@@ -173,7 +179,8 @@ func TestCrossingsOfRemovedThresholds(t *testing.T) {
 	x.add(event(1, thresholdChanged, 5, "e/1", defined))
 	x.add(event(2, thresholdChanged, 5, "e/2", strings.Replace(defined, `"amount"`, `"removed":true,"amount"`, 1)))
 	x.add(event(3, validated, topicValidated, "v/1",
-		`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":9,"count":1,"timestamp":"2026-05-04T12:00:00Z"}`))
+		`{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2026-05","amount":9,"count":1,`+
+			`"timestamp":"2026-05-04T12:00:00Z"}`))
 	x.endCrossings()
 	if r := x.thresholdCrossings.result(); r.Holds == nil || !*r.Holds {
 		t.Error(r.Figures)

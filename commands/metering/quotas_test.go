@@ -140,7 +140,8 @@ func TestP7_ARepetitionIsAnsweredFromItsEvent(t *testing.T) {
 	if got := string(
 		must(
 			json.Marshal(
-				first[0]))); got != `{"allowed":true,"feature":"calls","eventId":"a","amount":3,"periodKey":"2026-05","limit":50,"used":30,"held":5,"remaining":15,"resetAt":"2026-06-01T00:00:00Z","position":"3-1"}` {
+				first[0]))); got != `{"allowed":true,"feature":"calls","eventId":"a","amount":3,"periodKey":"2026-05","limit":50,"used":30,"held":5,`+
+		`"remaining":15,"resetAt":"2026-06-01T00:00:00Z","position":"3-1"}` {
 		t.Error(got)
 	}
 	l.decision = domain.Decision{}

@@ -116,7 +116,8 @@ func TestP8_LateUsageIsRefusedByTheConfirmedHistory(t *testing.T) {
 			t.Errorf("%s: the refusal points to %q", name, v[0].Pointer)
 		}
 	}
-	correction := `{"events":[{"eventId":"c","feature":"api_calls","amount":1,"timestamp":"2026-05-04T12:00:00Z","type":"correction","correctionRef":"a"}]}`
+	correction := `{"events":[{"eventId":"c","feature":"api_calls","amount":1,"timestamp":"2026-05-04T12:00:00Z","type":"correction",` +
+		`"correctionRef":"a"}]}`
 	if v := ingest(t, &fakeLog{cached: refused, fresh: refused}, nil, correction); v[0].Status != StatusAccepted {
 		t.Errorf("a late correction: %+v", v[0])
 	}

@@ -31,7 +31,8 @@ func cloudEvent(changes ...string) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-const wantCloudPayload = `{"amount":5,"eventId":"evt_1","feature":"api_calls","source":"/meters/1","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`
+const wantCloudPayload = `{"amount":5,"eventId":"evt_1","feature":"api_calls","source":"/meters/1","timestamp":"2026-05-01T12:00:00Z",` +
+	`"type":"usage"}`
 
 const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -180,7 +180,8 @@ func FuzzDecodeConsume(f *testing.F) {
 	for _, seed := range []string{
 		`{"eventId":"a","amount":1}`, `{"amount":9007199254740991,"eventId":"\u0061","metadata":{"b":[1.50,"\u00e9",{"c":null}],"a":{}}}`,
 		`{"eventId":"a\"\\","amount":1,"metadata":null}`,
-		`{"items":[{"feature":"calls","eventId":"a","amount":1,"metadata":{"\ufb33":0.1,"\ud83d\ude00":-0.0}},{"feature":"b","eventId":"b","amount":2}]}`, `{"items":[1,{}],"items":2} x`, string(itemsOf(21)),
+		`{"items":[{"feature":"calls","eventId":"a","amount":1,"metadata":{"\ufb33":0.1,"\ud83d\ude00":-0.0}},{"feature":"b","eventId":"b",` +
+			`"amount":2}]}`, `{"items":[1,{}],"items":2} x`, string(itemsOf(21)),
 	} {
 		f.Add([]byte(seed))
 	}

@@ -90,8 +90,10 @@ type Push struct {
 	Feature   string    `json:"feature"`
 	PeriodKey string    `json:"periodKey"`
 	Snapshot  int       `json:"snapshot" doc:"Of the period, when the push was stored."`
-	N         int       `json:"-"`                                                                                          // 0: the first push of the snapshot; k: of its k-th adjustment
-	Amount    *big.Int  `json:"amount" doc:"What was due: billable less all earlier pushes; negative if less is billable."` // never 0
+	// N is 0 for the first push of the snapshot, k for that of its k-th adjustment.
+	N int `json:"-"`
+	// Amount is never 0.
+	Amount *big.Int `json:"amount" doc:"What was due: billable less all earlier pushes; negative if less is billable."`
 
 	Address
 	Key        string    `json:"key" doc:"The idempotency key of each attempt."`

@@ -56,7 +56,8 @@ func TestCanonical(t *testing.T) {
 			`{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],"string":"€$\u000f\nA'B\"\\\\\"/"}`},
 		// RFC 8785, section 3.2.3.
 		{
-			`{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}`,
+			`{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning ` +
+				`Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}`,
 			`{"\r":"Carriage Return","1":"One","` + "\u0080" +
 				`":"Control","ö":"Latin Small Letter O With Diaeresis","€":"Euro Sign","😀":"Emoji: Grinning Face","` + "\ufb33" +
 				`":"Hebrew Letter Dalet With Dagesh"}`},

@@ -108,7 +108,8 @@ func TestUsageIsReadAsItWasWritten(t *testing.T) {
 	const tail = `,"timestamp":"2026-05-01T12:00:00.25Z","type":"usage"}`
 	for _, c := range []struct{ id, body, payload string }{
 		{"a", `[1,"f"]`, `{"amount":1,"eventId":"a","feature":"f"` + tail},
-		{"a", `[-1,"f",{"a":"}\"],","b":[{}],"é":1.5e-7}]`, `{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],"é":1.5e-7}` + tail},
+		{"a", `[-1,"f",{"a":"}\"],","b":[{}],"é":1.5e-7}]`, `{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],` +
+			`"é":1.5e-7}` + tail},
 		{"a", `[1,"f",null,"//x/\"y"]`, `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"` + tail},
 		{"é€😀", `[1,"f",{"a":null},"//x"]`, `{"amount":1,"eventId":"é€😀","feature":"f","metadata":{"a":null},"source":"//x"` + tail},
 		{`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"` + tail, `{"amount":1,"eventId":"a\"b","feature":"f"` + tail},

@@ -9,7 +9,8 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-const sampleUsage = `{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`
+const sampleUsage = `{"amount":5,"eventId":"abcdefghijkl-0000000001","feature":"api_calls","metadata":{"region":"eu-1"},` +
+	`"timestamp":"2026-05-01T12:00:00.123456Z","type":"usage"}`
 
 // The fast reader may refuse input that the general one accepts, but must never give a
 // different result.
@@ -17,7 +18,8 @@ func FuzzUsage(f *testing.F) {
 	f.Add([]byte(sampleUsage))
 	f.Add(
 		[]byte(
-			`{"amount":-5,"eventId":"a","feature":"f","metadata":{"a":[1,"\u0041",{"b":null}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`))
+			`{"amount":-5,"eventId":"a","feature":"f","metadata":{"a":[1,"\u0041",{"b":null}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z",` +
+				`"type":"usage"}`))
 	f.Add([]byte(`{"amount":5,"eventId":"a","feature":"f","metadata":null,"timestamp":"2026-05-01T12:00:00+01:00","type":"usage"}`))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		fast, ok := parseUsage(payload)
@@ -53,7 +55,8 @@ func FuzzCorrection(f *testing.F) {
 
 var corrections = []string{
 	`{"amount":7,"correctionRef":"order-1","eventId":"fix-1","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"correction"}`,
-	`{"amount":0,"correctionRef":"o","eventId":"f","feature":"calls","metadata":{"a":"b"},"source":"s","timestamp":"2026-05-04T12:00:00.5Z","type":"correction"}`,
+	`{"amount":0,"correctionRef":"o","eventId":"f","feature":"calls","metadata":{"a":"b"},"source":"s",` +
+		`"timestamp":"2026-05-04T12:00:00.5Z","type":"correction"}`,
 	`{"correctionRef":"order-1","eventId":"undo-1","feature":"calls","timestamp":"2026-05-04T12:00:00Z","type":"retraction"}`,
 }
 
@@ -72,7 +75,8 @@ func TestUsageIsReadFast(t *testing.T) {
 		sampleUsage,
 		`{"amount":-5,"eventId":"!~","feature":"f","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`,
 		`{"amount":5,"eventId":"a","feature":"f","source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`,
-		`{"amount":5,"eventId":"a","feature":"f","metadata":{"é":[1.5,"\n",{}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z","type":"usage"}`,
+		`{"amount":5,"eventId":"a","feature":"f","metadata":{"é":[1.5,"\n",{}]},"source":"//x","timestamp":"2026-05-01T12:00:00Z",` +
+			`"type":"usage"}`,
 	} {
 		if _, ok := parseUsage([]byte(payload)); !ok {
 			t.Errorf("left to the general decoder: %s", payload)

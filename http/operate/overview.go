@@ -30,7 +30,8 @@ func (s *handlers) overviewOperations(t *api.Site) {
 func describeOverview(op *huma.Operation, types api.Schemas) {
 	live := types.Stream(api.MediaEvents, overview.Overview{})
 	live.Example = "event: overview\ndata: " +
-		"{\"at\":\"2026-05-26T00:15:44.969137906Z\",\"instance\":{\"id\":\"node-1\",\"perSecond\":{\"accepted\":120,\"duplicates\":1,\"conflicts\":0,\"rejected\":0}}}\n\n"
+		"{\"at\":\"2026-05-26T00:15:44.969137906Z\",\"instance\":{\"id\":\"node-1\",\"perSecond\":{\"accepted\":120,\"duplicates\":1," +
+		"\"conflicts\":0,\"rejected\":0}}}\n\n"
 	op.Parameters = []*huma.Param{{Name: "history", In: "query", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"true", "false"}},
 		Description: "Include the history, also in an answer that is no stream."}}
 	op.Responses["200"] = &huma.Response{

@@ -30,7 +30,8 @@ func bodyOf(of any) *Body {
 	return &Body{schema: registry.Schema(reflect.TypeOf(of), true, "Body"), registry: registry}
 }
 
-const smallBody = `{"features":[{"feature":"api_calls","amount":5},{"feature":"storage","mode":"hard"},{"feature":"seats"}],"labels":{"team":"a"}}`
+const smallBody = `{"features":[{"feature":"api_calls","amount":5},{"feature":"storage","mode":"hard"},{"feature":"seats"}],` +
+	`"labels":{"team":"a"}}`
 
 func BenchmarkCheckSmallBody(b *testing.B) {
 	check, raw := bodyOf(checkOf{}), []byte(smallBody)

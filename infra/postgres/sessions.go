@@ -72,7 +72,8 @@ WITH sessions AS (SELECT count(*)::int AS all, (count(*) FILTER (WHERE datname =
 (count(*) FILTER (WHERE usename = session_user))::int AS own
   FROM pg_stat_activity WHERE datname IS NOT NULL)
 SELECT l.most, l.used FROM sessions s, LATERAL (VALUES
-  (current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true), '0')::int, s.all),
+  (current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int -
+  coalesce(current_setting('reserved_connections', true), '0')::int, s.all),
   ((SELECT datconnlimit FROM pg_database WHERE datname = current_database()), s.here),
   ((SELECT rolconnlimit FROM pg_roles WHERE rolname = session_user), s.own)) AS l (most, used)
 WHERE l.most >= 0 ORDER BY l.most - l.used LIMIT 1`

@@ -123,7 +123,8 @@ func TestConnectionsAreCounted(t *testing.T) {
 	defer root.Close(context.Background())
 	var server int
 	if err := root.QueryRow(t.Context(),
-		`SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int - coalesce(current_setting('reserved_connections', true), '0')::int`).Scan(&server); err != nil {
+		`SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int -
+		 coalesce(current_setting('reserved_connections', true), '0')::int`).Scan(&server); err != nil {
 		t.Fatal(err)
 	}
 	for _, limit := range []struct {

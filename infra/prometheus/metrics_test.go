@@ -67,7 +67,8 @@ func TestTheBacklogIsExportedByEveryInstance(t *testing.T) {
 		`UPDATE relay_cursors SET position = 0, furthest = 10 WHERE partition = 5`,
 		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition,
 			topic, subject, dedupe_key, body)
-		 SELECT n, 0, now() - CASE WHEN n <= CASE p WHEN 3 THEN 4 WHEN 4 THEN 8 ELSE 10 END THEN interval '1 hour' ELSE interval '1 min' END, now(), gen_random_uuid(), gen_random_uuid(), 0, 1, p, 1, 1, n::text, '{}'
+		 SELECT n, 0, now() - CASE WHEN n <= CASE p WHEN 3 THEN 4 WHEN 4 THEN 8 ELSE 10 END THEN interval '1 hour'
+		 ELSE interval '1 min' END, now(), gen_random_uuid(), gen_random_uuid(), 0, 1, p, 1, 1, n::text, '{}'
 		 FROM generate_series(1, 10) n, generate_series(3, 5) p`,
 	} {
 		must.Exec(t, pool, sql)

@@ -44,7 +44,8 @@ func TestTheOverviewNamesItemsThatNeedAnOperator(t *testing.T) {
 		 'period_close', $1, '4', 's', 'RUNNING', now(), NULL, now() - interval '1 hour')`,
 		`INSERT INTO webhooks (id, tenant_id, partition, url, events, status, reason, cursor, created_at, failing_since) VALUES
 		 (gen_random_uuid(), $1, 0, 'https://example.com', '{}', 'DISABLED', '` + webhook.Failing +
-			`', 1, now(), now() - interval '1 hour'), (gen_random_uuid(), gen_random_uuid(), 0, 'https://example.com', '{}', 'DISABLED', '', 1, now(), now())`,
+			`', 1, now(), now() - interval '1 hour'), (gen_random_uuid(), gen_random_uuid(), 0, 'https://example.com', '{}', 'DISABLED', '', 1, ` +
+			`now(), now())`,
 		`INSERT INTO push_comparisons (provider, customer, event, month, total, delivered, compared_at) VALUES ('stripe', $1::text, 'calls',
 			to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM'), 5, 4, now())`,
 		`INSERT INTO pushes (id, tenant_id, feature, period_key, snapshot, n, amount, provider, customer, event, key, identifier,

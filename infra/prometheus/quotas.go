@@ -61,7 +61,8 @@ const accountDriftSQL = `WITH live AS (
   UNION
   SELECT n.tenant_id, n.feature, n.period_key FROM (SELECT DISTINCT generation FROM live) l CROSS JOIN LATERAL (
    SELECT u.tenant_id, u.feature, u.period_key FROM entitlement_usage u
-   WHERE u.generation = l.generation AND (u.tenant_id, u.feature, u.period_key) > ($1, $2, $3) ORDER BY u.tenant_id, u.feature, u.period_key LIMIT $4) n
+   WHERE u.generation = l.generation AND (u.tenant_id, u.feature, u.period_key) > ($1, $2, $3)
+   ORDER BY u.tenant_id, u.feature, u.period_key LIMIT $4) n
   ORDER BY 1, 2, 3 LIMIT $4)
  SELECT k.tenant_id, k.feature, k.period_key, a.used IS NULL AND u.used IS NULL, h.partition,
   CASE WHEN l.fold_version = $5 AND c.position <= h.position THEN c.position ELSE -1 END, h.position,

@@ -67,11 +67,13 @@ func TestATotalAddsUpAllPages(t *testing.T) {
 		case r.URL.Path == "/v1/billing/meters" && after == "":
 			_, _ = w.Write(
 				[]byte(
-					`{"object":"list","has_more":true,"data":[{"id":"m1","event_name":"tokens","status":"active","default_aggregation":{"formula":"sum"}}]}`))
+					`{"object":"list","has_more":true,"data":[{"id":"m1","event_name":"tokens","status":"active",` +
+						`"default_aggregation":{"formula":"sum"}}]}`))
 		case r.URL.Path == "/v1/billing/meters" && after == "m1":
 			_, _ = w.Write(
 				[]byte(
-					`{"object":"list","has_more":false,"data":[{"id":"m2","event_name":"api_calls","status":"active","default_aggregation":{"formula":"sum"}}]}`))
+					`{"object":"list","has_more":false,"data":[{"id":"m2","event_name":"api_calls","status":"active",` +
+						`"default_aggregation":{"formula":"sum"}}]}`))
 		case r.URL.Path == "/v1/billing/meters/m2/event_summaries" && after == "":
 			_, _ = w.Write(
 				[]byte(`{"object":"list","has_more":true,"data":[{"id":"s1","aggregated_value":3},{"id":"s2","aggregated_value":4}]}`))
@@ -131,7 +133,8 @@ func TestATotalIsReadAsAnInteger(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/billing/meters" {
 			fmt.Fprint(w,
-				`{"object":"list","has_more":false,"data":[{"id":"m","event_name":"api_calls","status":"active","default_aggregation":{"formula":"sum"},"event_time_window":null}]}`)
+				`{"object":"list","has_more":false,"data":[{"id":"m","event_name":"api_calls","status":"active",`+
+					`"default_aggregation":{"formula":"sum"},"event_time_window":null}]}`)
 			return
 		}
 		fmt.Fprintf(w, `{"object":"list","has_more":false,"data":[{"id":"s","aggregated_value":%s}]}`, value)

@@ -51,13 +51,17 @@ rows AS (
   UNION ALL
   SELECT raw + $6::int, CASE WHEN refused THEN 3 ELSE 2 END, CASE WHEN refused THEN 3 ELSE 2 END, md5(id::text)::uuid, id, at,
          CASE WHEN refused THEN 'x/' || raw || '/0' ELSE 'v/' || raw END,
-         CASE WHEN refused THEN '{"rawPosition":' || raw || ',"eventId":"e-' || i || '","feature":"' || features[1 + i % cardinality(features)]
+         CASE WHEN refused THEN '{"rawPosition":' || raw || ',"eventId":"e-' || i || '","feature":"' ||
+         features[1 + i % cardinality(features)]
            || '","code":"feature_not_found","reason":"r","deadLetterId":"' || md5(id::text)::uuid || '","attempt":0}'
-         ELSE '[' || 1 + i % 9 || ',"' || features[1 + i % cardinality(features)] || '","e-' || i || '","' || $3::uuid || '","METERED","' || to_char(at, 'YYYY-MM') || '"]' END
+         ELSE '[' || 1 + i % 9 || ',"' || features[1 + i % cardinality(features)] || '","e-' || i || '","' || $3::uuid || '","METERED","'
+         || to_char(at, 'YYYY-MM') || '"]' END
   FROM n),
 inserted AS (
-  INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, causation_id, epoch, origin, partition, topic, subject, dedupe_key, body)
-  SELECT r.position, coalesce(lag(r.position) OVER (PARTITION BY r.topic ORDER BY r.position), h.topic_positions[r.topic]), now(), r.at, r.id, $2::uuid, r.cause,
+  INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, causation_id, epoch, origin,
+  partition, topic, subject, dedupe_key, body)
+  SELECT r.position, coalesce(lag(r.position) OVER (PARTITION BY r.topic ORDER BY r.position),
+  h.topic_positions[r.topic]), now(), r.at, r.id, $2::uuid, r.cause,
          h.epoch, $9::int, $1, r.topic, r.subject, r.key, r.body::json
   FROM rows r, head h ORDER BY r.position
   RETURNING position, topic, subject),
@@ -65,8 +69,10 @@ ends AS (SELECT max(position) AS head, max(position) FILTER (WHERE topic = 1) AS
                 max(position) FILTER (WHERE topic = 3) AS letters, count(*) FILTER (WHERE topic = 1) AS accepted,
                 count(*) FILTER (WHERE topic = 2) AS yes, count(*) FILTER (WHERE topic = 3) AS no FROM inserted),
 raised AS (
-  UPDATE log_heads h SET position = e.head, accepted = h.accepted + e.accepted, validated = h.validated + e.yes, rejected = h.rejected + e.no,
-    topic_positions = array_cat(ARRAY[e.raw, coalesce(e.validated, h.topic_positions[2]), coalesce(e.letters, h.topic_positions[3])], h.topic_positions[4:])
+  UPDATE log_heads h SET position = e.head, accepted = h.accepted + e.accepted, validated = h.validated + e.yes,
+    rejected = h.rejected + e.no,
+    topic_positions = array_cat(ARRAY[e.raw, coalesce(e.validated, h.topic_positions[2]), coalesce(e.letters, h.topic_positions[3])],
+    h.topic_positions[4:])
   FROM ends e WHERE h.partition = $1 RETURNING e.raw)
 UPDATE consumer_checkpoints c SET position = r.raw FROM raised r WHERE c.partition = $1 AND c.consumer = 'meterplex-usage-validator'`)
 

@@ -69,7 +69,8 @@ CROSS JOIN LATERAL (
     AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)) undecided
 CROSS JOIN LATERAL (
   SELECT count(*) AS n FROM event_log l
-  WHERE l.partition = h.partition AND l.position > a.position AND l.position <= h.topic_positions[{usage.validated}] AND l.topic = {usage.validated}
+  WHERE l.partition = h.partition AND l.position > a.position AND l.position <= h.topic_positions[{usage.validated}]
+  AND l.topic = {usage.validated}
     AND NOT EXISTS (SELECT FROM withheld_records w WHERE w.partition = l.partition AND w.position = l.position AND NOT w.late)) unapplied
 ORDER BY h.partition`)
 

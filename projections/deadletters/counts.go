@@ -88,8 +88,10 @@ const (
 	eachOfCause = ` FROM unnest(g.generations) k (generation) CROSS JOIN unnest($19::text[]) s (status) CROSS JOIN LATERAL (`
 	ofCause     = ` FROM dead_letter_events x WHERE x.generation = k.generation AND x.fingerprint = g.fingerprint AND x.generation` +
 		liveOf + `
-      AND ($4::timestamptz IS NULL OR x.first_failed_at >= $4) AND ($5::timestamptz IS NULL OR x.first_failed_at < $5) AND ($9 = '' OR x.topic = $9)`
-	hasLetters   = ` WHERE CASE s.status WHEN 'FAILED' THEN g.failed WHEN 'RETRYING' THEN g.retrying WHEN 'RESOLVED' THEN g.resolved ELSE g.discarded END > 0`
+      AND ($4::timestamptz IS NULL OR x.first_failed_at >= $4) AND ($5::timestamptz IS NULL OR x.first_failed_at < $5)
+      AND ($9 = '' OR x.topic = $9)`
+	hasLetters = ` WHERE CASE s.status WHEN 'FAILED' THEN g.failed WHEN 'RETRYING' THEN g.retrying WHEN 'RESOLVED' THEN g.resolved
+	 ELSE g.discarded END > 0`
 	firstOfCause = `(SELECT d.first_failed_at AS at` + eachOfCause + `
     SELECT x.first_failed_at` + ofCause + ` AND x.status = s.status ORDER BY x.first_failed_at LIMIT 1) d` + hasLetters +
 		` ORDER BY d.first_failed_at LIMIT 1)`

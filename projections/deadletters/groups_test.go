@@ -119,11 +119,15 @@ func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 // Statements that write dead letters by their values, in the form of the fold's.
 const (
 	writeLetters = `
-INSERT INTO dead_letter_events AS d (generation, id, partition, tenant_id, stage, status, code, reason, details, producer_event_id, feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
-SELECT n.generation, n.id, 0, n.tenant_id, 'VALIDATION', n.status, n.code, n.reason, CASE n.code WHEN 'fold_failed' THEN '{"consumer":"c"}'::json END, 'e', n.feature, 1, n.topic, 0, n.first_failed_at, n.last_failed_at
-FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[], $10::timestamptz[])
+INSERT INTO dead_letter_events AS d (generation, id, partition, tenant_id, stage, status, code, reason, details, producer_event_id,
+feature, source_position, topic, retry_count, first_failed_at, last_failed_at)
+SELECT n.generation, n.id, 0, n.tenant_id, 'VALIDATION', n.status, n.code, n.reason,
+CASE n.code WHEN 'fold_failed' THEN '{"consumer":"c"}'::json END, 'e', n.feature, 1, n.topic, 0, n.first_failed_at, n.last_failed_at
+FROM unnest($1::int[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::timestamptz[],
+$10::timestamptz[])
   n (generation, id, tenant_id, status, code, reason, feature, topic, first_failed_at, last_failed_at)
-ON CONFLICT (generation, id) DO UPDATE SET status = excluded.status, code = excluded.code, reason = excluded.reason, details = excluded.details, feature = excluded.feature,
+ON CONFLICT (generation, id) DO UPDATE SET status = excluded.status, code = excluded.code, reason = excluded.reason,
+details = excluded.details, feature = excluded.feature,
   topic = excluded.topic, last_failed_at = excluded.last_failed_at`
 	deleteLetters = `DELETE FROM dead_letter_events WHERE id = ANY ($1)`
 	// differentCounts are the rows of dead_letter_counts that the dead letters do not give, and those that are missing.

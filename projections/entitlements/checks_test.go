@@ -43,17 +43,23 @@ func TestChecks(t *testing.T) {
 		want    string
 	}{
 		{"hard", 3,
-			`"allowed":true,"feature":"hard","type":"QUOTA","limit":10,"used":7,"held":0,"remaining":3,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+			`"allowed":true,"feature":"hard","type":"QUOTA","limit":10,"used":7,"held":0,"remaining":3,"limitBehavior":"HARD",` +
+				`"resetAt":"2026-06-01T00:00:00Z"`},
 		{"hard", 4,
-			`"allowed":false,"feature":"hard","type":"QUOTA","reason":"quota_exceeded","limit":10,"used":7,"held":0,"remaining":3,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+			`"allowed":false,"feature":"hard","type":"QUOTA","reason":"quota_exceeded","limit":10,"used":7,"held":0,"remaining":3,` +
+				`"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
 		{"soft", 1 << 60,
-			`"allowed":true,"feature":"soft","type":"QUOTA","limit":10,"used":107,"held":0,"remaining":0,"limitBehavior":"SOFT","resetAt":"2027-01-01T00:00:00Z"`},
+			`"allowed":true,"feature":"soft","type":"QUOTA","limit":10,"used":107,"held":0,"remaining":0,"limitBehavior":"SOFT",` +
+				`"resetAt":"2027-01-01T00:00:00Z"`},
 		{"over", 1,
-			`"allowed":false,"feature":"over","type":"QUOTA","reason":"quota_exceeded","limit":1,"used":107,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":null`},
+			`"allowed":false,"feature":"over","type":"QUOTA","reason":"quota_exceeded","limit":1,"used":107,"held":0,"remaining":0,` +
+				`"limitBehavior":"HARD","resetAt":null`},
 		{"free", 1 << 62,
-			`"allowed":true,"feature":"free","type":"QUOTA","limit":null,"used":7,"held":0,"remaining":null,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+			`"allowed":true,"feature":"free","type":"QUOTA","limit":null,"used":7,"held":0,"remaining":null,"limitBehavior":"HARD",` +
+				`"resetAt":"2026-06-01T00:00:00Z"`},
 		{"metered", 1,
-			`"allowed":true,"feature":"metered","type":"METERED","limit":1,"used":7,"held":0,"remaining":0,"limitBehavior":"HARD","resetAt":"2026-06-01T00:00:00Z"`},
+			`"allowed":true,"feature":"metered","type":"METERED","limit":1,"used":7,"held":0,"remaining":0,"limitBehavior":"HARD",` +
+				`"resetAt":"2026-06-01T00:00:00Z"`},
 		{"sso", 1, `"allowed":true,"feature":"sso","type":"BOOLEAN"`},
 		{"known", 1, `"allowed":false,"feature":"known","reason":"not_entitled"`},
 		{"unknown", 1, `"allowed":false,"feature":"unknown","reason":"feature_not_found"`},

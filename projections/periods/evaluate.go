@@ -70,7 +70,8 @@ WHERE u.period_key = $1 AND ($2::int > 0 OR u.generation IN (SELECT p.generation
 AND p.projection = '` + projections.ProjectionUsage + `'))
   AND u.generation = CASE WHEN $2::int > 0 THEN $2 ELSE live_generation('` + projections.ProjectionUsage +
 	`', u.tenant_id, u.period_key) END
-  AND (u.tenant_id = $3 OR $3::uuid = '00000000-0000-0000-0000-000000000000' AND u.tenant_id NOT IN (SELECT t.id FROM tenants t WHERE t.mode = 'test')) AND u.tenant_id > $4 AND ($5 = '' OR u.feature = $5) ORDER BY u.tenant_id LIMIT $6`
+  AND (u.tenant_id = $3 OR $3::uuid = '00000000-0000-0000-0000-000000000000' AND u.tenant_id NOT IN
+  (SELECT t.id FROM tenants t WHERE t.mode = 'test')) AND u.tenant_id > $4 AND ($5 = '' OR u.feature = $5) ORDER BY u.tenant_id LIMIT $6`
 
 const readRebuild = `SELECT generation, state FROM projection_rebuilds WHERE id = $1 AND projection = '` + projections.ProjectionUsage + `'`
 

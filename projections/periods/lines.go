@@ -22,10 +22,12 @@ func lines(page string) string {
 WITH RECURSIVE closed AS MATERIALIZED (
   SELECT s.period_key, s.snapshot, live_generation('` + projections.ProjectionUsage + `', $1, s.period_key) AS generation,
          s.snapshot = (SELECT max(c.snapshot) FROM period_changes c WHERE c.tenant_id = $1 AND c.period_key = s.period_key)
-         AND NOT EXISTS (SELECT FROM period_changes c WHERE c.tenant_id = $1 AND c.period_key = s.period_key AND c.snapshot = s.snapshot AND c.change = 'reopened') AS present
+         AND NOT EXISTS (SELECT FROM period_changes c WHERE c.tenant_id = $1 AND c.period_key = s.period_key
+         AND c.snapshot = s.snapshot AND c.change = 'reopened') AS present
   FROM period_snapshots s
   WHERE s.tenant_id = $1 AND ($3::text = '' OR s.period_key = $3)
-    AND s.snapshot = CASE WHEN $4::int > 0 THEN $4 ELSE (SELECT max(o.snapshot) FROM period_snapshots o WHERE o.tenant_id = $1 AND o.period_key = s.period_key) END),
+    AND s.snapshot = CASE WHEN $4::int > 0 THEN $4 ELSE (SELECT max(o.snapshot) FROM period_snapshots o WHERE o.tenant_id = $1
+    AND o.period_key = s.period_key) END),
 folded AS MATERIALIZED (
   SELECT generation, position FROM consumer_checkpoints WHERE consumer = '` + events.GroupAggregator + `' AND partition = $2),
 parked AS MATERIALIZED (
@@ -37,24 +39,29 @@ parked AS MATERIALIZED (
 		events.StatusResolved + `')),
 adjusted (period_key, snapshot, feature, subscription_id) AS (
   SELECT c.period_key, c.snapshot, k.feature, k.subscription_id FROM closed c CROSS JOIN LATERAL (
-    SELECT a.feature, a.subscription_id FROM adjustments a WHERE a.tenant_id = $1 AND a.period_key = c.period_key AND a.snapshot = c.snapshot
+    SELECT a.feature, a.subscription_id FROM adjustments a WHERE a.tenant_id = $1 AND a.period_key = c.period_key
+    AND a.snapshot = c.snapshot
     ORDER BY a.feature, a.subscription_id LIMIT 1) k
   UNION ALL
   SELECT p.period_key, p.snapshot, k.feature, k.subscription_id FROM adjusted p CROSS JOIN LATERAL (
-    SELECT a.feature, a.subscription_id FROM adjustments a WHERE a.tenant_id = $1 AND a.period_key = p.period_key AND a.snapshot = p.snapshot
+    SELECT a.feature, a.subscription_id FROM adjustments a WHERE a.tenant_id = $1 AND a.period_key = p.period_key
+    AND a.snapshot = p.snapshot
       AND (a.feature, a.subscription_id) > (p.feature, p.subscription_id)
     ORDER BY a.feature, a.subscription_id LIMIT 1) k),
 keys AS (
-  SELECT period_key, feature, subscription_id, sum(frozen) AS frozen, sum(frozen_count)::bigint AS frozen_count, sum(net) AS net, sum(net_count)::bigint AS net_count
+  SELECT period_key, feature, subscription_id, sum(frozen) AS frozen, sum(frozen_count)::bigint AS frozen_count, sum(net) AS net,
+  sum(net_count)::bigint AS net_count
   FROM (
     SELECT l.period_key, l.feature, l.subscription_id, l.amount AS frozen, l.event_count AS frozen_count, 0 AS net, 0 AS net_count
     FROM closed c JOIN period_lines l ON l.tenant_id = $1 AND l.period_key = c.period_key AND l.snapshot = c.snapshot
     UNION ALL SELECT u.period_key, u.feature, u.subscription_id, 0, 0, u.amount, u.event_count
-    FROM closed c JOIN usage_aggregates u ON u.generation = c.generation AND u.tenant_id = $1 AND u.period_key = c.period_key WHERE c.present
+    FROM closed c JOIN usage_aggregates u ON u.generation = c.generation AND u.tenant_id = $1 AND u.period_key = c.period_key
+    WHERE c.present
     UNION ALL SELECT period_key, feature, subscription_id, 0, 0, 0, 0 FROM adjusted) k
   GROUP BY period_key, feature, subscription_id),
 page AS MATERIALIZED (
-  SELECT k.*, c.snapshot, c.present, f.position FROM keys k JOIN closed c USING (period_key) LEFT JOIN folded f ON f.generation = c.generation ` + page + `),
+  SELECT k.*, c.snapshot, c.present, f.position FROM keys k JOIN closed c USING (period_key)
+  LEFT JOIN folded f ON f.generation = c.generation ` + page + `),
 lines AS (
   SELECT k.*, s.pending, s.approved, s.waived, s.counted, s.counted_events
   FROM page k CROSS JOIN LATERAL (

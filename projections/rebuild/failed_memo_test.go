@@ -31,8 +31,10 @@ func TestP5_FailedEventsAreForgottenInAnotherLife(t *testing.T) {
 		events.GroupAggregator, v.Hash(),
 	)
 	exec(
-		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition, topic, subject, dedupe_key, body)
-	 SELECT 9, 0, now(), now(), gen_random_uuid(), gen_random_uuid(), 1, max(id), 3, 3, {usage.event.aggregation_failed}, 'e/9', '{"sourcePosition":7}' FROM log_origins`,
+		`INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_at, event_id, tenant_id, epoch, origin, partition,
+		 topic, subject, dedupe_key, body)
+	 SELECT 9, 0, now(), now(), gen_random_uuid(), gen_random_uuid(), 1, max(id), 3, 3, {usage.event.aggregation_failed}, 'e/9',
+	 '{"sourcePosition":7}' FROM log_origins`,
 	)
 	exec(`UPDATE log_heads SET position = 9, epoch = 1, topic_positions[{usage.dead-letter}] = 9 WHERE partition = 3`)
 	var memo failedMemo

@@ -185,7 +185,8 @@ func (c *Comparison) conservation(ctx context.Context, tx pgx.Tx, q DiffQuery) (
 }
 
 // asItCosts lets the planner sort and hash again: the next statements read the log.
-const asItCosts = `SET LOCAL enable_sort TO DEFAULT; SET LOCAL enable_hashagg TO DEFAULT; SET LOCAL max_parallel_workers_per_gather TO DEFAULT`
+const asItCosts = `SET LOCAL enable_sort TO DEFAULT; SET LOCAL enable_hashagg TO DEFAULT;
+ SET LOCAL max_parallel_workers_per_gather TO DEFAULT`
 
 func split(positions []events.Position) (partitions []int16, numbers []int64) {
 	for _, p := range positions {

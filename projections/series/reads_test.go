@@ -40,12 +40,16 @@ func TestUsageIsGroupedByTheKeysOfItsFeature(t *testing.T) {
 	}{
 		{nil, "0501T00 511/9 "},
 		{[]string{"region"},
-			`0501T00 32/1{"region":"7"} 0501T00 128/1{"region":"a|b"} 0501T00 259/3{"region":"eu"} 0501T00 64/1{"region":"other"} 0501T00 4/1{"region":"us"} 0501T00 24/2{"region":null} `},
+			`0501T00 32/1{"region":"7"} 0501T00 128/1{"region":"a|b"} 0501T00 259/3{"region":"eu"} 0501T00 64/1{"region":"other"} 0501T00 ` +
+				`4/1{"region":"us"} 0501T00 24/2{"region":null} `},
 		{[]string{"model"},
-			`0501T00 128/1{"model":"\"\u003c"} 0501T00 2/1{"model":"l"} 0501T00 64/1{"model":"other"} 0501T00 269/4{"model":"s"} 0501T00 32/1{"model":"true"} 0501T00 16/1{"model":null} `},
+			`0501T00 128/1{"model":"\"\u003c"} 0501T00 2/1{"model":"l"} 0501T00 64/1{"model":"other"} 0501T00 269/4{"model":"s"} 0501T00 ` +
+				`32/1{"model":"true"} 0501T00 16/1{"model":null} `},
 		{[]string{"model", "region"},
-			`0501T00 128/1{"model":"\"\u003c","region":"a|b"} 0501T00 2/1{"model":"l","region":"eu"} 0501T00 64/1{"model":"other","region":"other"} ` +
-				`0501T00 257/2{"model":"s","region":"eu"} 0501T00 4/1{"model":"s","region":"us"} 0501T00 8/1{"model":"s","region":null} 0501T00 32/1{"model":"true","region":"7"} 0501T00 16/1{"model":null,"region":null} `},
+			`0501T00 128/1{"model":"\"\u003c","region":"a|b"} 0501T00 2/1{"model":"l","region":"eu"} 0501T00 64/1{"model":"other",` +
+				`"region":"other"} ` +
+				`0501T00 257/2{"model":"s","region":"eu"} 0501T00 4/1{"model":"s","region":"us"} 0501T00 8/1{"model":"s","region":null} 0501T00 ` +
+				`32/1{"model":"true","region":"7"} 0501T00 16/1{"model":null,"region":null} `},
 	} {
 		q.GroupBy = c.by
 		for _, limit := range []int{1, 3, 100} {
@@ -211,7 +215,8 @@ SELECT 1, 0, $1, 'calls', $2::timestamptz + h * interval '1 hour', g.group_value
 FROM generate_series(0, $4::int - 1) h, (
   SELECT n, format('{"region":"v%s"}', lpad(n::text, 4, '0')) AS group_values FROM generate_series(1, $3::int) n
   UNION ALL SELECT 5, '{}' UNION ALL SELECT 7, '{"region":null}' UNION ALL SELECT 11, '{"region":"other"}'
-  UNION ALL SELECT 13, '{"model":"m","region":"v0001"}' UNION ALL SELECT 17, '{"model":null,"region":"<\"é"}' UNION ALL SELECT 0, '{"model":"zero"}') g (n, group_values)`
+  UNION ALL SELECT 13, '{"model":"m","region":"v0001"}' UNION ALL SELECT 17, '{"model":null,"region":"<\"é"}'
+  UNION ALL SELECT 0, '{"model":"zero"}') g (n, group_values)`
 
 // monthsInOne reads the entries of months by one statement over all hours.
 const monthsInOne = `

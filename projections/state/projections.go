@@ -40,7 +40,8 @@ func (g *Generations) Statement() query.Statement {
 	return rows((*[]GenerationStatus)(g), `
 SELECT g.projection, g.generation, g.fold_version, NULLIF(g.tenant_id, '00000000-0000-0000-0000-000000000000'), NULLIF(g.period_key, ''),
        CASE WHEN g.broken IS NOT NULL THEN '`+GenerationBroken+`'
-            WHEN EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection AND p.generation = g.generation) THEN '`+GenerationLive+`'
+            WHEN EXISTS (SELECT FROM projection_pointers p WHERE p.live AND p.projection = g.projection
+            AND p.generation = g.generation) THEN '`+GenerationLive+`'
             WHEN r.state IN ('FOLDING', 'CATCHING_UP') THEN '`+GenerationRebuilding+`' WHEN r.state = 'READY' THEN '`+GenerationReady+`'
             ELSE '`+GenerationKept+`' END, g.broken, g.created_at
 FROM projection_generations g LEFT JOIN projection_rebuilds r USING (projection, generation)

@@ -31,9 +31,11 @@ const deadLettersSQL = `WITH live AS MATERIALIZED (
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters + `' AND p.tenant_id = '00000000-0000-0000-0000-000000000000')
  SELECT status, stage, (SELECT count(*) FROM (
   SELECT FROM dead_letter_events d
-  WHERE d.generation = (SELECT generation FROM live) AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING') AND d.stage = b.stage LIMIT $1) d),
+  WHERE d.generation = (SELECT generation FROM live) AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING')
+  AND d.stage = b.stage LIMIT $1) d),
  (SELECT d.first_failed_at FROM dead_letter_events d
-  WHERE d.generation = (SELECT generation FROM live) AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING') AND d.stage = b.stage ORDER BY d.id LIMIT 1)
+  WHERE d.generation = (SELECT generation FROM live) AND d.status = a.status AND d.status IN ('FAILED', 'RETRYING')
+  AND d.stage = b.stage ORDER BY d.id LIMIT 1)
  FROM unnest(ARRAY['FAILED', 'RETRYING']) AS a (status), unnest(ARRAY['INGESTION', 'PUBLISHING', 'VALIDATION', 'AGGREGATION']) AS b (stage)`
 
 // Statement counts the open dead letters.

@@ -112,7 +112,8 @@ SELECT g.partition, g.before, g.tenant_id, g.name, t.position, t.subject, 'u/' |
       WHERE e.partition = g.partition AND e.tenant_id = g.tenant_id AND e.dedupe_key = 'r/' || f.event_id || '/closed'
         AND e.position < g.before AND e.body ->> 'status' = '` + events.StatusResolved + `')),
   g.before <> g.origin AND (
-    SELECT true FROM event_log_rows l WHERE l.partition = g.partition AND l.tenant_id = g.tenant_id AND l.dedupe_key = 'v/' || g.origin LIMIT 1) IS NOT NULL
+    SELECT true FROM event_log_rows l WHERE l.partition = g.partition AND l.tenant_id = g.tenant_id
+    AND l.dedupe_key = 'v/' || g.origin LIMIT 1) IS NOT NULL
 FROM unnest($1::smallint[], $2::uuid[], $3::text[], $4::bigint[], $5::bigint[]) AS g (partition, tenant_id, name, before, origin)
 CROSS JOIN LATERAL (
   SELECT l.position, l.subject, l.occurred_at, l.body FROM event_log_rows l

@@ -64,7 +64,8 @@ func TestConsumeIsRepeated(t *testing.T) {
 			return 429, `{"code":"rate_limited"}`
 		}
 		return 200, `{"allowed":true,"feature":"tokens","eventId":"` + id +
-			`","amount":"5","periodKey":"2026-11","limit":"9223372036854775807","used":"5","held":"0","remaining":null,"resetAt":null,"position":"1-1","later":[1]}`
+			`","amount":"5","periodKey":"2026-11","limit":"9223372036854775807","used":"5","held":"0","remaining":null,"resetAt":null,` +
+			`"position":"1-1","later":[1]}`
 	})
 	got, err := c.Consume(t.Context(), ConsumeRequest{Feature: "tokens", Amount: 5, Metadata: map[string]any{"b": 1, "a": 2}})
 	ok(t, err)
@@ -84,7 +85,8 @@ func TestConsumeIsRepeated(t *testing.T) {
 func TestARefusalIsAnError(t *testing.T) {
 	c, calls := scripted(t, func(int, call) (int, string) {
 		return 409,
-			`{"code":"quota_exceeded","detail":"d","traceId":"t","limit":"10","used":"9","held":"0","remaining":"1","resetAt":"2026-12-01T00:00:00Z","errors":[{"pointer":"/amount","code":"c","detail":"e"}]}`
+			`{"code":"quota_exceeded","detail":"d","traceId":"t","limit":"10","used":"9","held":"0","remaining":"1",` +
+				`"resetAt":"2026-12-01T00:00:00Z","errors":[{"pointer":"/amount","code":"c","detail":"e"}]}`
 	})
 	_, err := c.Consume(t.Context(), ConsumeRequest{Feature: "tokens", Amount: 5})
 	var e *Error
@@ -248,7 +250,8 @@ func TestCheck(t *testing.T) {
 	}
 	next.Store(answer{503, ""})
 	check(1, "policy false")
-	const hard = `{"allowed":true,"feature":"tokens","type":"QUOTA","limit":"10","used":"0","held":"0","remaining":"10","limitBehavior":"HARD","resetAt":"2999-01-01T00:00:00Z","asOfPosition":"1-1"}`
+	const hard = `{"allowed":true,"feature":"tokens","type":"QUOTA","limit":"10","used":"0","held":"0","remaining":"10",` +
+		`"limitBehavior":"HARD","resetAt":"2999-01-01T00:00:00Z","asOfPosition":"1-1"}`
 	next.Store(answer{200, hard})
 	check(0, "service true")
 	if (*calls)[1].query != "amount=1" {
@@ -291,7 +294,8 @@ func TestReads(t *testing.T) {
 		switch {
 		case strings.HasSuffix(c.path, "/evt_1"):
 			return 200,
-				`{"eventId":"evt_1","status":"AGGREGATED","payload":{"amount":1,"eventId":"evt_1","feature":"f","timestamp":"2026-05-01T12:00:00Z"},"published":null,"effectiveAmount":"3","corrections":[{"before":"1","after":"3","delta":"2"}],"recorded":{"position":"1-1"}}`
+				`{"eventId":"evt_1","status":"AGGREGATED","payload":{"amount":1,"eventId":"evt_1","feature":"f","timestamp":"2026-05-01T12:00:00Z"},` +
+					`"published":null,"effectiveAmount":"3","corrections":[{"before":"1","after":"3","delta":"2"}],"recorded":{"position":"1-1"}}`
 		case n == 1:
 			return 503, `{"code":"unavailable"}`
 		case !strings.Contains(c.query, "cursor"):

@@ -48,22 +48,28 @@ INSERT INTO event_log_rows (position, previous_position, recorded_at, occurred_a
 SELECT CASE kind WHEN {usage.event.recorded} THEN raw ELSE raw + %[1]d END,
        CASE kind
          WHEN {usage.event.recorded} THEN CASE WHEN n = 1 THEN $5::bigint ELSE raw - 1 END
-         WHEN {usage.event.validated} THEN CASE WHEN n = 1 THEN $6::bigint ELSE raw + %[1]d - 1 - coalesce((n %% nullif($11::int, 0) = 1)::int, 0) END
+         WHEN {usage.event.validated} THEN CASE WHEN n = 1 THEN $6::bigint
+         ELSE raw + %[1]d - 1 - coalesce((n %% nullif($11::int, 0) = 1)::int, 0) END
          ELSE CASE WHEN n <= $11::int THEN $7::bigint ELSE raw + %[1]d - $11::int END
        END,
-       now(), at, CASE part WHEN 1 THEN id ELSE md5(id::text)::uuid END, $2::uuid, NULL, CASE part WHEN 2 THEN id END, $12::int, $9::int, $1::smallint,
-       CASE kind WHEN {usage.event.recorded} THEN {usage.raw} WHEN {usage.event.validated} THEN {usage.validated} ELSE {usage.dead-letter} END, kind,
+       now(), at, CASE part WHEN 1 THEN id ELSE md5(id::text)::uuid END, $2::uuid, NULL,
+       CASE part WHEN 2 THEN id END, $12::int, $9::int, $1::smallint,
+       CASE kind WHEN {usage.event.recorded} THEN {usage.raw} WHEN {usage.event.validated} THEN {usage.validated}
+       ELSE {usage.dead-letter} END, kind,
        CASE kind WHEN {usage.event.recorded} THEN 'u/' || name WHEN {usage.event.validated} THEN 'v/' || raw ELSE 'x/' || raw || '/0' END,
        (CASE kind
          WHEN {usage.event.recorded} THEN '[' || amount || ',"%[2]s"]'
-         WHEN {usage.event.validated} THEN '[' || amount || ',"%[2]s","' || name || '","' || $8::uuid || '","METERED","' || to_char(at AT TIME ZONE 'UTC', 'YYYY-MM') || '"]'
+         WHEN {usage.event.validated} THEN '[' || amount || ',"%[2]s","' || name || '","' || $8::uuid || '","METERED","' ||
+         to_char(at AT TIME ZONE 'UTC', 'YYYY-MM') || '"]'
          ELSE '{"rawPosition":' || raw || ',"eventId":"' || name || '","feature":"%[2]s","code":"feature_not_found","reason":"Feature not found","deadLetterId":"'
               || md5(id::text)::uuid || '","attempt":0}'
         END)::json
 FROM generate_series(1, 2) part, generate_series(1, %[1]d) n,
-     LATERAL (SELECT $3::bigint + n AS raw, 'h-' || $4::bigint || '-' || n AS name, 1 + n %% 9 AS amount, md5($2::text || $4::bigint || '-' || n)::uuid AS id,
+     LATERAL (SELECT $3::bigint + n AS raw, 'h-' || $4::bigint || '-' || n AS name, 1 + n %% 9 AS amount,
+     md5($2::text || $4::bigint || '-' || n)::uuid AS id,
                 timestamptz '2026-01-01Z' + make_interval(secs => ($4::bigint * %[1]d + n) %% $10::int) AS at) e,
-     LATERAL (SELECT CASE WHEN part = 1 THEN {usage.event.recorded} WHEN n %% nullif($11::int, 0) = 0 THEN {usage.event.rejected} ELSE {usage.event.validated} END AS kind) k
+     LATERAL (SELECT CASE WHEN part = 1 THEN {usage.event.recorded} WHEN n %% nullif($11::int, 0) = 0 THEN {usage.event.rejected}
+     ELSE {usage.event.validated} END AS kind) k
 ORDER BY part, n`), historyRun, feature)
 
 // raiseHeads adds the written rows to the log as published and folded. The live

@@ -164,7 +164,8 @@ func plantsInFigures() []planted {
 		// as if "us" had come too late
 		{check: series, sql: `DELETE FROM usage_series_values WHERE value = 'us';` + region(2, 1, "other") + region(-2, -1, "us")},
 		{check: "P8 usage_by_grant equals the sum of the verdicts that name a grant", sql: `INSERT INTO usage_by_grant
- SELECT generation, partition, tenant_id, feature, period_key, subscription_id, 1, amount, event_count, applied_count FROM usage_aggregates` + one("usage_aggregates")},
+ SELECT generation, partition, tenant_id, feature, period_key, subscription_id, 1, amount, event_count, applied_count
+ FROM usage_aggregates` + one("usage_aggregates")},
 		{check: "P12 running totals equal the sums of the log up to their positions", sql: `INSERT INTO usage_running_totals
  SELECT generation, partition, tenant_id, feature, period_key, (SELECT min(position) FROM consumer_checkpoints
  WHERE generation = 1 AND partition = {p} AND consumer = 'meterplex-usage-aggregator'), subscription_id, amount + 1, event_count,

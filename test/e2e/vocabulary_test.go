@@ -49,7 +49,8 @@ func Schema(read func(path string) ([]byte, error), path string) ([]byte, error)
 	if err != nil || os.Getenv("METERPLEX_FAULT_VOCABULARY") == "" {
 		return text, err
 	}
-	for _, subject := range []string{"usage.event.recorded", "usage.event.validated", "usage.event.rejected", "catalogue.tenant.created", "catalogue.api_key.created"} {
+	for _, subject := range []string{"usage.event.recorded", "usage.event.validated", "usage.event.rejected", "catalogue.tenant.created",
+	"catalogue.api_key.created"} {
 		if path == "schemas/meterplex." + subject + ".v1.json" {
 			before, after, found := strings.Cut(string(text), "\"properties\": {") // of the payload: members come later
 			if !found {

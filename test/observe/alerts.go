@@ -62,15 +62,17 @@ func consumers() Group {
 			Expr:    `sum by (job) (rate(meterplex_events_dlq_total{stage=~"PUBLISHING|AGGREGATION"}[5m])) * 60 > 1`, For: "5m"},
 		{Name: "MeterplexUsageRefused", Severity: Ticket, Owner: Billing, Runbook: "consumers.md#usage-is-refused",
 			Symptom: "More than 5 % of the usage of a class of tenants is refused for other reasons than a limit: it is not billed.",
-			Expr: `(sum by (job, tenant_class) (rate(meterplex_events_ingested_total{verdict="rejected"}[15m])) - sum by (job, tenant_class) (rate(meterplex_quota_denied_total[15m])))` +
+			Expr: `(sum by (job, tenant_class) (rate(meterplex_events_ingested_total{verdict="rejected"}[15m])) - sum by (job, tenant_class) ` +
+				`(rate(meterplex_quota_denied_total[15m])))` +
 				` / sum by (job, tenant_class) (rate(meterplex_events_ingested_total[15m])) > 0.05`, For: "5m"},
 		{Name: "MeterplexFailedDeadLetters", Severity: Ticket, Owner: Service, Runbook: "consumers.md#dead-letters-wait",
 			Symptom: "More than 10 dead letters wait for a decision.",
 			Expr:    `sum by (job) (max by (job, stage) (meterplex_dead_letters{status="FAILED",stage!="INGESTION"})) > 10`, For: "5m"},
 		{Name: "MeterplexConsumerErrors", Severity: Ticket, Owner: Service, Runbook: "consumers.md#a-consumer-fails",
 			Symptom: "More than 5 % of the events of a consumer fail.",
-			Expr:    `sum by (job, consumer) (rate(meterplex_events_consumed_total{result="error"}[5m])) / sum by (job, consumer) (rate(meterplex_events_consumed_total[5m])) > 0.05`,
-			For:     "5m"},
+			Expr: `sum by (job, consumer) (rate(meterplex_events_consumed_total{result="error"}[5m])) / sum by (job, consumer) ` +
+				`(rate(meterplex_events_consumed_total[5m])) > 0.05`,
+			For: "5m"},
 	}}
 }
 

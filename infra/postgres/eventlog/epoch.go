@@ -58,7 +58,8 @@ const (
  SELECT h.partition, h.position + 1 AS from_position, s.*,
   greatest(h.epoch + 1, t.epoch + 1, floor(extract(epoch FROM clock_timestamp()))::int - 1577836800) AS epoch,
   CASE WHEN t.epoch IS NOT NULL THEN 'set_back' WHEN h.started_at IS NULL THEN 'first'
-   WHEN h.system_identifier <> s.system_identifier THEN 'restored' WHEN h.timeline <> s.timeline THEN 'promoted' ELSE 'restarted' END AS reason
+   WHEN h.system_identifier <> s.system_identifier THEN 'restored' WHEN h.timeline <> s.timeline THEN 'promoted'
+   ELSE 'restarted' END AS reason
  FROM log_heads h CROSS JOIN server_life() s
  LEFT JOIN unnest($2::smallint[], $3::int[]) t (partition, epoch) ON t.partition = h.partition
  WHERE h.partition = ANY ($1) AND (t.epoch >= h.epoch

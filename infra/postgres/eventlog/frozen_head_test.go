@@ -58,7 +58,8 @@ func freeze(url string, tenant uuid.UUID) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		// All the defences of TCP against a dead peer; but this peer's kernel still answers.
 		_, err := tx.Exec(ctx,
-			`SET LOCAL tcp_keepalives_idle = 1; SET LOCAL tcp_keepalives_interval = 1; SET LOCAL tcp_keepalives_count = 1; SET LOCAL tcp_user_timeout = 1000`)
+			`SET LOCAL tcp_keepalives_idle = 1; SET LOCAL tcp_keepalives_interval = 1; SET LOCAL tcp_keepalives_count = 1;
+			 SET LOCAL tcp_user_timeout = 1000`)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,8 @@ import (
 )
 
 // refusedUsage is the payload of a refusal.
-const refusedUsage = `{"code":"feature_not_found","reason":"r","messageId":"m","index":0,"topic":"usage.commands","kafkaPartition":0,"kafkaOffset":0,"bytes":1}`
+const refusedUsage = `{"code":"feature_not_found","reason":"r","messageId":"m","index":0,"topic":"usage.commands","kafkaPartition":0,` +
+	`"kafkaOffset":0,"bytes":1}`
 
 // delivery is a message with one event, as it is submitted once.
 type delivery struct {

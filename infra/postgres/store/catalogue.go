@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	tenantColumns = `id, name, class, status, mode, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours, erased_at,
+	tenantColumns = `id, name, class, status, mode, data_residency, created_at, external_ids, metadata, late_usage, close_after_hours,
+ erased_at,
  CASE WHEN billing_provider IS NOT NULL THEN json_build_object('provider', billing_provider, 'customer', billing_customer) END AS billing`
 	featureColumns      = `lookup_key, name, type, unit, group_by, billing_event`
 	planColumns         = `key, name, entitlements`
@@ -214,7 +215,8 @@ const subscriptionsOfPlanSQL = `SELECT ` + subscriptionColumns + ` FROM subscrip
  WHERE plan = $1 AND id > $2 AND (NOT $3 OR status NOT IN ('CANCELLED', 'EXPIRED') AND
   (SELECT coalesce(jsonb_agg(jsonb_strip_nulls(e - 'type' - 'unit' - 'priceVersion') ORDER BY n), '[]')
   FROM jsonb_array_elements(s.entitlements::jsonb) WITH ORDINALITY AS x (e, n))
-   IS DISTINCT FROM (SELECT jsonb_strip_nulls(CASE jsonb_typeof(p.entitlements::jsonb) WHEN 'array' THEN p.entitlements::jsonb ELSE '[]' END) FROM plans p WHERE p.key = $1))
+   IS DISTINCT FROM (SELECT jsonb_strip_nulls(CASE jsonb_typeof(p.entitlements::jsonb) WHEN 'array' THEN p.entitlements::jsonb
+   ELSE '[]' END) FROM plans p WHERE p.key = $1))
  ORDER BY id LIMIT $4`
 
 // SubscriptionsOfPlan lists by id.

@@ -34,7 +34,8 @@ var deadLettersSQL = events.SQL(`WITH waiting AS MATERIALIZED (
 	`' AND p.tenant_id IN (d.tenant_id, '00000000-0000-0000-0000-000000000000')
    AND d.partition = $2 ORDER BY p.tenant_id DESC LIMIT 1) d
  CROSS JOIN LATERAL (SELECT l.*, l.payload FROM event_log_rows l WHERE l.partition = $2 AND l.position = d.source_position LIMIT 1) l
- CROSS JOIN LATERAL (SELECT CASE WHEN l.subject = {usage.event.reaggregated} THEN l.payload -> 'validated' ELSE l.payload END AS verdict) v`)
+ CROSS JOIN LATERAL (SELECT CASE WHEN l.subject = {usage.event.reaggregated} THEN l.payload -> 'validated'
+ ELSE l.payload END AS verdict) v`)
 
 // fatesSQL returns a row for each later event of the letters. '0' is the character
 // after '/', so that a pair of bounds is a prefix. The limits exceed the possible number

@@ -17,7 +17,8 @@ var _ offboarding.Reader = (*Catalogue)(nil)
 
 // OffboardingColumns are what ScanOffboarding reads.
 const (
-	OffboardingColumns = `id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, drained_to, closed, exports, manifest, ended_at`
+	OffboardingColumns = `id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, ` +
+		`drained_to, closed, exports, manifest, ended_at`
 	lastOffboardingSQL = `SELECT ` + OffboardingColumns + ` FROM offboardings WHERE tenant_id = $1 ORDER BY id DESC LIMIT 1`
 )
 

@@ -39,22 +39,33 @@ var personalData = map[string]string{
 var noPersonalData = map[string]string{
 	"names that operators and producers define once for all tenants, and numbers as text": `
 features.* plans.* prices.* feature_groupings.* subscriptions.* subscription_history.* log_vocabularies.* required_migrations.*
-usage_aggregates.* usage_running_totals.* usage_by_grant.* entitlement_grants.* entitlement_usage.* quota_accounts.* thresholds.* tenant_policies.*
-period_changes.* period_snapshots.* period_lines.* period_charges.* usage_corrections.* adjustments.kind adjustments.state adjustments.period_key adjustments.feature
+usage_aggregates.* usage_running_totals.* usage_by_grant.* entitlement_grants.* entitlement_usage.* quota_accounts.* thresholds.*
+tenant_policies.*
+period_changes.* period_snapshots.* period_lines.* period_charges.* usage_corrections.* adjustments.kind adjustments.state
+adjustments.period_key adjustments.feature
 usage_series.feature usage_series_values.feature usage_series_values.key usage_refusals.code usage_refusals.feature
-dead_letter_events.stage dead_letter_events.status dead_letter_events.code dead_letter_events.feature dead_letter_events.topic dead_letter_counts.topic
-reporting_usage.* reporting_closed_usage.* reporting_adjustments.feature reporting_adjustments.feature_name reporting_adjustments.unit reporting_adjustments.period reporting_adjustments.kind
-reporting_adjustments.state reporting_dead_letters.stage reporting_dead_letters.status reporting_dead_letters.code reporting_dead_letters.feature
+dead_letter_events.stage dead_letter_events.status dead_letter_events.code dead_letter_events.feature dead_letter_events.topic
+dead_letter_counts.topic
+reporting_usage.* reporting_closed_usage.* reporting_adjustments.feature reporting_adjustments.feature_name reporting_adjustments.unit
+reporting_adjustments.period reporting_adjustments.kind
+reporting_adjustments.state reporting_dead_letters.stage reporting_dead_letters.status reporting_dead_letters.code
+reporting_dead_letters.feature
 tenants.class tenants.status tenants.data_residency tenants.late_usage tenants.mode tenants.billing_provider`,
 	"the service's own state": `
-log_origins.* log_epochs.* consumer_checkpoints.* projection_generations.* projection_pointers.* rebuild_units.* relay_cursors.* relay_instances.* instances.* outbox_events.*
-projection_rebuilds.projection projection_rebuilds.consumer projection_rebuilds.fold_version projection_rebuilds.purpose projection_rebuilds.period_key projection_rebuilds.state projection_rebuilds.failure
-replays.kind replays.consumer replays.target replays.state replays.failure sagas.kind sagas.key sagas.step sagas.state sagas.missing sagas.despite sagas.last_error sagas.outcome
-offboardings.state offboardings.step offboardings.closed offboardings.manifest erasures.state erasures.place event_log.replay event_log_rows.replay inbox.consumer`,
+log_origins.* log_epochs.* consumer_checkpoints.* projection_generations.* projection_pointers.* rebuild_units.* relay_cursors.*
+relay_instances.* instances.* outbox_events.*
+projection_rebuilds.projection projection_rebuilds.consumer projection_rebuilds.fold_version projection_rebuilds.purpose
+projection_rebuilds.period_key projection_rebuilds.state projection_rebuilds.failure
+replays.kind replays.consumer replays.target replays.state replays.failure sagas.kind sagas.key sagas.step sagas.state sagas.missing
+sagas.despite sagas.last_error sagas.outcome
+offboardings.state offboardings.step offboardings.closed offboardings.manifest erasures.state erasures.place event_log.replay
+event_log_rows.replay inbox.consumer`,
 	"random secrets and hashes of them": `api_keys.secret_hash api_keys.prefix console_sessions.* console_links.* webhook_secrets.*`,
 	"texts that an operator or the tenant's client chose for other purposes, and that stay (docs/reference/personal-data.md)": `
-api_keys.name api_keys.mode api_keys.scopes offboardings.reason offboardings.actor offboardings.cancel_reason offboardings.cancel_actor erasures.reason erasures.actor
-replays.reason projection_rebuilds.reason sagas.last_reason sagas.last_actor adjustments.reason adjustments.source_event_id reporting_adjustments.reason reporting_adjustments.source_event_id
+api_keys.name api_keys.mode api_keys.scopes offboardings.reason offboardings.actor offboardings.cancel_reason offboardings.cancel_actor
+erasures.reason erasures.actor
+replays.reason projection_rebuilds.reason sagas.last_reason sagas.last_actor adjustments.reason adjustments.source_event_id
+reporting_adjustments.reason reporting_adjustments.source_event_id
 dead_letter_events.producer_event_id reporting_dead_letters.event_id reservations.* idempotency_answers.key
 tenants.billing_customer pushes.* push_comparisons.* webhooks.* webhook_deliveries.* webhook_attempts.*`,
 }

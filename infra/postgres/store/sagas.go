@@ -27,7 +27,8 @@ var (
 // Sagas changes sagas and leases them. It implements commands.SagaStore and commands.SagaQueue.
 type Sagas struct{ Store *Store }
 
-const sagaColumns = `id, kind, tenant_id, key, step, state, attempts, next_at, deadline_at, missing, despite, last_error, retries, last_reason,
+const sagaColumns = `id, kind, tenant_id, key, step, state, attempts, next_at, deadline_at, missing, despite, last_error, retries,
+ last_reason,
  last_actor, coalesce(outcome, ''), created_at, ended_at`
 
 func scanSaga(row pgx.Row, more ...any) (*domain.Saga, error) {

@@ -32,7 +32,8 @@ const (
  (SELECT count(*) FROM webhook_secrets s WHERE s.webhook_id = w.id AND (s.expires_at IS NULL OR s.expires_at > now())) AS secrets`
 	webhookSQL      = `SELECT ` + webhookColumns + ` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED'`
 	lockWebhookSQL  = `SELECT ` + webhookColumns + ` FROM webhooks w WHERE w.id = $1 AND w.tenant_id = $2 AND w.status <> 'REMOVED' FOR UPDATE`
-	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, d.created_at, d.ended_at`
+	deliveryColumns = `d.id, d.webhook_id, d.tenant_id, d.event_id, d.type, d.position, d.state, d.attempts, d.sent, d.next_at, ` +
+		`d.created_at, d.ended_at`
 )
 
 func scanDelivery(row pgx.Row, more ...any) (*webhook.Delivery, error) {

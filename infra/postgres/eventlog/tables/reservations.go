@@ -25,8 +25,8 @@ const writeReservationsSQL = `INSERT INTO reservations AS r (tenant_id, reservat
  ON CONFLICT (tenant_id, feature, reservation_id) DO UPDATE SET state = excluded.state, expires_at = excluded.expires_at,
   ended_position = excluded.ended_position, ended_at = excluded.ended_at, event_id = excluded.event_id, committed = excluded.committed`
 
-const reservationColumns = `r.reservation_id, r.feature, r.period_key, r.subscription_id, r.feature_type, r.amount, r.granted_limit, r.state,
- r.expires_at, r.held_position, coalesce(r.ended_position, 0), coalesce(r.event_id, ''), coalesce(r.committed, 0)`
+const reservationColumns = `r.reservation_id, r.feature, r.period_key, r.subscription_id, r.feature_type, r.amount, r.granted_limit,
+ r.state, r.expires_at, r.held_position, coalesce(r.ended_position, 0), coalesce(r.event_id, ''), coalesce(r.committed, 0)`
 
 // readReservationsSQL reads reservations by their keys, each with its account.
 const readReservationsSQL = `SELECT k.tenant_id, ` + reservationColumns + `, coalesce(a.used, 0)::text, coalesce(a.held, 0)::text

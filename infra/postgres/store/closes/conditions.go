@@ -24,7 +24,8 @@ SELECT EXISTS (SELECT FROM event_log_rows f WHERE f.subject IN ({usage.event.pub
 AND f.tenant_id = $1 AND f.partition IS NOT DISTINCT FROM $2),
   EXISTS (SELECT FROM projection_rebuilds r WHERE r.projection = '` + projections.ProjectionUsage + `' AND r.purpose = '` +
 	events.PurposeRebuild + `'
-    AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000') AND r.period_key IN ('', $4)),
+    AND r.state IN ('FOLDING', 'CATCHING_UP', 'READY') AND r.tenant_id IN ($1, '00000000-0000-0000-0000-000000000000')
+    AND r.period_key IN ('', $4)),
   EXISTS (SELECT FROM event_log_rows v WHERE v.partition = $2 AND v.position > (SELECT min(k.position) FROM consumer_checkpoints k
       WHERE k.consumer = '` + events.GroupAggregator +
 	`' AND k.partition = $2 AND k.joined) AND v.tenant_id = $1 AND v.subject = {usage.event.validated}
@@ -122,21 +123,27 @@ const dueClosesSQL = `WITH RECURSIVE live AS MATERIALIZED (
 	projections.ProjectionUsage + `'),
 used (generation, period_key, period_end) AS (
   SELECT g.generation, u.period_key, u.period_end FROM (SELECT DISTINCT l.generation FROM live l) g
-  CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation ORDER BY u.period_key LIMIT 1) u
+  CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation
+  ORDER BY u.period_key LIMIT 1) u
   UNION ALL
   SELECT g.generation, u.period_key, u.period_end FROM used g
-  CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation AND u.period_key > g.period_key ORDER BY u.period_key LIMIT 1) u),
+  CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation
+  AND u.period_key > g.period_key ORDER BY u.period_key LIMIT 1) u),
 ends AS MATERIALIZED (SELECT period_key, max(period_end) AS period_end FROM used GROUP BY period_key)
 SELECT t.id, k.period_key, k.snapshot FROM tenants t
- CROSS JOIN LATERAL (SELECT e.period_key, 0 AS snapshot FROM ends e WHERE e.period_end + make_interval(hours => t.close_after_hours) <= now()
+ CROSS JOIN LATERAL (SELECT e.period_key, 0 AS snapshot FROM ends e
+ WHERE e.period_end + make_interval(hours => t.close_after_hours) <= now()
   EXCEPT SELECT c.period_key, 0 FROM period_changes c WHERE c.tenant_id = t.id
   UNION ALL
-  SELECT r.period_key, r.snapshot FROM period_changes r JOIN ends e ON e.period_key = r.period_key AND e.period_end + make_interval(hours => t.close_after_hours) <= now()
+  SELECT r.period_key, r.snapshot FROM period_changes r JOIN ends e ON e.period_key = r.period_key
+  AND e.period_end + make_interval(hours => t.close_after_hours) <= now()
   WHERE r.tenant_id = t.id AND r.change = 'reopened' AND r.changed_at < e.period_end + make_interval(hours => t.close_after_hours)
-   AND NOT EXISTS (SELECT FROM period_changes n WHERE n.tenant_id = r.tenant_id AND n.period_key = r.period_key AND n.snapshot > r.snapshot)) k
+   AND NOT EXISTS (SELECT FROM period_changes n WHERE n.tenant_id = r.tenant_id AND n.period_key = r.period_key
+   AND n.snapshot > r.snapshot)) k
  WHERE t.close_after_hours IS NOT NULL AND t.status <> 'ARCHIVED' AND t.id >= $1 AND (t.id, k.period_key) > ($1, $2)
   AND EXISTS (SELECT FROM live l WHERE l.tenant_id IN (t.id, '00000000-0000-0000-0000-000000000000') AND l.period_key IN (k.period_key, '')
-   AND CASE WHEN EXISTS (SELECT FROM usage_aggregates u WHERE u.generation = l.generation AND u.period_key = k.period_key AND u.tenant_id = t.id OFFSET 0)
+   AND CASE WHEN EXISTS (SELECT FROM usage_aggregates u WHERE u.generation = l.generation AND u.period_key = k.period_key
+   AND u.tenant_id = t.id OFFSET 0)
     THEN l.generation = live_generation('` + projections.ProjectionUsage + `', t.id, k.period_key) END OFFSET 0)
  ORDER BY 1, 2 LIMIT $3`
 

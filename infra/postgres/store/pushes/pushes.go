@@ -34,7 +34,8 @@ type Reader struct{ *store.Catalogue }
 // pushTx is a change of pushes.
 type pushTx struct{ *store.Tx }
 
-const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier, counted_at, state, attempts, failures, renewals,
+const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier,
+ counted_at, state, attempts, failures, renewals,
  stored_at, first_attempt_at, attempted_at, unknown_since, next_at, delivered_at, last_code, last_error, last_reason, last_actor`
 
 func scanPush(row pgx.Row, more ...any) (*push.Push, error) {

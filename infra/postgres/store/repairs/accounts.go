@@ -29,7 +29,8 @@ var foldAccountsSQL = events.SQL(`SELECT c.tenant_id, c.feature, c.period, sum(c
  WHERE l.partition = $1 AND l.tenant_id = ANY ($2::uuid[]) AND l.position > $3 AND l.position <= $4
   AND l.subject IN ({usage.event.admitted}, {usage.event.validated}, {entitlements.reservation.held}, {entitlements.reservation.released},
   {entitlements.reservation.expired})
-  AND CASE WHEN l.subject = {usage.event.admitted} THEN l.payload -> 'admitted' ->> 'featureType' ELSE l.payload ->> 'featureType' END = 'QUOTA'
+  AND CASE WHEN l.subject = {usage.event.admitted} THEN l.payload -> 'admitted' ->> 'featureType'
+  ELSE l.payload ->> 'featureType' END = 'QUOTA'
   AND (l.subject <> {usage.event.validated} OR l.payload ->> 'admitted' IS NULL)
  UNION ALL
  SELECT v.tenant_id, v.payload ->> 'feature', v.payload ->> 'periodKey', -(v.payload ->> 'amount')::numeric, 0
