@@ -169,7 +169,7 @@ func (in *inputs) whaleTable(c costs, sizes []size) string {
 		rows = append(rows, []string{num(rate), num(float64(l.recorded) * share / took), num(float64(l.applied) * share / took), late})
 	}
 	text := grid("one tenant, "+num(share*100)+" % of its cell: sent/s|recorded/s|applied/s|freshness p99, ms", rows...)
-	text += fmt.Sprintf("\nLimit by the head alone: %s events/s if only ingest locks it, %s with the verdicts, %d of them at a time.\n"+
+	text += fmt.Sprintf("\nLimit by the head alone: %s events/s if only ingest locks it, %s with the results of validation, %d at a time.\n"+
 		"In the simulation, whose rounds wait for the head in turn, one tenant can send **%s events/s**; %s leave room for a burst.\n\n",
 		num(appends), num(whole), verdictRows, num(limit), num(keeps))
 	sizesOf := in.plan.Tenants.population()
