@@ -45,7 +45,7 @@ func checks() []check {
 			checksums},
 		{"tables", "collation", needsDatabase,
 			"REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION; without a recorded version: docs/reference/doctor-checks.md", collation},
-		{"tables", "connections", needsDatabase, "Raise max_connections by 36 for each further instance: docs/how-to/sizing.md",
+		{"tables", "connections", needsDatabase, "Raise max_connections, or change METERPLEX_DATABASE_CONNECTIONS: docs/how-to/sizing.md",
 			connections},
 		{"tables", "long_transactions", needsDatabase,
 			"End the session: SELECT pg_terminate_backend(pid). It holds back vacuum and blocks migrations", longTransactions},
@@ -108,7 +108,6 @@ const (
 	livesWarning                     = 24 * time.Hour
 	slotWAL                    int64 = 4 << 30     // bytes that a slot may retain without max_slot_wal_keep_size
 	failedLetters, mostLetters int64 = 10, 100_000 // the latter are counted of each stage
-	connectionsOfAnInstance          = 36
 	deadRowsLeast              int64 = 100_000
 	frozenAge                  int64 = 1_000_000_000 // transactions; the server stops at some 2.1 billion
 )

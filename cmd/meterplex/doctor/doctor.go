@@ -20,6 +20,8 @@ type Config struct {
 	DatabaseURL string   // of the login that serves
 	MigrateURL  string   // of the login that migrates; empty: the same
 	AllowUnsafe []string // the dangers that are allowed: METERPLEX_ALLOW_UNSAFE
+	Connections int      // that an instance opens to the database at most
+	TooFew      error    // the reason why METERPLEX_DATABASE_CONNECTIONS does not suffice
 	Kafka       *Kafka   // nil: PostgreSQL is the pipe, or no brokers are set
 	NoKafka     error    // the reason why Kafka cannot be used
 	ServiceURL  string   // where /readyz is

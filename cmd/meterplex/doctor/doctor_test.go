@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -180,6 +181,18 @@ func TestEachFaultOfTheTablesIsFound(t *testing.T) {
 			p.finds(name, c.state, c.text)
 		})
 	}
+}
+
+// The bound of an instance decides how many connections suffice.
+func TestTheConnectionsOfAnInstanceHaveToBeFree(t *testing.T) {
+	p := newPatient(t)
+	p.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I CONNECTION LIMIT 30', current_database()); END $$`)
+	p.cfg.Connections = 20
+	p.finds("connections", OK, "an instance opens up to 20")
+	p.cfg.Connections = 31
+	p.finds("connections", Warning, "an instance opens up to 31")
+	p.cfg.TooFew = errors.New("the roles need 23")
+	p.finds("connections", Failure, "the roles need 23")
 }
 
 // A backup that is older than an erasure was restored.

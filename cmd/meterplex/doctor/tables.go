@@ -89,11 +89,13 @@ func connections(ctx context.Context, s *subject) (State, string, error) {
 	if err != nil {
 		return "", "", err
 	}
-	finding := fmt.Sprintf("%d of %d connections are free; an instance opens up to %d", c.Free(), c.Limit, connectionsOfAnInstance)
+	finding := fmt.Sprintf("%d of %d connections are free; an instance opens up to %d", c.Free(), c.Limit, s.Connections)
 	switch {
+	case s.TooFew != nil:
+		return Failure, s.TooFew.Error(), nil
 	case c.Free() < 5:
 		return Failure, finding, nil
-	case c.Free() < connectionsOfAnInstance:
+	case c.Free() < s.Connections:
 		return Warning, finding, nil
 	}
 	return OK, finding, nil

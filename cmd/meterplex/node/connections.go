@@ -81,6 +81,17 @@ func (n *Node) sized() (sizes, error) {
 	}, nil
 }
 
+// Connections returns the largest number of connections that an instance opens to the server of DATABASE_URL.
+func Connections(cfg config.Config) (int, error) {
+	if cfg.Pipe == "" && len(cfg.Kafka.Brokers) == 0 {
+		cfg.Pipe = config.PipePostgres
+	}
+	n := &Node{cfg: cfg}
+	n.remember()
+	s, err := n.sized()
+	return s.all(), err
+}
+
 // readTime bounds a statement of a read. It is shorter than the timeout of a request, so that
 // the answer can name the reason.
 const readTime = 30 * time.Second

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -19,6 +18,7 @@ func TestRolesDivideTheConnections(t *testing.T) {
 	}{
 		{all, config.PipeKafka, 23, 36},
 		{all, config.PipePostgres, 31, 50},
+		{all, "", 31, 50}, // without brokers
 		{[]string{"api"}, config.PipeKafka, 20, 29},
 		{[]string{"relay", "validator", "aggregator", "deadletter", "commands"}, config.PipeKafka, 15, 23},
 		{[]string{"projector"}, config.PipeKafka, 15, 29},
@@ -26,16 +26,14 @@ func TestRolesDivideTheConnections(t *testing.T) {
 		{[]string{"relay"}, config.PipePostgres, 17, 31},
 	} {
 		for given := range c.most + 9 {
-			n := &Node{cfg: config.Config{Roles: c.roles, Pipe: c.pipe, DatabaseConnections: int64(given)}, logger: slog.Default()}
-			n.remember()
-			got, err := n.sized()
+			got, err := Connections(config.Config{Roles: c.roles, Pipe: c.pipe, DatabaseConnections: int64(given)})
 			switch {
 			case given > 0 && given < c.least:
 				if err == nil || !strings.Contains(err.Error(), "METERPLEX_DATABASE_CONNECTIONS") {
-					t.Errorf("%v with %d: %v, %v", c.roles, given, got, err)
+					t.Errorf("%v with %d: %d, %v", c.roles, given, got, err)
 				}
-			case err != nil || got.all() > max(given, c.least) && given > 0 || (given == 0 || given >= c.most) && got.all() != c.most:
-				t.Errorf("%v with %d: %+v (%d), %v", c.roles, given, got, got.all(), err)
+			case err != nil || got > max(given, c.least) && given > 0 || (given == 0 || given >= c.most) && got != c.most:
+				t.Errorf("%v with %d: %d, %v", c.roles, given, got, err)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/doctor"
+	"github.com/meterplex/meterplex/cmd/meterplex/node"
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
@@ -26,20 +27,23 @@ type DoctorCmd struct {
 // DoctorFlags holds the settings of the examined installation.
 type DoctorFlags struct {
 	VerifyFlags
-	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL" help:"The same database as its owner, who alone may read its migrations."`
-	HTTPTLSCert        *string `name:"http-tls-cert" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_CERT" help:"Certificate chain of the service."`
-	HTTPTLSKey         *string `name:"http-tls-key" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_KEY" help:"Private key of the certificate."`
-	TraceRatio         *string `name:"trace-ratio" placeholder:"RATIO" setting:"METERPLEX_TRACE_RATIO" help:"The part of the traces that the service exports; 0: the collector is not checked."`
-	AllowUnsafe        *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"The dangers that the service allows; they are warnings then."`
+	DatabaseMigrateURL *string `name:"database-migrate-url" placeholder:"URL" setting:"DATABASE_MIGRATE_URL"`
+	HTTPTLSCert        *string `name:"http-tls-cert" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_CERT"`
+	HTTPTLSKey         *string `name:"http-tls-key" placeholder:"FILE" setting:"METERPLEX_HTTP_TLS_KEY"`
+	TraceRatio         *string `name:"trace-ratio" placeholder:"RATIO" setting:"METERPLEX_TRACE_RATIO" help:"Part of the traces that are exported; 0: no check."`
+	AllowUnsafe        *string `name:"allow-unsafe" placeholder:"WORD,…" setting:"METERPLEX_ALLOW_UNSAFE" help:"Allowed dangers, which are warnings."`
 }
 
 // Help returns the long help text.
 func (DoctorCmd) Help() string {
-	return `Checks clocks, logins, certificates, replication, tables, schema, topics and the pipeline, with the settings of the service. Each line is a check, its finding and the remedy.
+	return `Checks clocks, logins, certificates, replication, tables, schema, topics and the pipeline, with the settings of the service.
+Each line is a check, its finding and the remedy.
 
-DATABASE_URL should be the service's login. Replication is seen with pg_monitor. doctor only reads, and repairs nothing. Run it beside the service: the pipeline is judged by what it does now.
+DATABASE_URL should be the service's login. Replication is seen with pg_monitor. doctor only reads, and repairs nothing. Run it beside
+the service: the pipeline is judged by what it does now.
 
-Exit code 0: no failure; 1: a failure (with --strict also a warning); 2: a check could not look. Checks whose settings are absent are skipped. docs/reference/doctor-checks.md lists all checks.`
+Exit code 0: no failure; 1: a failure (with --strict also a warning); 2: a check could not look. Checks whose settings are absent are
+skipped. docs/reference/doctor-checks.md lists all checks.`
 }
 
 // Run prints each finding.
@@ -53,6 +57,7 @@ func (c *DoctorCmd) Run(a *app.App) error {
 		Certificates: present(map[string]string{"METERPLEX_HTTP_TLS_CERT": cfg.HTTPTLSCert, "KAFKA_TLS_CA": cfg.Kafka.TLSCA,
 			"KAFKA_TLS_CERT": cfg.Kafka.TLSCert}),
 		Keys: present(map[string]string{"METERPLEX_HTTP_TLS_KEY": cfg.HTTPTLSKey, "KAFKA_TLS_KEY": cfg.Kafka.TLSKey})}
+	options.Connections, options.TooFew = node.Connections(cfg)
 	if cfg.TraceRatio > 0 {
 		addCollectorFiles(a, options.Certificates, options.Keys)
 	}
