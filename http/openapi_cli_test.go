@@ -21,7 +21,6 @@ type cliOperation struct {
 	Path        string     `json:"path"` // below /api/v1
 	Summary     string     `json:"summary"`
 	Description string     `json:"description,omitempty"`
-	Paged       bool       `json:"paged,omitempty"`    // it has limit and cursor
 	Once        bool       `json:"once,omitempty"`     // it has Idempotency-Key
 	Reasoned    bool       `json:"reasoned,omitempty"` // it has Meterplex-Reason
 	Inputs      []cliInput `json:"inputs,omitempty"`
@@ -62,8 +61,6 @@ func TestTheCommandLineKnowsTheDocument(t *testing.T) {
 				Description: call.Description}
 			for _, p := range call.Parameters {
 				switch p.Name {
-				case "cursor":
-					op.Paged = true
 				case edge.HeaderReason:
 					op.Reasoned = true
 				case "Idempotency-Key":

@@ -19,7 +19,6 @@ var operationsFile []byte
 type Operation struct {
 	Method, Path         string // Path is below /api/v1
 	Summary, Description string
-	Paged                bool     // it has limit and cursor
 	Once                 bool     // it has an Idempotency-Key
 	Reasoned             bool     // it has a reason beside its body
 	Inputs               []input  // of the path, the query and the body
