@@ -4,8 +4,6 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/meterplex/meterplex/events"
 )
 
@@ -16,28 +14,25 @@ const (
 	MaxThresholdPercent = 1000
 )
 
-// Threshold is a percentage of the limit, or an amount. It is crossed in each period in which the used amount rises to it.
-type Threshold struct {
-	ID       uuid.UUID
-	TenantID uuid.UUID
-	Feature  string // "": each feature that counts usage
-	Percent  int64  // 0: Amount is set
-	Amount   int64  // 0: Percent is set
-	// Position is that of the event that defined it: it concerns usage that is counted behind.
-	Position  events.Position
-	CreatedAt time.Time
+// Threshold is crossed in each period in which the used amount rises to it.
+type Threshold events.Threshold
+
+// DefinedThreshold is a threshold with the position of the event that defined it.
+type DefinedThreshold struct {
+	Threshold
+	Position events.Position `json:"position" doc:"Usage that is counted behind this position crosses it."`
 }
 
 // Event returns the payload of a change.
-func (t *Threshold) Event(removed bool) events.Threshold {
-	return events.Threshold{ThresholdID: t.ID, Feature: t.Feature, Percent: t.Percent, Amount: t.Amount, Removed: removed}
+func (t Threshold) Event(removed bool) events.ChangedThreshold {
+	return events.ChangedThreshold{Threshold: events.Threshold(t), Removed: removed}
 }
 
 // Value returns the used amount that crosses the threshold, rounded up: at 80 % of 7, 6 units are the first that are 80 % or more.
 // Of the limit 0 it is the first unit. It is 0 without one: a percentage of no limit.
 func (t *Threshold) Value(limit *int64) int64 {
-	if t.Percent == 0 {
-		return t.Amount
+	if t.Percent == nil {
+		return *t.Amount
 	}
 	if limit == nil {
 		return 0
@@ -45,7 +40,7 @@ func (t *Threshold) Value(limit *int64) int64 {
 	if *limit == 0 {
 		return 1
 	}
-	hundredth := new(big.Int).Mul(big.NewInt(*limit), big.NewInt(t.Percent)) // may pass 64 bits
+	hundredth := new(big.Int).Mul(big.NewInt(*limit), big.NewInt(*t.Percent)) // may pass 64 bits
 	hundredth.Add(hundredth, big.NewInt(99))
 	return hundredth.Div(hundredth, big.NewInt(100)).Int64()
 }
@@ -63,7 +58,7 @@ type Crossing struct {
 func Crossings(thresholds []Threshold, feature string, limit *int64, before, after *big.Int) (crossed []Crossing) {
 	for i := range thresholds {
 		t := &thresholds[i]
-		if t.Feature != "" && t.Feature != feature {
+		if t.Feature != nil && *t.Feature != feature {
 			continue
 		}
 		value := t.Value(limit)
@@ -75,7 +70,7 @@ func Crossings(thresholds []Threshold, feature string, limit *int64, before, aft
 }
 
 func reasonOf(t *Threshold, limit *int64) string {
-	if t.Percent > 0 && limit != nil && *limit == 0 {
+	if t.Percent != nil && limit != nil && *limit == 0 {
 		return events.CrossedOfZero
 	}
 	return ""
@@ -93,9 +88,12 @@ func Above(thresholds []Threshold, feature string, limit *int64, used *big.Int, 
 
 // Event returns the payload of a crossing.
 func (c *Crossing) Event(feature, periodKey string) events.CrossedThreshold {
-	return events.CrossedThreshold{ThresholdID: c.Threshold.ID, Feature: feature, PeriodKey: periodKey, Percent: c.Threshold.Percent,
-		Amount: c.Value, Limit: c.Limit,
+	crossed := events.CrossedThreshold{ThresholdID: c.Threshold.ID, Feature: feature, PeriodKey: periodKey, Amount: c.Value, Limit: c.Limit,
 		Before: c.Before.String(), After: c.After.String(), Reason: c.Reason}
+	if c.Threshold.Percent != nil {
+		crossed.Percent = *c.Threshold.Percent
+	}
+	return crossed
 }
 
 // Counting returns the features that the last subscription known at a position grants usage of, each in its period at a time.

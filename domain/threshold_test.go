@@ -19,11 +19,18 @@ func TestValuesOfThresholds(t *testing.T) {
 		{120, 0, of(5), 6}, {1000, 0, of(1<<53 - 1), 10 * (1<<53 - 1)}, {80, 0, of(1<<53 - 1), (80*(1<<53-1) + 99) / 100},
 		{80, 0, nil, 0}, {80, 0, of(0), 1}, {0, 5, nil, 5}, {0, 5, of(1), 5}, {0, 1<<53 - 1, of(1), 1<<53 - 1},
 	} {
-		threshold := Threshold{Percent: c.percent, Amount: c.amount}
+		threshold := Threshold{Percent: orNil(c.percent), Amount: orNil(c.amount)}
 		if got := threshold.Value(c.limit); got != c.want {
 			t.Errorf("%d %% or %d of %s: %d, not %d", c.percent, c.amount, limitText(c.limit), got, c.want)
 		}
 	}
+}
+
+func orNil(n int64) *int64 {
+	if n == 0 {
+		return nil
+	}
+	return &n
 }
 
 func limitText(limit *int64) string {
@@ -36,8 +43,8 @@ func limitText(limit *int64) string {
 // A threshold is crossed by the one change that rises to it: not if the amount is there already, and not by a fall.
 func TestCrossings(t *testing.T) {
 	limit := int64(100)
-	thresholds := []Threshold{{ID: uuid.UUID{1}, Feature: "a", Percent: 80}, {ID: uuid.UUID{2}, Amount: 80},
-		{ID: uuid.UUID{3}, Feature: "b", Amount: 1}, {ID: uuid.UUID{4}, Feature: "a", Amount: 90}}
+	thresholds := []Threshold{{ID: uuid.UUID{1}, Feature: new("a"), Percent: new(int64(80))}, {ID: uuid.UUID{2}, Amount: new(int64(80))},
+		{ID: uuid.UUID{3}, Feature: new("b"), Amount: new(int64(1))}, {ID: uuid.UUID{4}, Feature: new("a"), Amount: new(int64(90))}}
 	for _, c := range []struct {
 		feature       string
 		limit         *int64

@@ -6,14 +6,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// Threshold is the payload of ThresholdChanged. It has either a percentage of the limit or an amount, and applies to the used amount of
-// each period.
+// Threshold is a used amount at which a tenant gets an event, in each period: a percentage of the limit, or an amount. Its events, its row
+// and the answers of the API have it.
 type Threshold struct {
-	ThresholdID uuid.UUID `json:"thresholdId"`
-	Feature     string    `json:"feature,omitempty"` // "": each feature of the tenant
-	Percent     int64     `json:"percent,omitempty"`
-	Amount      int64     `json:"amount,omitempty"`
-	Removed     bool      `json:"removed,omitempty"`
+	ID        uuid.UUID `json:"id" format:"uuid"`
+	TenantID  uuid.UUID `json:"tenantId" format:"uuid"`
+	Feature   *string   `json:"feature" doc:"Key of the feature; null: each feature."`
+	Percent   *int64    `json:"percent" doc:"Of the limit in force; null: it is an amount."`
+	Amount    *int64    `json:"amount" doc:"The used amount; null: it is a percentage."`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// ChangedThreshold is the payload of ThresholdChanged.
+type ChangedThreshold struct {
+	Threshold
+	Removed bool `json:"removed,omitempty"`
 }
 
 // Reasons of crossings that no rise of a used amount explains alone.

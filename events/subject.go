@@ -193,7 +193,7 @@ var registry = [...]SubjectInfo{
 	{ThresholdCrossed, "meterplex.entitlements.threshold.crossed", 1, TopicNotifications, "cold",
 		"the used amount of a period rises to a threshold, once for each period and value", reflect.TypeFor[CrossedThreshold]()},
 	{ThresholdChanged, "meterplex.entitlements.threshold.changed", 1, TopicCatalogue, "cold",
-		"POST or DELETE /tenants/{id}/thresholds defines or removes a threshold", reflect.TypeFor[Threshold]()},
+		"POST or DELETE /tenants/{id}/thresholds defines or removes a threshold", reflect.TypeFor[ChangedThreshold]()},
 	{WebhookChanged, "meterplex.notifications.webhook.changed", 1, TopicNotifications, "cold",
 		"an endpoint of a webhook is created, changed, disabled or removed", reflect.TypeFor[ChangedWebhook]()},
 	{PeriodCloseRequested, "meterplex.billing.period.close_requested", 1, TopicBilling, "cold",

@@ -73,13 +73,13 @@ CREATE TABLE usage_corrections (
 CREATE TABLE thresholds (
   id         uuid PRIMARY KEY,
   tenant_id  uuid NOT NULL,
-  feature    text COLLATE "C" NOT NULL,  -- '': each feature
-  percent    bigint NOT NULL CHECK (percent BETWEEN 0 AND 1000),
-  amount     bigint NOT NULL CHECK (amount >= 0),
+  feature    text COLLATE "C",           -- NULL: each feature
+  percent    bigint CHECK (percent BETWEEN 1 AND 1000),
+  amount     bigint CHECK (amount > 0),
   position   bigint NOT NULL,            -- number of the event that defined it
   removed    bigint,                     -- number of the event that removed it
   created_at timestamptz NOT NULL,
-  CHECK ((percent = 0) <> (amount = 0)),
+  CHECK ((percent IS NULL) <> (amount IS NULL)),
   CHECK (removed > position)
 );
 CREATE INDEX thresholds_of_tenant ON thresholds (tenant_id, id) WHERE removed IS NULL;

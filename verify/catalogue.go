@@ -51,9 +51,8 @@ var catalogueTables = []struct{ name, sql string }{
 	{"subscription_history", `SELECT tenant_id || '/' || from_position, tenant_id, json_build_object('snapshot', snapshot, 'effectiveAt',
 		effective_from)
  FROM subscription_history`},
-	{"thresholds", `SELECT id::text, tenant_id, json_build_object('feature', feature, 'percent', nullif(percent, 0), 'amount',
-		nullif(amount, 0), 'position', position,
- 'removed', removed, 'createdAt', created_at) FROM thresholds`},
+	{"thresholds", `SELECT id::text, tenant_id, json_build_object('tenantId', tenant_id, 'feature', feature, 'percent', percent,
+ 'amount', amount, 'position', position, 'removed', removed, 'createdAt', created_at) FROM thresholds`},
 	{"webhooks", `SELECT id::text, tenant_id, json_build_object('tenantId', tenant_id, 'url', url, 'events', events, 'status', status,
 		'disabledFor', reason,
  'operators', operators, 'createdAt', created_at) FROM webhooks`},
@@ -115,14 +114,13 @@ func (x *pass) addCatalogue(r *row, _ *content, _ error) {
 		}
 		want("subscriptions", id, e)
 	case thresholdChanged:
-		id := e.text("thresholdId")
+		id := e.text("id")
 		if was := last("thresholds", id); e.value("removed") != "null" && was != nil {
 			was.set("removed", r.position)
 			return
 		}
 		delete(e, "removed")
 		e.set("position", r.position)
-		e.set("createdAt", moment(r.occurred))
 		want("thresholds", id, e)
 	case webhookChanged:
 		want("webhooks", e.text("id"), e)

@@ -31,7 +31,7 @@ type crossings struct {
 
 // threshold is one of a tenant, by its last event.
 type threshold struct {
-	ThresholdID     uuid.UUID
+	ID              uuid.UUID
 	Feature         string
 	Percent, Amount int64
 	Removed         bool
@@ -149,7 +149,7 @@ func (x *pass) addThreshold(r *row) {
 		return
 	}
 	list := x.crossings.thresholds[r.tenant]
-	i := slices.IndexFunc(list, func(o threshold) bool { return o.ThresholdID == t.ThresholdID })
+	i := slices.IndexFunc(list, func(o threshold) bool { return o.ID == t.ID })
 	switch {
 	case i < 0:
 		x.thresholdCrossings.expect(!t.Removed && (t.Percent > 0) != (t.Amount > 0),
@@ -160,7 +160,7 @@ func (x *pass) addThreshold(r *row) {
 		list[i].Removed = true
 		// A change that is folded after the removal crosses it no longer.
 		maps.DeleteFunc(x.crossings.above, func(k crossingKey, _ place) bool {
-			return strings.HasPrefix(k.key, "n/"+t.ThresholdID.String()+"/")
+			return strings.HasPrefix(k.key, "n/"+t.ID.String()+"/")
 		})
 	}
 }
@@ -199,7 +199,7 @@ func (x *pass) expectAbove(r *row) {
 				concerned = t.at == r.position
 			}
 			value := t.value(e.Limit)
-			key := crossingKey{r.tenant, fmt.Sprintf("n/%s/%s/%s/%d", t.ThresholdID, feature, of.period, value)}
+			key := crossingKey{r.tenant, fmt.Sprintf("n/%s/%s/%s/%d", t.ID, feature, of.period, value)}
 			if concerned && !t.Removed && (t.Feature == "" || t.Feature == feature) && value > 0 && used.Cmp(big.NewInt(value)) >= 0 &&
 				!c.seen[key] {
 				c.above[key] = x.at(r.position)
@@ -211,7 +211,7 @@ func (x *pass) expectAbove(r *row) {
 // compareAbove compares a crossing without a rise with the used amount at its cause.
 func (x *pass) compareAbove(r *row, is *crossed) {
 	c, of := &x.crossings, figure{tenant: r.tenant, feature: is.Feature, period: is.PeriodKey}
-	i := slices.IndexFunc(c.thresholds[r.tenant], func(t threshold) bool { return t.ThresholdID == is.ThresholdID })
+	i := slices.IndexFunc(c.thresholds[r.tenant], func(t threshold) bool { return t.ID == is.ThresholdID })
 	used, changed := c.changes[r.cause]
 	n, ok := new(big.Int).SetString(is.Before, 10)
 	x.thresholdCrossings.expect(i >= 0 && changed && ok && n.Cmp(big.NewInt(is.Amount)) >= 0 && is.Before == is.After &&
@@ -276,9 +276,9 @@ func (x *pass) cross(r *row, of figure, featureType, text string, sign int64) {
 			after.Cmp(big.NewInt(value)) < 0 {
 			continue
 		}
-		key := crossingKey{r.tenant, fmt.Sprintf("n/%s/%s/%s/%d", t.ThresholdID, of.feature, of.period, value)}
+		key := crossingKey{r.tenant, fmt.Sprintf("n/%s/%s/%s/%d", t.ID, of.feature, of.period, value)}
 		if c.expected[key] == nil {
-			c.expected[key] = &crossing{by: r.id, threshold: t.ThresholdID, at: r.position, limit: limit, percent: t.Percent, value: value,
+			c.expected[key] = &crossing{by: r.id, threshold: t.ID, at: r.position, limit: limit, percent: t.Percent, value: value,
 				before: before.String(), after: after.String()}
 		}
 	}
@@ -356,30 +356,4 @@ func (x *pass) endCrossings() {
 	for key, at := range x.crossings.above {
 		x.thresholdCrossings.fault("%s leaves a used amount above a threshold, and %.200s is not crossed", at, key.key)
 	}
-}
-
-const thresholdsSQL = `SELECT tenant_id, id, feature, percent, amount, position, removed IS NOT NULL FROM thresholds
- WHERE CASE WHEN tenant_id = '00000000-0000-0000-0000-000000000000' THEN 0 ELSE get_byte(sha256(convert_to(tenant_id::text, 'UTF8')),
- 0) % 32 END = $1`
-
-// compareThresholds compares the table with the events.
-func (x *pass) compareThresholds(ctx context.Context, tx pgx.Tx) error {
-	left := 0
-	for _, list := range x.crossings.thresholds {
-		left += len(list)
-	}
-	var t threshold
-	var tenant uuid.UUID
-	err := each(ctx, tx, thresholdsSQL, []any{x.p}, []any{&tenant, &t.ThresholdID, &t.Feature, &t.Percent, &t.Amount, &t.at, &t.Removed},
-		func() error {
-			left--
-			x.thresholdCrossings.expect(slices.Contains(x.crossings.thresholds[tenant], t),
-				"the threshold %s of %s is %+v, the log has another, or none", t.ThresholdID, tenant, t)
-			return nil
-		})
-	if err != nil {
-		return fmt.Errorf("read thresholds: %w", err)
-	}
-	x.thresholdCrossings.expect(left == 0, "partition %d: the log has %d thresholds more than the table", x.p, left)
-	return nil
 }

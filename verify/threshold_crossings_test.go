@@ -12,7 +12,7 @@ import (
 func TestCrossingsFollowFromTheLog(t *testing.T) {
 	const subscribed = `{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA",` +
 		`"limit":7,"limitBehavior":"HARD","resetPeriod":"MONTHLY"}]}`
-	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
+	defined := fmt.Sprintf(`{"id":%q,"percent":80}`, uuid.UUID{1})
 	verdict := func(kind string, amount int) string {
 		return fmt.Sprintf(
 			`{"rawPosition":1,"eventId":"e","feature":"f","featureType":%q,"periodKey":"2026-05","amount":%d,"count":1,`+
@@ -92,7 +92,7 @@ func TestCrossingsByAnotherLimit(t *testing.T) {
 	} {
 		x := newTestPass(stateAt(7))
 		x.add(event(1, subscriptionCreated, 5, "e/1", subscribed(100)))
-		x.add(event(2, thresholdChanged, 5, "e/2", fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})))
+		x.add(event(2, thresholdChanged, 5, "e/2", fmt.Sprintf(`{"id":%q,"percent":80}`, uuid.UUID{1})))
 		x.add(event(3, validated, topicValidated, "v/1", used(50)))
 		x.add(event(4, subscriptionChanged, 5, "e/4", subscribed(20)))
 		r := event(5, thresholdCrossed, 8, fmt.Sprintf("n/%s/f/2026-05/%d", uuid.UUID{1}, c.amount),
@@ -118,7 +118,7 @@ func TestChangesThatOweACrossingHaveIt(t *testing.T) {
 			`{"id":"00000000-0000-0000-0000-000000000009","status":"ACTIVE","entitlements":[{"feature":"f","type":"QUOTA","limit":%d,`+
 				`"limitBehavior":"SOFT","resetPeriod":"MONTHLY"}]}`, limit)
 	}
-	defined := fmt.Sprintf(`{"thresholdId":%q,"percent":80}`, uuid.UUID{1})
+	defined := fmt.Sprintf(`{"id":%q,"percent":80}`, uuid.UUID{1})
 	const used = `{"rawPosition":1,"eventId":"e","feature":"f","featureType":"QUOTA","periodKey":"2000-01","amount":50,"count":1,` +
 		`"timestamp":"2000-01-01T00:00:00Z"}`
 	const limit, definition, owed = "limit_changed", "threshold_defined", "is not crossed"
@@ -147,7 +147,7 @@ func TestChangesThatOweACrossingHaveIt(t *testing.T) {
 		if c.removed == "-" { // an amount that is defined at the end
 			add(3, validated, used)
 			value, percent = 30, 0
-			add(4, thresholdChanged, fmt.Sprintf(`{"thresholdId":%q,"amount":30}`, uuid.UUID{1}))
+			add(4, thresholdChanged, fmt.Sprintf(`{"id":%q,"amount":30}`, uuid.UUID{1}))
 		} else {
 			add(2, thresholdChanged, defined)
 			add(3, validated, used)
@@ -175,7 +175,7 @@ func TestChangesThatOweACrossingHaveIt(t *testing.T) {
 
 func TestCrossingsOfRemovedThresholds(t *testing.T) {
 	x := newTestPass(stateAt(9))
-	defined := fmt.Sprintf(`{"thresholdId":%q,"feature":"f","amount":5}`, uuid.UUID{1})
+	defined := fmt.Sprintf(`{"id":%q,"feature":"f","amount":5}`, uuid.UUID{1})
 	x.add(event(1, thresholdChanged, 5, "e/1", defined))
 	x.add(event(2, thresholdChanged, 5, "e/2", strings.Replace(defined, `"amount"`, `"removed":true,"amount"`, 1)))
 	x.add(event(3, validated, topicValidated, "v/1",

@@ -31,7 +31,7 @@ type ThresholdTx interface {
 	// Feature loads a feature of the catalogue.
 	Feature(lookupKey string) (*domain.Feature, error)
 	// Threshold loads a threshold of a tenant; nil also for a removed one.
-	Threshold(tenant, id uuid.UUID) (*domain.Threshold, error)
+	Threshold(tenant, id uuid.UUID) (*domain.DefinedThreshold, error)
 	// CountThresholds counts the thresholds of a tenant that are not removed.
 	CountThresholds(tenant uuid.UUID) (int, error)
 }
@@ -39,8 +39,8 @@ type ThresholdTx interface {
 // ThresholdReader reads thresholds.
 type ThresholdReader interface {
 	// Threshold returns a threshold of a tenant; nil also for a removed one.
-	Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.Threshold, error)
-	Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Threshold, error)
+	Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.DefinedThreshold, error)
+	Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.DefinedThreshold, error)
 }
 
 // NewThreshold is a request to define a threshold. It has a percentage or an amount.
@@ -69,39 +69,36 @@ func (c *Thresholds) changeOf(ctx context.Context, tenant uuid.UUID) commands.Tr
 }
 
 // Create defines a threshold. It concerns the used amount at its position, and usage that is counted after it.
-func (c *Thresholds) Create(ctx context.Context, req commands.Request, tenant uuid.UUID, in NewThreshold) (domain.Threshold, error) {
+func (c *Thresholds) Create(ctx context.Context, req commands.Request, tenant uuid.UUID,
+	in NewThreshold) (domain.DefinedThreshold, error) {
 	if err := in.check(); err != nil {
-		return domain.Threshold{}, err
+		return domain.DefinedThreshold{}, err
 	}
-	return commands.Change(c.changeOf(ctx, tenant), req, func(tx ThresholdTx) (domain.Threshold, error) {
-		t := domain.Threshold{TenantID: tenant}
-		set(&t.Feature, in.Feature)
-		set(&t.Percent, in.Percent)
-		set(&t.Amount, in.Amount)
-		if err := checkThreshold(tx, &t, in.Feature != nil); err != nil {
+	return commands.Change(c.changeOf(ctx, tenant), req, func(tx ThresholdTx) (t domain.DefinedThreshold, err error) {
+		t.Threshold = domain.Threshold{TenantID: tenant, Feature: in.Feature, Percent: in.Percent, Amount: in.Amount}
+		if err := checkThreshold(tx, &t.Threshold); err != nil {
 			return t, err
 		}
 		t.ID, t.CreatedAt = c.NewID(), c.now()
-		var err error
 		t.Position, err = commands.AppendEvent(tx, &req, c.NewID(), t.CreatedAt, tenant, events.ThresholdChanged, t.Event(false))
 		return t, err
 	})
 }
 
 // checkThreshold refuses a threshold that the tenant cannot have.
-func checkThreshold(tx ThresholdTx, t *domain.Threshold, ofOne bool) error {
+func checkThreshold(tx ThresholdTx, t *domain.Threshold) error {
 	if _, err := commands.Changeable(tx, t.TenantID); err != nil {
 		return err
 	}
-	if ofOne {
-		f, err := tx.Feature(t.Feature)
+	if t.Feature != nil {
+		f, err := tx.Feature(*t.Feature)
 		switch {
 		case err != nil:
 			return err
 		case f == nil:
 			return domain.Refuse("feature_not_found", "/feature", "no such feature; define it with PUT /features/{lookupKey}")
 		case f.Type == domain.FeatureBoolean:
-			return domain.Refuse("not_entitled", "/feature", "%s is BOOLEAN: it is granted or not, and counts no usage", t.Feature)
+			return domain.Refuse("not_entitled", "/feature", "%s is BOOLEAN: it is granted or not, and counts no usage", *t.Feature)
 		}
 	}
 	n, err := tx.CountThresholds(t.TenantID)

@@ -3,14 +3,12 @@ package tenants
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
-	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/http/api"
 	"github.com/meterplex/meterplex/http/auth"
 )
@@ -49,29 +47,7 @@ func (p *ThresholdPath) find(ctx context.Context, s *handlers) (tenant, id uuid.
 	return s.ownObject(ctx, p.TenantID, p.ThresholdID, "threshold_not_found")
 }
 
-// thresholdBody is a threshold in its wire format.
-type thresholdBody struct {
-	ID        uuid.UUID       `json:"id" format:"uuid"`
-	TenantID  uuid.UUID       `json:"tenantId" format:"uuid"`
-	Feature   *string         `json:"feature" doc:"Key of the feature; null: each feature."`
-	Percent   *int64          `json:"percent" doc:"Of the limit in force; null: it is an amount."`
-	Amount    *int64          `json:"amount" doc:"The used amount; null: it is a percentage."`
-	Position  events.Position `json:"position" doc:"Usage that is counted behind this position crosses it."`
-	CreatedAt time.Time       `json:"createdAt"`
-}
-
-func thresholdOf(t *domain.Threshold) thresholdBody {
-	b := thresholdBody{ID: t.ID, TenantID: t.TenantID, Feature: api.TextOrNull(t.Feature), Position: t.Position,
-		CreatedAt: t.CreatedAt.UTC()}
-	if t.Percent > 0 {
-		b.Percent = &t.Percent
-	} else {
-		b.Amount = &t.Amount
-	}
-	return b
-}
-
-type shownThreshold struct{ Body thresholdBody }
+type shownThreshold struct{ Body domain.DefinedThreshold }
 
 type createThresholdRequest struct {
 	api.TenantPath
@@ -97,18 +73,19 @@ func (s *handlers) createThreshold(ctx context.Context, in *createThresholdReque
 	if err != nil {
 		return nil, err
 	}
-	return &shownThreshold{thresholdOf(&t)}, nil
+	return &shownThreshold{t}, nil
 }
 
-func (s *handlers) listThresholds(ctx context.Context, in *tenantListRequest) (*api.Listed[thresholdBody], error) {
+func (s *handlers) listThresholds(ctx context.Context, in *tenantListRequest) (*api.Listed[domain.DefinedThreshold], error) {
 	tenant, err := s.ownTenant(ctx, in.TenantID)
 	if err != nil {
 		return nil, err
 	}
-	return api.ListCatalogue(api.List{"thresholds", tenant.String()}, in.Paging, func(p commands.Page) ([]thresholdBody, error) {
-		found, err := s.ThresholdReader.Thresholds(ctx, tenant, p)
-		return api.BodiesOf(found, thresholdOf), err
-	}, func(t *thresholdBody) string { return t.ID.String() })
+	return api.ListCatalogue(api.List{"thresholds", tenant.String()}, in.Paging,
+		func(p commands.Page) ([]domain.DefinedThreshold, error) {
+			return s.ThresholdReader.Thresholds(ctx, tenant, p)
+		},
+		func(t *domain.DefinedThreshold) string { return t.ID.String() })
 }
 
 func (s *handlers) getThreshold(ctx context.Context, in *struct{ ThresholdPath }) (*shownThreshold, error) {
@@ -123,7 +100,7 @@ func (s *handlers) getThreshold(ctx context.Context, in *struct{ ThresholdPath }
 	if found == nil {
 		return nil, api.Absent("threshold_not_found")
 	}
-	return &shownThreshold{thresholdOf(found)}, nil
+	return &shownThreshold{*found}, nil
 }
 
 type removeThresholdRequest struct {

@@ -103,7 +103,7 @@ func (h *Handler) watchedAt(ctx context.Context, tx pgx.Tx, in projections.Gener
 // concerned returns the thresholds that an event may leave crossed: the defined one, or the percentages that are known at the change of a
 // subscription.
 func (w *watched) concerned(e *events.Envelope) (thresholds []domain.Threshold, reason string, err error) {
-	var changed events.Threshold
+	var changed events.ChangedThreshold
 	reason = events.CrossedByLimit
 	if e.Subject == events.ThresholdChanged {
 		reason = events.CrossedByDefinition
@@ -113,8 +113,8 @@ func (w *watched) concerned(e *events.Envelope) (thresholds []domain.Threshold, 
 	}
 	for i := range w.thresholds {
 		t := &w.thresholds[i]
-		if e.Subject == events.ThresholdChanged && t.ID == changed.ThresholdID && !changed.Removed ||
-			e.Subject != events.ThresholdChanged && t.Percent > 0 && t.at(e.Position.Number) {
+		if e.Subject == events.ThresholdChanged && t.ID == changed.ID && !changed.Removed ||
+			e.Subject != events.ThresholdChanged && t.Percent != nil && t.at(e.Position.Number) {
 			thresholds = append(thresholds, t.Threshold)
 		}
 	}

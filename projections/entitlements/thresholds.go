@@ -55,7 +55,7 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT r.id, r.feature, r.percent, r.amount, r.position, r.removed FROM thresholds r WHERE r.tenant_id = k.tenant_id
     AND r.removed > k.first) known
-  WHERE known.feature IN ('', k.feature) LIMIT 10000) t
+  WHERE coalesce(known.feature, k.feature) = k.feature LIMIT 10000) t
 CROSS JOIN LATERAL (
   SELECT p.generation FROM projection_pointers p
   WHERE p.live AND p.projection = 'entitlement_reads' AND p.tenant_id IN (k.tenant_id, '00000000-0000-0000-0000-000000000000')
@@ -75,7 +75,7 @@ type watched struct {
 
 // known is a threshold that usage behind its position and before its removal crosses.
 type known struct {
-	domain.Threshold
+	domain.DefinedThreshold
 	removed *int64
 }
 
@@ -131,7 +131,7 @@ const readLimits = `SELECT tenant_id, from_position, snapshot::text FROM subscri
 func limits(ctx context.Context, tx pgx.Tx, list []*watched) (map[uuid.UUID]domain.History, error) {
 	tenants := []uuid.UUID{}
 	for _, w := range list {
-		if slices.ContainsFunc(w.thresholds, func(t known) bool { return t.Percent > 0 }) && !slices.Contains(tenants, w.tenant) {
+		if slices.ContainsFunc(w.thresholds, func(t known) bool { return t.Percent != nil }) && !slices.Contains(tenants, w.tenant) {
 			tenants = append(tenants, w.tenant)
 		}
 	}

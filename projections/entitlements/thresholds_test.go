@@ -67,7 +67,7 @@ func TestThresholdsOfMeteredFeaturesInOneBatch(t *testing.T) {
 // addThreshold defines a threshold behind the head.
 func addThreshold(w *Database, tenant uuid.UUID, feature string, percent, amount int64) uuid.UUID {
 	w.Helper()
-	t := domain.Threshold{ID: NewID(), TenantID: tenant, Feature: feature, Percent: percent, Amount: amount}
+	t := domain.Threshold{ID: NewID(), TenantID: tenant, Feature: orNil(feature), Percent: orNil(percent), Amount: orNil(amount)}
 	at := w.Append(Plain(tenant, events.ThresholdChanged, events.Counts{}, t.Event(false)))[0]
 	w.Must(
 		Second(
@@ -77,9 +77,9 @@ func addThreshold(w *Database, tenant uuid.UUID, feature string, percent, amount
 					now())`,
 				t.ID,
 				tenant,
-				feature,
-				percent,
-				amount,
+				t.Feature,
+				t.Percent,
+				t.Amount,
 				at.Number,
 			),
 		),
@@ -87,9 +87,16 @@ func addThreshold(w *Database, tenant uuid.UUID, feature string, percent, amount
 	return t.ID
 }
 
+func orNil[T comparable](v T) *T {
+	if v == *new(T) {
+		return nil
+	}
+	return &v
+}
+
 func removeThreshold(w *Database, tenant, id uuid.UUID) {
 	w.Helper()
-	at := w.Append(Plain(tenant, events.ThresholdChanged, events.Counts{}, events.Threshold{ThresholdID: id, Amount: 1, Removed: true}))[0]
+	at := w.Append(Plain(tenant, events.ThresholdChanged, events.Counts{}, domain.Threshold{ID: id}.Event(true)))[0]
 	w.Must(Second(w.Pool.Exec(context.Background(), `UPDATE thresholds SET removed = $2 WHERE id = $1`, id, at.Number)))
 }
 
@@ -191,7 +198,7 @@ func TestRebuildsCrossNoThreshold(t *testing.T) {
 		Second(
 			s.Pool.Exec(
 				t.Context(),
-				`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, '', 0, 3, 1, now())`,
+				`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, NULL, NULL, 3, 1, now())`,
 				NewID(),
 				tenant,
 			),

@@ -81,14 +81,14 @@ func (h *Histories) of(ctx context.Context, query projections.Query, tenants []u
 
 // readHistories reads the changes of subscriptions, of periods and of policies, and thresholds, each in the order of positions.
 const readHistories = `
-SELECT tenant_id, from_position, 'subscription', effective_from, snapshot::text, '', 0, NULL::uuid, 0::bigint
+SELECT tenant_id, from_position, 'subscription', effective_from, snapshot::text, NULL, NULL::bigint, NULL::uuid, NULL::bigint
 FROM subscription_history WHERE tenant_id = ANY ($1::uuid[])
 UNION ALL
-SELECT tenant_id, position, change, NULL, NULL, period_key, snapshot, NULL, 0 FROM period_changes WHERE tenant_id = ANY ($1::uuid[])
+SELECT tenant_id, position, change, NULL, NULL, period_key, snapshot, NULL, NULL FROM period_changes WHERE tenant_id = ANY ($1::uuid[])
 UNION ALL
-SELECT tenant_id, from_position, 'policy', NULL, NULL, late_usage, 0, NULL, 0 FROM tenant_policies WHERE tenant_id = ANY ($1::uuid[])
+SELECT tenant_id, from_position, 'policy', NULL, NULL, late_usage, NULL, NULL, NULL FROM tenant_policies WHERE tenant_id = ANY ($1::uuid[])
 UNION ALL
-SELECT tenant_id, position, 'threshold', NULL, NULL, feature, percent::int, id, amount FROM thresholds WHERE tenant_id = ANY ($1::uuid[])
+SELECT tenant_id, position, 'threshold', NULL, NULL, feature, percent, id, amount FROM thresholds WHERE tenant_id = ANY ($1::uuid[])
 AND removed IS NULL
 ORDER BY 1, 2`
 
@@ -105,10 +105,10 @@ type change struct {
 	kind          string
 	effectiveFrom *time.Time
 	snapshot      *string // of a subscription; nil: the tenant has none from then on
-	name          string  // the key of a period or of a feature, or a policy
-	number        int     // of the snapshot of a period; a percentage
-	id            uuid.UUID
-	amount        int64
+	name          *string // the key of a period or of a feature, or a policy
+	number        *int64  // of the snapshot of a period; a percentage
+	threshold     *uuid.UUID
+	amount        *int64
 }
 
 // add adds a change, which is later than those before.
@@ -119,13 +119,13 @@ func (h *history) add(c *change, snapshots *snapshots) {
 		h.History = append(h.History, domain.HistoryEntry{FromPosition: c.position, EffectiveFrom: *c.effectiveFrom, Subscription: s})
 		h.err = errors.Join(h.err, err)
 	case "policy":
-		h.Policies = append(h.Policies, domain.LatePolicy{FromPosition: c.position, LateUsage: c.name})
+		h.Policies = append(h.Policies, domain.LatePolicy{FromPosition: c.position, LateUsage: *c.name})
 	case "threshold":
-		h.Thresholds = append(h.Thresholds, domain.Threshold{ID: c.id, TenantID: c.tenant, Feature: c.name, Percent: int64(c.number),
-			Amount:   c.amount,
-			Position: events.Position{Partition: events.PartitionOf(c.tenant), Number: c.position}})
+		h.Thresholds = append(h.Thresholds, domain.Threshold{ID: *c.threshold, TenantID: c.tenant, Feature: c.name, Percent: c.number,
+			Amount: c.amount})
 	default:
-		h.Changes = append(h.Changes, domain.PeriodChange{Position: c.position, PeriodKey: c.name, Snapshot: c.number, Change: c.kind})
+		h.Changes = append(h.Changes, domain.PeriodChange{Position: c.position, PeriodKey: *c.name, Snapshot: int(*c.number),
+			Change: c.kind})
 	}
 }
 
@@ -150,12 +150,9 @@ func (h *Histories) read(ctx context.Context, query projections.Query, tenants [
 		return nil, fmt.Errorf("read the histories of tenants: %w", err)
 	}
 	var c change
-	var id *uuid.UUID
-	_, err = pgx.ForEachRow(rows, []any{&c.tenant, &c.position, &c.kind, &c.effectiveFrom, &c.snapshot, &c.name, &c.number, &id, &c.amount},
+	_, err = pgx.ForEachRow(rows, []any{&c.tenant, &c.position, &c.kind, &c.effectiveFrom, &c.snapshot, &c.name, &c.number, &c.threshold,
+		&c.amount},
 		func() error {
-			if id != nil {
-				c.id = *id
-			}
 			of := histories[c.tenant]
 			of.add(&c, &h.snapshots)
 			histories[c.tenant] = of

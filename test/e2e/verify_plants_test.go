@@ -194,7 +194,7 @@ func plantsInLimits() []planted {
 		{check: grants, sql: payload("admitted,used", "3", at(first(8)))},
 		{check: grants, sql: payload("held", "3", at(first(60)))},
 		{check: crossings, sql: payload("before", `"3"`, at(first(65)))},
-		{check: crossings, also: ofCatalogue, sql: `UPDATE thresholds SET amount = amount + 1` + account},
+		{check: ofCatalogue, sql: `UPDATE thresholds SET amount = amount + 1` + account},
 		{check: "P5 entitlement_usage equals the sum of the log up to its checkpoint",
 			sql: `UPDATE entitlement_usage SET held = held - 1` + account +
 				` AND generation = live_generation('entitlement_reads', tenant_id)`},

@@ -176,8 +176,8 @@ func (db *simDB) due(now time.Time, held, over bool) (list []simReservation) {
 
 // thresholdsOf returns the thresholds of a tenant, which do not change.
 func thresholdsOf(tenant uuid.UUID) (list []domain.Threshold) {
-	for i, t := range []domain.Threshold{{Percent: 50}, {Feature: featureHeld, Percent: 85}, {Amount: 12},
-		{Feature: featureEnforced, Amount: 3}} {
+	for i, t := range []domain.Threshold{{Percent: new(int64(50))}, {Feature: new(featureHeld), Percent: new(int64(85))},
+		{Amount: new(int64(12))}, {Feature: new(featureEnforced), Amount: new(int64(3))}} {
 		t.ID, t.TenantID = uuid.NewSHA1(tenant, []byte{byte(i)}), tenant
 		list = append(list, t)
 	}
@@ -199,11 +199,11 @@ func (db *simDB) watched(text string, args []any) *simRows {
 		}
 		return out
 	}
-	for _, t := range thresholdsOf(uuid.Nil) {
+	for n := range thresholdsOf(uuid.Nil) {
 		for i, tenant := range args[0].([]uuid.UUID) {
 			k := domain.AccountKey{TenantID: tenant, Feature: args[1].([]string)[i], PeriodKey: args[2].([]string)[i]}
-			t.ID = thresholdsOf(tenant)[indexOfThreshold(&t)].ID
-			if t.Feature != "" && t.Feature != k.Feature && strings.Contains(text, "t.feature IN ('', k.feature)") {
+			t := thresholdsOf(tenant)[n]
+			if t.Feature != nil && *t.Feature != k.Feature && strings.Contains(text, "coalesce(t.feature, k.feature) = k.feature") {
 				continue
 			}
 			h := db.history(tenant)
@@ -214,19 +214,10 @@ func (db *simDB) watched(text string, args []any) *simRows {
 	return out
 }
 
-func indexOfThreshold(t *domain.Threshold) int {
-	for i, o := range thresholdsOf(uuid.Nil) {
-		if o.Percent == t.Percent && o.Amount == t.Amount {
-			return i
-		}
-	}
-	panic("no such threshold")
-}
-
 // thresholdRows are the rows of thresholds in the read of histories.
 func thresholdRows(tenant uuid.UUID) (list [][]any) {
 	for _, t := range thresholdsOf(tenant) {
-		list = append(list, []any{tenant, int64(0), "threshold", (*time.Time)(nil), (*string)(nil), t.Feature, int(t.Percent), &t.ID,
+		list = append(list, []any{tenant, int64(0), "threshold", (*time.Time)(nil), (*string)(nil), t.Feature, t.Percent, &t.ID,
 			t.Amount})
 	}
 	return list

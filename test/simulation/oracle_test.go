@@ -24,8 +24,7 @@ func (m *model) checkLimits() {
 			}
 			o.Before(tenant, int16(events.SubscriptionCreated), mustJSON(subscriptionOf(tenant, firstLimits, false)))
 			for _, t := range thresholdsOf(tenant) {
-				changed := events.Threshold{ThresholdID: t.ID, Feature: t.Feature, Percent: t.Percent, Amount: t.Amount}
-				o.Before(tenant, int16(events.ThresholdChanged), mustJSON(changed))
+				o.Before(tenant, int16(events.ThresholdChanged), mustJSON(t.Event(false)))
 			}
 		}
 		m.findDenials(o, p, 0)

@@ -172,8 +172,8 @@ func (db *simDB) histories(tenants []uuid.UUID) *simRows {
 	out := simAnswer()
 	for _, t := range tenants {
 		for _, e := range db.history(t) {
-			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, textOf(e.Subscription), "", 0,
-				(*uuid.UUID)(nil), int64(0)})
+			out.list = append(out.list, []any{t, e.FromPosition, "subscription", &e.EffectiveFrom, textOf(e.Subscription), nil, nil,
+				nil, nil})
 		}
 		out.list = append(out.list, thresholdRows(t)...)
 	}

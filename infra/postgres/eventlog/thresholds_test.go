@@ -67,20 +67,27 @@ func (f *thresholdFixture) limit(limit int64) {
 func (f *thresholdFixture) threshold(feature string, percent, amount int64) uuid.UUID {
 	f.Helper()
 	f.n++
-	t := domain.Threshold{ID: uuid.Must(uuid.NewV7()), TenantID: f.tenant, Feature: feature, Percent: percent, Amount: amount}
+	t := domain.Threshold{ID: uuid.Must(uuid.NewV7()), TenantID: f.tenant, Feature: orNil(feature), Percent: orNil(percent), Amount: orNil(amount)}
 	_, err := f.pool.Exec(
 		context.Background(),
 		`INSERT INTO thresholds (id, tenant_id, feature, percent, amount, position, created_at) VALUES ($1, $2, $3, $4, $5, $6, now())`,
 		t.ID,
 		f.tenant,
-		feature,
-		percent,
-		amount,
+		t.Feature,
+		t.Percent,
+		t.Amount,
 		f.n,
 	)
 	must.OK(f, err)
 	f.grants.thresholds[f.tenant] = append(f.grants.thresholds[f.tenant], t)
 	return t.ID
+}
+
+func orNil[T comparable](v T) *T {
+	if v == *new(T) {
+		return nil
+	}
+	return &v
 }
 
 func (f *thresholdFixture) consume(id string, amount int) metering.Placement {

@@ -116,12 +116,12 @@ ON CONFLICT (id) DO UPDATE SET plan = excluded.plan, status = excluded.status, e
 
 const (
 	foldThreshold fold = `INSERT INTO thresholds (` + thresholdColumns + `)
-SELECT "thresholdId", @tenant::uuid, coalesce(feature, ''), coalesce(percent, 0), coalesce(amount, 0), @position::bigint, @at::timestamptz
-FROM json_to_record(@event::json) AS e ("thresholdId" uuid, feature text, percent bigint, amount bigint, removed boolean)
-WHERE removed IS NOT TRUE`
+SELECT id, "tenantId", feature, percent, amount, @position::bigint, "createdAt"
+FROM json_to_record(@event::json) AS e (id uuid, "tenantId" uuid, feature text, percent bigint, amount bigint, "createdAt" timestamptz,
+removed boolean) WHERE removed IS NOT TRUE`
 
 	foldRemoval fold = `UPDATE thresholds t SET removed = @position::bigint
-FROM json_to_record(@event::json) AS e ("thresholdId" uuid, removed boolean) WHERE t.id = e."thresholdId" AND e.removed`
+FROM json_to_record(@event::json) AS e (id uuid, removed boolean) WHERE t.id = e.id AND e.removed`
 )
 
 // foldWebhook leaves the state of the deliveries alone: a new webhook considers the events behind its own.

@@ -21,8 +21,8 @@ var (
 
 const thresholdColumns = `id, tenant_id, feature, percent, amount, position, created_at`
 
-func scanThreshold(row pgx.Row) (*domain.Threshold, error) {
-	var t domain.Threshold
+func scanThreshold(row pgx.Row) (*domain.DefinedThreshold, error) {
+	var t domain.DefinedThreshold
 	err := row.Scan(&t.ID, &t.TenantID, &t.Feature, &t.Percent, &t.Amount, &t.Position.Number, &t.CreatedAt)
 	t.Position.Partition = events.PartitionOf(t.TenantID)
 	return One(&t, "threshold", err)
@@ -36,7 +36,7 @@ func (s *Store) ChangeThresholds(ctx context.Context, tenant uuid.UUID, decide f
 const thresholdSQL = `SELECT ` + thresholdColumns + ` FROM thresholds WHERE id = $1 AND tenant_id = $2 AND removed IS NULL`
 
 // Threshold implements catalogue.ThresholdTx. The lock of the head is the threshold's.
-func (t *Tx) Threshold(tenant, id uuid.UUID) (*domain.Threshold, error) {
+func (t *Tx) Threshold(tenant, id uuid.UUID) (*domain.DefinedThreshold, error) {
 	return scanThreshold(t.tx.QueryRow(t.ctx, thresholdSQL, id, tenant))
 }
 
@@ -50,12 +50,12 @@ func (t *Tx) CountThresholds(tenant uuid.UUID) (n int, err error) {
 }
 
 // Threshold implements catalogue.ThresholdReader.
-func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.Threshold, error) {
+func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.DefinedThreshold, error) {
 	return Get(ctx, c, Scanned(scanThreshold), thresholdSQL, id, tenant)
 }
 
 // Thresholds implements catalogue.ThresholdReader.
-func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.Threshold, error) {
+func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.DefinedThreshold, error) {
 	return List(ctx, c, Scanned(scanThreshold),
 		`SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant,
 		AfterID(p), p.Limit)

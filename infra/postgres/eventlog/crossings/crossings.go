@@ -38,7 +38,7 @@ const watchedSQL = `SELECT k.tenant_id, k.feature, k.period_key, coalesce(a.used
 	s.snapshot::text
  FROM unnest($1::uuid[], $2::text[], $3::text[]) AS k (tenant_id, feature, period_key)
  CROSS JOIN LATERAL (SELECT t.id, t.feature, t.percent, t.amount, t.position FROM thresholds t
-  WHERE t.tenant_id = k.tenant_id AND t.removed IS NULL AND t.feature IN ('', k.feature) LIMIT 100) t
+  WHERE t.tenant_id = k.tenant_id AND t.removed IS NULL AND coalesce(t.feature, k.feature) = k.feature LIMIT 100) t
  LEFT JOIN LATERAL (SELECT q.used FROM quota_accounts q
   WHERE q.tenant_id = k.tenant_id AND q.feature = k.feature AND q.period_key = k.period_key LIMIT 1) a ON true
  LEFT JOIN LATERAL (SELECT h.snapshot FROM subscription_history h WHERE h.tenant_id = k.tenant_id ORDER BY h.from_position DESC
