@@ -13,7 +13,7 @@ import (
 // defined is a noun that a PUT defines under its key. The file of the noun has its path, the form of its body, and its rules.
 type defined[T any] struct {
 	of   commands.Entity
-	key  func(*T) string
+	key  func(*T) *string
 	put  func(context.Context, commands.Request, T) (T, bool, error)
 	get  func(context.Context, string) (*T, error)
 	list func(context.Context, commands.Page) ([]T, error)
@@ -28,12 +28,17 @@ type definedAnswer[T any] struct {
 
 func (d defined[T]) ref(key string) commands.Ref { return commands.Ref{Of: d.of, ID: key} }
 
-// define puts a value.
-func (d defined[T]) define(ctx context.Context, value T) (*definedAnswer[T], error) {
-	req, err := api.ChangeOf(ctx, d.ref(d.key(&value)))
+// define puts the noun that a body describes.
+func (d defined[T]) define(ctx context.Context, key string, body any) (*definedAnswer[T], error) {
+	req, err := api.ChangeOf(ctx, d.ref(key))
 	if err != nil {
 		return nil, err
 	}
+	value, err := as[T](body)
+	if err != nil {
+		return nil, err
+	}
+	*d.key(&value) = key
 	value, created, err := d.put(ctx, req, value)
 	status := http.StatusOK
 	if created {
@@ -42,8 +47,8 @@ func (d defined[T]) define(ctx context.Context, value T) (*definedAnswer[T], err
 	return &definedAnswer[T]{Status: status, Body: value}, err
 }
 
-// Read answers the value with a key, or refuses: there is none.
-func (d defined[T]) Read(ctx context.Context, s *handlers, key string, none *domain.Error) (*definedAnswer[T], error) {
+// read answers the noun with a key, or refuses: there is none.
+func (d defined[T]) read(ctx context.Context, s *handlers, key string, none *domain.Error) (*definedAnswer[T], error) {
 	tag, err := s.TagOf(ctx, d.ref(key))
 	if err != nil {
 		return nil, err
@@ -60,7 +65,8 @@ func (d defined[T]) Read(ctx context.Context, s *handlers, key string, none *dom
 
 // page answers a page of all values, by key.
 func (d defined[T]) page(ctx context.Context, p api.Paging) (*api.Listed[T], error) {
-	return api.ListCatalogue(api.List{string(d.of) + "s"}, p, func(p commands.Page) ([]T, error) { return d.list(ctx, p) }, d.key)
+	return api.ListCatalogue(api.List{string(d.of) + "s"}, p, func(p commands.Page) ([]T, error) { return d.list(ctx, p) },
+		func(v *T) string { return *d.key(v) })
 }
 
 // as returns the body of a request as the noun that it describes: its members are among those of the noun.

@@ -30,7 +30,7 @@ type FeaturePath struct {
 }
 
 func (s *handlers) features() defined[domain.Feature] {
-	key := func(f *domain.Feature) string { return f.LookupKey }
+	key := func(f *domain.Feature) *string { return &f.LookupKey }
 	return defined[domain.Feature]{commands.EntityFeature, key, s.Catalogue.PutFeature, s.Reader.Feature, s.Reader.Features}
 }
 
@@ -51,12 +51,7 @@ type putFeatureRequest struct {
 }
 
 func (s *handlers) putFeature(ctx context.Context, in *putFeatureRequest) (*definedAnswer[domain.Feature], error) {
-	feature, err := as[domain.Feature](in.Body)
-	if err != nil {
-		return nil, err
-	}
-	feature.LookupKey = string(in.LookupKey)
-	answer, err := s.features().define(ctx, feature)
+	answer, err := s.features().define(ctx, string(in.LookupKey), in.Body)
 	if err == nil {
 		s.Confirm(ctx)
 	}
@@ -68,5 +63,5 @@ func (s *handlers) listFeatures(ctx context.Context, in *struct{ api.Paging }) (
 }
 
 func (s *handlers) getFeature(ctx context.Context, in *struct{ FeaturePath }) (*definedAnswer[domain.Feature], error) {
-	return s.features().Read(ctx, s, string(in.LookupKey), api.Absent("feature_not_found"))
+	return s.features().read(ctx, s, string(in.LookupKey), api.Absent("feature_not_found"))
 }

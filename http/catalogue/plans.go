@@ -33,7 +33,7 @@ type PlanPath struct {
 }
 
 func (s *handlers) plans() defined[domain.Plan] {
-	key := func(p *domain.Plan) string { return p.Key }
+	key := func(p *domain.Plan) *string { return &p.Key }
 	return defined[domain.Plan]{commands.EntityPlan, key, s.Catalogue.PutPlan, s.Reader.Plan, s.Reader.Plans}
 }
 
@@ -59,12 +59,7 @@ type putPlanRequest struct {
 }
 
 func (s *handlers) putPlan(ctx context.Context, in *putPlanRequest) (*definedAnswer[domain.Plan], error) {
-	plan, err := as[domain.Plan](in.Body)
-	if err != nil {
-		return nil, err
-	}
-	plan.Key = string(in.Key)
-	return s.plans().define(ctx, plan)
+	return s.plans().define(ctx, string(in.Key), in.Body)
 }
 
 func (s *handlers) listPlans(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[domain.Plan], error) {
@@ -72,7 +67,7 @@ func (s *handlers) listPlans(ctx context.Context, in *struct{ api.Paging }) (*ap
 }
 
 func (s *handlers) getPlan(ctx context.Context, in *struct{ PlanPath }) (*definedAnswer[domain.Plan], error) {
-	return s.plans().Read(ctx, s, string(in.Key), api.Absent("plan_not_found"))
+	return s.plans().read(ctx, s, string(in.Key), api.Absent("plan_not_found"))
 }
 
 type planSubscriptionsRequest struct {

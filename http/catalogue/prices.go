@@ -42,7 +42,7 @@ type PricePath struct {
 }
 
 func (s *handlers) prices() defined[domain.Price] {
-	key := func(p *domain.Price) string { return p.Key }
+	key := func(p *domain.Price) *string { return &p.Key }
 	return defined[domain.Price]{commands.EntityPrice, key, s.Catalogue.PutPrice, s.Reader.Price, s.Reader.Prices}
 }
 
@@ -68,12 +68,7 @@ type putPriceRequest struct {
 }
 
 func (s *handlers) putPrice(ctx context.Context, in *putPriceRequest) (*definedAnswer[domain.Price], error) {
-	price, err := as[domain.Price](in.Body)
-	if err != nil {
-		return nil, err
-	}
-	price.Key = string(in.PriceKey)
-	return s.prices().define(ctx, price)
+	return s.prices().define(ctx, string(in.PriceKey), in.Body)
 }
 
 func (s *handlers) listPrices(ctx context.Context, in *struct{ api.Paging }) (*api.Listed[domain.Price], error) {
@@ -110,5 +105,5 @@ func versionOf(after string) (int64, error) {
 }
 
 func (s *handlers) getPrice(ctx context.Context, in *struct{ PricePath }) (*definedAnswer[domain.Price], error) {
-	return s.prices().Read(ctx, s, string(in.PriceKey), api.Absent("price_not_found"))
+	return s.prices().read(ctx, s, string(in.PriceKey), api.Absent("price_not_found"))
 }
