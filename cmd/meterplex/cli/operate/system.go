@@ -41,7 +41,7 @@ appends: a superuser's login replaces those, too. Secrets of deleted keys and we
 Exit code 0: no row differs; 1: rows differed, the table says how many and how many are left; 2: it could not look.`
 }
 
-// Run prints the tables in which rows differed.
+// Run repairs the rows, and prints the tables in which some differed.
 func (c *SystemRepairCatalogue) Run(a *app.App) error {
 	cfg, _, err := a.Config(*c)
 	if err != nil {
@@ -54,12 +54,18 @@ func (c *SystemRepairCatalogue) Run(a *app.App) error {
 	if err != nil {
 		return err
 	}
-	rows, differ := a.Rows("table", "different", "unknown", "left"), false
+	return printRepair(a, all)
+}
+
+func printRepair(a *app.App, all []node.RepairedTable) error {
+	rows := a.Rows("table", "different", "unknown", "left")
+	var differed, left int64
 	for i := range all {
 		if all[i].Different+all[i].Unknown == 0 {
 			continue
 		}
-		differ = true
+		differed += all[i].Different + all[i].Unknown
+		left += all[i].Left
 		raw, err := json.Marshal(&all[i])
 		if err == nil {
 			err = rows.Row(raw)
@@ -68,10 +74,18 @@ func (c *SystemRepairCatalogue) Run(a *app.App) error {
 			return err
 		}
 	}
-	if err := rows.Close(); err != nil || !differ {
+	if err := rows.Close(); err != nil {
 		return err
 	}
-	return app.ErrNo
+	switch {
+	case differed == 0:
+		a.Report("No row differs from the log.")
+	case left == 0:
+		a.Report("%d rows differed from the log. All are repaired.", differed)
+	default:
+		a.Report("%d rows differed from the log. %d are left: repair them with a superuser's login.", differed, left)
+	}
+	return app.OrNo(differed == 0)
 }
 
 // showSystem prints the log's id and the server's lives; other formats include the partitions.
