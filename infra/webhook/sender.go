@@ -40,9 +40,8 @@ const (
 // Config configures a sender.
 type Config struct {
 	Addresses webhook.Addresses
-	Timeout   time.Duration  // 0: Timeout
-	Roots     *x509.CertPool // nil: those of the system
-	Resolver  *net.Resolver  // nil: the default one
+	Timeout   time.Duration // 0: Timeout
+	Resolver  *net.Resolver // nil: the default one
 	// Attempt begins the span of a request that delivers an event, and returns the function that ends it with the status of the answer; 0:
 	// no answer. Nil: without traces.
 	Attempt func(ctx context.Context, name string, of events.TracedEvent) (context.Context, func(status int))
@@ -88,7 +87,7 @@ func newClient(c *Config, r route) *http.Client {
 	return &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{RootCAs: c.Roots, MinVersion: tls.VersionTLS12},
+			DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 			MaxResponseHeaderBytes: maxAnswerHeader, MaxIdleConnsPerHost: 1, MaxIdleConns: 100, IdleConnTimeout: idleTime,
 			DisableCompression: true,
 		},

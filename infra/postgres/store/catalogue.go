@@ -98,14 +98,14 @@ func Scanned[T any](scan func(pgx.Row) (*T, error)) pgx.RowToFunc[T] {
 // Get reads a row by rowTo; nil without one.
 func Get[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (v *T, err error) {
 	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
-		v, err = find(ctx, conn, rowTo, sql, args...)
+		v, err = Find(ctx, conn, rowTo, sql, args...)
 		return err
 	})
 	return v, err
 }
 
-// find is Get in a transaction, or on a connection.
-func find[T any](ctx context.Context, db Querier, rowTo pgx.RowToFunc[T], sql string, args ...any) (*T, error) {
+// Find is Get in a transaction, or on a connection.
+func Find[T any](ctx context.Context, db Querier, rowTo pgx.RowToFunc[T], sql string, args ...any) (*T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ const (
 	oldInstancesSQL = `DELETE FROM instances WHERE seen_at < clock_timestamp() - interval '1 day'`
 	// An instance that did not report for 30 s is lost: several reports failed.
 	instancesSQL = `SELECT id, version, roles, started_at, seen_at, ended_at,
-  CASE WHEN ended_at IS NOT NULL THEN 'ENDED' WHEN seen_at < clock_timestamp() - interval '30 seconds' THEN 'LOST' ELSE 'RUNNING' END
+  CASE WHEN ended_at IS NOT NULL THEN 'ENDED' WHEN seen_at < clock_timestamp() - interval '30 seconds' THEN 'LOST' ELSE 'RUNNING' END AS state
  FROM instances WHERE seen_at >= clock_timestamp() - interval '1 day' AND id > $1 ORDER BY id LIMIT $2`
 )
 
@@ -73,13 +73,7 @@ func (i *Instances) exec(ctx context.Context, sql string, args ...any) error {
 	return nil
 }
 
-func scanInstance(row pgx.Row) (*commands.Instance, error) {
-	var i commands.Instance
-	err := row.Scan(&i.ID, &i.Version, &i.Roles, &i.StartedAt, &i.SeenAt, &i.EndedAt, &i.State)
-	return One(&i, "instance", err)
-}
-
 // Instances implements catalogue.Reader.
 func (c *Catalogue) Instances(ctx context.Context, p commands.Page) ([]commands.Instance, error) {
-	return List(ctx, c, Scanned(scanInstance), instancesSQL, p.After, p.Limit)
+	return List(ctx, c, pgx.RowToStructByName[commands.Instance], instancesSQL, p.After, p.Limit)
 }

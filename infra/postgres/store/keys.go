@@ -62,11 +62,11 @@ func (k *Keys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *domain
 }
 
 func loadKey(ctx context.Context, pool postgres.Pool, hash [32]byte) (keyAndTenant, error) {
-	key, err := find(ctx, pool, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE secret_hash = $1`, hash[:])
+	key, err := Find(ctx, pool, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE secret_hash = $1`, hash[:])
 	if err != nil || key == nil || key.TenantID == uuid.Nil {
 		return keyAndTenant{key: key}, err
 	}
-	tenant, err := find(ctx, pool, pgx.RowToStructByName[domain.Tenant], tenantSQL, key.TenantID)
+	tenant, err := Find(ctx, pool, pgx.RowToStructByName[domain.Tenant], tenantSQL, key.TenantID)
 	if tenant != nil {
 		tenant.ExternalIDs, tenant.Metadata = nil, nil // no request with a key needs them: the cache stays small
 	}

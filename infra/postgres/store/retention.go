@@ -24,7 +24,6 @@ type Retention struct {
 	Ended   time.Duration // since the end of a replay or rebuild
 	// Reservations is the time since the end of a reservation after which its row is deleted; its events remain.
 	Reservations time.Duration
-	Deliveries   time.Duration // since the end of a delivery of a webhook; 0: webhook.DeliveriesKept
 	Logger       *slog.Logger
 
 	Batch int // answers, replays or rebuilds for each transaction (500)
@@ -40,7 +39,7 @@ func (r *Retention) Look(ctx context.Context) error {
 		r.expire(ctx, "replays", `SELECT expire_replays(make_interval(secs => $1), $2)`, r.Ended),
 		r.expire(ctx, "units of rebuilds", `SELECT expire_rebuild_units(make_interval(secs => $1), $2)`, r.Ended),
 		r.expire(ctx, "reservations", `SELECT expire_reservations(make_interval(secs => $1), $2)`, r.Reservations),
-		r.expire(ctx, "deliveries of webhooks", expireDeliveriesSQL, cmp.Or(r.Deliveries, webhook.DeliveriesKept)),
+		r.expire(ctx, "deliveries of webhooks", expireDeliveriesSQL, webhook.DeliveriesKept),
 		r.expire(ctx, "idle sessions of the console", expireIdleSessionsSQL, commands.ConsoleIdleTime),
 		r.expire(ctx, "old sessions of the console", expireSessionsSQL, commands.ConsoleSessionTime),
 		r.expire(ctx, "links of the console", expireLinksSQL, 0))

@@ -28,18 +28,12 @@ var (
 type Sagas struct{ Store *Store }
 
 const sagaColumns = `id, kind, tenant_id, key, step, state, attempts, next_at, deadline_at, missing, despite, last_error, retries,
- last_reason,
- last_actor, coalesce(outcome, ''), created_at, ended_at`
+ last_reason, last_actor, coalesce(outcome, '') AS outcome, created_at, ended_at`
 
-func scanSaga(row pgx.Row, more ...any) (*domain.Saga, error) {
-	var s domain.Saga
-	err := row.Scan(append([]any{&s.ID, &s.Kind, &s.TenantID, &s.Key, &s.Step, &s.State, &s.Attempts, &s.NextAt, &s.DeadlineAt, &s.Missing,
-		&s.Despite,
-		&s.LastError, &s.Retries, &s.LastReason, &s.LastActor, &s.Outcome, &s.CreatedAt, &s.EndedAt}, more...)...)
-	return One(&s, "saga", err)
+// findSaga is Find.
+func findSaga(ctx context.Context, db Querier, sql string, args ...any) (*domain.Saga, error) {
+	return Find(ctx, db, pgx.RowToStructByName[domain.Saga], sql, args...)
 }
-
-func scanSagaRow(row pgx.Row) (*domain.Saga, error) { return scanSaga(row) }
 
 // ChangeSagas implements commands.SagaStore. It locks no head: a retry is no event.
 func (s *Sagas) ChangeSagas(ctx context.Context, decide func(commands.SagaTx) error) error {
@@ -56,12 +50,12 @@ const startSagaSQL = `INSERT INTO sagas (id, kind, tenant_id, key, step, state, 
 
 // StartSaga implements commands.SagaStarter.
 func (t *Tx) StartSaga(v domain.SagaStart) (*domain.Saga, bool, error) {
-	s, err := scanSaga(t.tx.QueryRow(t.ctx, startSagaSQL, v.ID, v.Kind, v.TenantID, v.Key, v.FirstStep, v.Deadline, v.Despite))
+	s, err := findSaga(t.ctx, t.tx, startSagaSQL, v.ID, v.Kind, v.TenantID, v.Key, v.FirstStep, v.Deadline, v.Despite)
 	if err != nil || s != nil {
 		return s, err == nil, err
 	}
-	s, err = scanSaga(t.tx.QueryRow(t.ctx, `SELECT `+sagaColumns+` FROM sagas WHERE kind = $1 AND tenant_id = $2 AND key = $3`, v.Kind,
-		v.TenantID, v.Key))
+	s, err = findSaga(t.ctx, t.tx, `SELECT `+sagaColumns+` FROM sagas WHERE kind = $1 AND tenant_id = $2 AND key = $3`, v.Kind, v.TenantID,
+		v.Key)
 	if err == nil && s == nil {
 		err = fmt.Errorf("the saga %s %s was started, and is not there", v.Kind, v.Key)
 	}
@@ -70,7 +64,7 @@ func (t *Tx) StartSaga(v domain.SagaStart) (*domain.Saga, bool, error) {
 
 // Saga implements commands.SagaTx.
 func (t *Tx) Saga(id uuid.UUID) (*domain.Saga, error) {
-	return scanSaga(t.tx.QueryRow(t.ctx, `SELECT `+sagaColumns+` FROM sagas WHERE id = $1 FOR UPDATE`, id))
+	return findSaga(t.ctx, t.tx, `SELECT `+sagaColumns+` FROM sagas WHERE id = $1 FOR UPDATE`, id)
 }
 
 // Under a lease next_at stays: it ends the lease of an instance that was killed. A running step sees the retry when its result is saved.
@@ -111,7 +105,7 @@ const leaseSagaSQL = `UPDATE sagas SET lease = $2, next_at = now() + $3::interva
 
 // LeaseSaga implements commands.SagaQueue.
 func (s *Sagas) LeaseSaga(ctx context.Context, steps []string, lease uuid.UUID, until time.Duration) (*domain.Saga, error) {
-	return scanSaga(s.Store.pool.QueryRow(ctx, leaseSagaSQL, steps, lease, until))
+	return findSaga(ctx, s.Store.pool, leaseSagaSQL, steps, lease, until)
 }
 
 // RenewSaga implements commands.SagaQueue.
@@ -131,13 +125,18 @@ const settleSagaSQL = `UPDATE sagas SET lease = NULL, step = $2, state = $3, att
 func (s *Sagas) SettleSaga(ctx context.Context, id, lease uuid.UUID, change func(*domain.Saga, time.Time)) (settled *domain.Saga,
 	err error) {
 	err = postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error {
-		var now time.Time
-		v, err := scanSaga(tx.QueryRow(ctx, `SELECT `+sagaColumns+`, clock_timestamp() FROM sagas WHERE id = $1 AND lease = $2 FOR UPDATE`,
-			id, lease), &now)
-		if settled = v; err != nil || v == nil {
+		type leased struct {
+			domain.Saga
+			Now time.Time
+		}
+		found, err := Find(ctx, tx, pgx.RowToStructByName[leased],
+			`SELECT `+sagaColumns+`, clock_timestamp() AS now FROM sagas WHERE id = $1 AND lease = $2 FOR UPDATE`, id, lease)
+		if settled = nil; err != nil || found == nil {
 			return err
 		}
-		change(v, now)
+		v := &found.Saga
+		settled = v
+		change(v, found.Now)
 		if _, err := tx.Exec(ctx, settleSagaSQL, id, v.Step, v.State, v.Attempts, v.NextAt, v.DeadlineAt, v.Missing, v.LastError, v.Outcome,
 			v.EndedAt); err != nil {
 			return fmt.Errorf("saving a saga: %w", err)
@@ -162,7 +161,7 @@ func (t *Tx) RetrySagas(kind string, tenant uuid.UUID, reason, actor string) err
 
 // Saga returns a saga, or nil.
 func (c *Catalogue) Saga(ctx context.Context, id uuid.UUID) (*domain.Saga, error) {
-	return Get(ctx, c, Scanned(scanSagaRow), `SELECT `+sagaColumns+` FROM sagas WHERE id = $1`, id)
+	return Get(ctx, c, pgx.RowToStructByName[domain.Saga], `SELECT `+sagaColumns+` FROM sagas WHERE id = $1`, id)
 }
 
 // Ids follow time.
@@ -177,5 +176,5 @@ func (c *Catalogue) Sagas(ctx context.Context, q commands.SagaQuery) ([]domain.S
 		id := AfterID(q.Page)
 		before = &id
 	}
-	return List(ctx, c, Scanned(scanSagaRow), sagasSQL, q.Kind, q.State, q.TenantID, before, q.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Saga], sagasSQL, q.Kind, q.State, q.TenantID, before, q.Limit)
 }

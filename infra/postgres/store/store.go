@@ -276,7 +276,7 @@ func ReadTenant(id uuid.UUID, into **domain.Tenant) *eventlog.LockedRead {
 }
 
 func (t *Tx) Tenant(id uuid.UUID) (*domain.Tenant, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[domain.Tenant], tenantSQL, id)
 }
 
 // SaveExternalIDs locks the table, so that changes which exchange ids do not deadlock and the look-up sees every id.
@@ -299,7 +299,7 @@ func (t *Tx) SaveExternalIDs(tenant uuid.UUID, ids []string) (taken string, err 
 }
 
 func (t *Tx) Key(id uuid.UUID) (*domain.APIKey, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE id = $1`, id)
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+` FROM api_keys WHERE id = $1`, id)
 }
 
 // UsableKeys implements offboarding.Tx.
@@ -320,7 +320,7 @@ func (t *Tx) SaveSecret(key uuid.UUID, hash []byte) error {
 }
 
 func (t *Tx) Feature(lookupKey string) (*domain.Feature, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Feature], featureSQL, lookupKey)
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[domain.Feature], featureSQL, lookupKey)
 }
 
 // GroupingSince returns a time after all usage that is recorded, whose time may be of a server with another
@@ -335,21 +335,21 @@ func (t *Tx) GroupingSince(feature string, since time.Time) (time.Time, error) {
 }
 
 func (t *Tx) Plan(key string) (*domain.Plan, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Plan], planSQL, key)
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[domain.Plan], planSQL, key)
 }
 
 // Price implements catalogue.Tx.
 func (t *Tx) Price(key string) (*domain.Price, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Price], priceSQL, key)
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[domain.Price], priceSQL, key)
 }
 
 func (t *Tx) Subscription(id uuid.UUID) (*domain.Subscription, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`,
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription], `SELECT `+subscriptionColumns+` FROM subscriptions WHERE id = $1`,
 		id)
 }
 
 func (t *Tx) InForce(tenant uuid.UUID) (*domain.Subscription, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription],
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[domain.Subscription],
 		`SELECT `+subscriptionColumns+` FROM subscriptions WHERE tenant_id = $1 AND status IN ('ACTIVE', 'TRIALING')`, tenant)
 }
 

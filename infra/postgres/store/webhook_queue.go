@@ -318,7 +318,7 @@ func (s *Webhooks) SettleDelivery(ctx context.Context, id, lease, delivery uuid.
 	settle func(*webhook.Webhook, *webhook.Delivery, time.Time) (webhook.Attempt, bool)) (held bool, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
 		held = false
-		w, err := find(ctx, tx, pgx.RowToStructByName[webhook.Webhook],
+		w, err := Find(ctx, tx, pgx.RowToStructByName[webhook.Webhook],
 			`SELECT `+webhookColumns+` FROM webhooks w WHERE w.id = $1 AND w.lease = $2 FOR UPDATE`, id, lease)
 		if err != nil || w == nil {
 			return err

@@ -54,7 +54,7 @@ func (s *Webhooks) ChangeWebhooks(ctx context.Context, tenant uuid.UUID, decide 
 
 // Webhook implements webhooks.Tx.
 func (t *Tx) Webhook(tenant, id uuid.UUID) (*webhook.Webhook, error) {
-	return find(t.ctx, t.tx, pgx.RowToStructByName[webhook.Webhook], lockWebhookSQL, id, tenant)
+	return Find(t.ctx, t.tx, pgx.RowToStructByName[webhook.Webhook], lockWebhookSQL, id, tenant)
 }
 
 // LockedWebhooks implements webhooks.EndTx.

@@ -62,30 +62,23 @@ const (
  ended_at = excluded.ended_at`
 )
 
-func scanErasure(row pgx.Row) (*domain.Erasure, error) {
-	var e domain.Erasure
-	err := row.Scan(&e.ID, &e.TenantID, &e.SagaID, &e.State, &e.Reason, &e.Actor, &e.RequestedAt, &e.UpTo, &e.Cursor, &e.Place,
-		&e.Rewritten, &e.EndedAt)
-	return store.One(&e, "erasure", err)
-}
-
 func erasureArgs(e *domain.Erasure) []any {
 	return []any{e.ID, e.TenantID, e.SagaID, e.State, e.Reason, e.Actor, e.RequestedAt, e.UpTo, e.Cursor, e.Place, e.Rewritten, e.EndedAt}
 }
 
 // Erasure implements offboarding.ErasureReader.
 func (r Reader) Erasure(ctx context.Context, tenant uuid.UUID) (*domain.Erasure, error) {
-	return store.Get(ctx, r.Catalogue, store.Scanned(scanErasure), erasureOfTenantSQL, tenant)
+	return store.Get(ctx, r.Catalogue, pgx.RowToStructByName[domain.Erasure], erasureOfTenantSQL, tenant)
 }
 
 // Erasures implements offboarding.ErasureReader.
 func (r Reader) Erasures(ctx context.Context, p commands.Page) ([]domain.Erasure, error) {
-	return store.List(ctx, r.Catalogue, store.Scanned(scanErasure), erasuresSQL, store.AfterID(p), p.Limit)
+	return store.List(ctx, r.Catalogue, pgx.RowToStructByName[domain.Erasure], erasuresSQL, store.AfterID(p), p.Limit)
 }
 
 // Erasure implements offboarding.ErasureTx.
 func (t erasureTx) Erasure(tenant uuid.UUID) (*domain.Erasure, error) {
-	return scanErasure(t.DB().QueryRow(t.Context(), erasureOfTenantSQL, tenant))
+	return store.Find(t.Context(), t.DB(), pgx.RowToStructByName[domain.Erasure], erasureOfTenantSQL, tenant)
 }
 
 // SaveErasure implements offboarding.ErasureTx.
@@ -105,7 +98,7 @@ func answers() projections.PersonalData {
 // running runs a batch of a running erasure, and saves its progress with it; nothing if the erasure does not run.
 func (s *Erasures) running(ctx context.Context, erasure uuid.UUID, batch func(pgx.Tx, *domain.Erasure) error) error {
 	err := postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
-		e, err := scanErasure(tx.QueryRow(ctx, lockErasureSQL, erasure))
+		e, err := store.Find(ctx, tx, pgx.RowToStructByName[domain.Erasure], lockErasureSQL, erasure)
 		if err != nil || e == nil {
 			return err
 		}
