@@ -23,8 +23,8 @@ import (
 	"github.com/meterplex/meterplex/internal/tier"
 )
 
-func (w *testService) offboarding() *offboarding.Offboarding {
-	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(),
+func (w *testService) offboarding() *offboarding.Commands {
+	return &offboarding.Commands{Store: &offboardings.Offboardings{Store: w.store}, Quotas: w.quotas(), Periods: w.periods(),
 		Now:   time.Now,
 		NewID: newID, Logger: slog.New(slog.DiscardHandler)}
 }

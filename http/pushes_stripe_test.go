@@ -40,13 +40,13 @@ type billedService struct {
 
 // hookedProvider calls a hook before each attempt.
 type hookedProvider struct {
-	billing.BillingProvider
+	billing.Provider
 	sending func()
 }
 
 func (p *hookedProvider) Send(ctx context.Context, due push.Push, of events.TracedEvent) push.Result {
 	p.sending()
-	return p.BillingProvider.Send(ctx, due, of)
+	return p.Provider.Send(ctx, due, of)
 }
 
 const stripeCanary = "sk_test_CanaryCanaryCanary"

@@ -32,7 +32,7 @@ func (w *testService) push(tenant string, n int, state string) (id string) {
 	return id
 }
 
-func (w *testService) pushes(provider billing.BillingProvider) *billing.Pushes {
+func (w *testService) pushes(provider billing.Provider) *billing.Pushes {
 	return &billing.Pushes{Store: &pushes.Pushes{Store: w.store}, Provider: provider, Now: time.Now, NewID: newID,
 		Logger: slog.New(slog.DiscardHandler)}
 }
@@ -75,7 +75,7 @@ func (w *testService) approve(a *account) {
 }
 
 // runPushes runs the sagas of pushes until none is due.
-func (w *testService) runPushes(provider billing.BillingProvider) {
+func (w *testService) runPushes(provider billing.Provider) {
 	w.Helper()
 	c := w.pushes(provider)
 	w.runSagas(c.PushKind(), c.CompareKind())

@@ -145,7 +145,7 @@ func (w *testService) server() *http.Server {
 				return newID()
 			}, Seen: w.seen},
 		Quotas:    &metering.Quotas{Log: w.log, Reservations: w.store, Now: time.Now, NewID: func(time.Time) uuid.UUID { return newID() }},
-		Catalogue: &catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
+		Catalogue: &catalogue.Commands{Store: w.store, Now: time.Now, NewID: newID, NewSecret: secret},
 		Accounts:  &repair.Accounts{Store: &repairs.Accounts{Store: w.store}, Now: time.Now, NewID: newID},
 		Letters:   &repair.DeadLetters{Store: w.store, Now: time.Now, NewID: newID},
 		Replays:   &repair.Replays{Store: &repairs.Replays{Store: w.store}, Now: time.Now, NewID: newID},
@@ -172,9 +172,9 @@ func (w *testService) server() *http.Server {
 	}
 }
 
-func (w *testService) webhooks() *webhooks.Webhooks {
+func (w *testService) webhooks() *webhooks.Commands {
 	secret := func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }
-	return &webhooks.Webhooks{Store: &store.Webhooks{Store: w.store, NewID: newID}, Now: time.Now, NewID: newID, NewSecret: secret}
+	return &webhooks.Commands{Store: &store.Webhooks{Store: w.store, NewID: newID}, Now: time.Now, NewID: newID, NewSecret: secret}
 }
 
 func (w *testService) periods() *billing.Periods {

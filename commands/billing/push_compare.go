@@ -89,7 +89,7 @@ func (c *Pushes) compare(ctx context.Context, w push.Window) (open string, err e
 		return "pushes are on their way", nil
 	}
 	delivered := after.Delivered
-	if counted, decided := push.PushesOfTotal(total, after.Delivered, after.Unknown); decided {
+	if counted, decided := push.OfTotal(total, after.Delivered, after.Unknown); decided {
 		if err := c.resolve(ctx, after.Undecided, counted); err != nil {
 			return "", err
 		}

@@ -19,7 +19,7 @@ import (
 // Pushes sends amounts that are due to a billing provider, once each, and compares the provider's totals with them.
 type Pushes struct {
 	Store    PushStore
-	Provider BillingProvider // nil: pushes are stored, and wait
+	Provider Provider // nil: pushes are stored, and wait
 	Now      commands.Clock
 	NewID    func() uuid.UUID
 	Wake     func()             // wakes the runner of pushes of this instance; may be nil
@@ -28,8 +28,8 @@ type Pushes struct {
 	Settle   time.Duration // the time after a delivery until the provider's total includes it
 }
 
-// BillingProvider counts pushed amounts.
-type BillingProvider interface {
+// Provider counts pushed amounts.
+type Provider interface {
 	// Send sends a push once, in the trace of the event that closed its period. Every outcome is a result.
 	Send(ctx context.Context, p push.Push, of events.TracedEvent) push.Result
 	// Total returns the amount that the provider counted for a customer's meter event with timestamps in [from, to), in UTC.

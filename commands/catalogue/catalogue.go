@@ -15,10 +15,10 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Catalogue changes tenants, keys, features, plans, prices and subscriptions. Each change
+// Commands changes tenants, keys, features, plans, prices and subscriptions. Each change
 // is an event in the log, appended in the transaction of the change. Each noun has
 // its own file of methods.
-type Catalogue struct {
+type Commands struct {
 	Store     Store
 	Now       commands.Clock
 	NewID     func() uuid.UUID
@@ -79,16 +79,16 @@ type Reader interface {
 }
 
 // now returns the time with the precision of the log.
-func (c *Catalogue) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
+func (c *Commands) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
 // record appends a change as an event of the tenant.
-func (c *Catalogue) record(tx commands.Tx, req *commands.Request, tenant uuid.UUID, subject events.Subject, payload any) (events.Position,
+func (c *Commands) record(tx commands.Tx, req *commands.Request, tenant uuid.UUID, subject events.Subject, payload any) (events.Position,
 	error) {
 	return commands.AppendEvent(tx, req, c.NewID(), c.now(), tenant, subject, payload)
 }
 
 // changing runs a change of the catalogue of a tenant, or of the platform.
-func (c *Catalogue) changing(ctx context.Context, tenant uuid.UUID) commands.Transaction[Tx] {
+func (c *Commands) changing(ctx context.Context, tenant uuid.UUID) commands.Transaction[Tx] {
 	return func(decide func(Tx) error) error { return c.Store.ChangeCatalogue(ctx, tenant, decide) }
 }
 
@@ -100,7 +100,7 @@ type put[T any] struct {
 
 // define records the event of a value that a request puts under its key. next returns the value, by the old one (nil: there is none), and
 // the payload of its event, nil if nothing changes; or it refuses the change.
-func define[T any](ctx context.Context, c *Catalogue, req commands.Request, subject events.Subject, load func(Tx) (*T, error),
+func define[T any](ctx context.Context, c *Commands, req commands.Request, subject events.Subject, load func(Tx) (*T, error),
 	next func(tx Tx, old *T) (value T, payload any, err error)) (T, bool, error) {
 	done, err := commands.Change(c.changing(ctx, events.Platform), req, func(tx Tx) (put[T], error) {
 		old, err := load(tx)

@@ -16,7 +16,7 @@ const maxUnit = 50
 
 // PutFeature defines a feature or changes its name, unit and grouping. Its type is fixed from
 // the start, because plans and verdicts may depend on it.
-func (c *Catalogue) PutFeature(ctx context.Context, req commands.Request, f domain.Feature) (domain.Feature, bool, error) {
+func (c *Commands) PutFeature(ctx context.Context, req commands.Request, f domain.Feature) (domain.Feature, bool, error) {
 	if err := checkFeature(&f); err != nil {
 		return f, false, err
 	}

@@ -52,7 +52,7 @@ type Keyring interface {
 func HashSecret(secret string) [32]byte { return sha256.Sum256([]byte(secret)) }
 
 // CreateKey makes a tenant key, or an operator key if tenant is Platform.
-func (c *Catalogue) CreateKey(ctx context.Context, req commands.Request, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
+func (c *Commands) CreateKey(ctx context.Context, req commands.Request, tenant uuid.UUID, in CreateKey) (CreatedKey, error) {
 	if err := checkKey(tenant, &in); err != nil {
 		return CreatedKey{}, err
 	}
@@ -82,7 +82,7 @@ func (c *Catalogue) CreateKey(ctx context.Context, req commands.Request, tenant 
 }
 
 // issue runs decide to make a key. A repetition has no secret, because the service does not store it.
-func (c *Catalogue) issue(ctx context.Context, req commands.Request, tenant uuid.UUID, decide func(Tx) (CreatedKey, error)) (CreatedKey,
+func (c *Commands) issue(ctx context.Context, req commands.Request, tenant uuid.UUID, decide func(Tx) (CreatedKey, error)) (CreatedKey,
 	error) {
 	k, err := commands.Change(c.changing(ctx, tenant), req, decide)
 	k.Repeated = err == nil && k.Secret == ""
@@ -112,7 +112,7 @@ func checkKey(tenant uuid.UUID, in *CreateKey) error {
 	return nil
 }
 
-func (c *Catalogue) newKey(tenant uuid.UUID, in CreateKey) CreatedKey {
+func (c *Commands) newKey(tenant uuid.UUID, in CreateKey) CreatedKey {
 	random := c.NewSecret()
 	prefix := "mp_" + in.Mode + "_"
 	secret := prefix + base64.RawURLEncoding.EncodeToString(random[:])
@@ -123,7 +123,7 @@ func (c *Catalogue) newKey(tenant uuid.UUID, in CreateKey) CreatedKey {
 }
 
 // recordKey records the event of a new key, and saves the hash of its secret, which no event holds.
-func (c *Catalogue) recordKey(tx Tx, req *commands.Request, subject events.Subject, k *CreatedKey, payload any) error {
+func (c *Commands) recordKey(tx Tx, req *commands.Request, subject events.Subject, k *CreatedKey, payload any) error {
 	if _, err := commands.AppendEvent(tx, req, c.NewID(), k.CreatedAt, k.TenantID, subject, payload); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (c *Catalogue) recordKey(tx Tx, req *commands.Request, subject events.Subje
 }
 
 // RotateKey makes a key with the properties of an old one, which ends after overlap.
-func (c *Catalogue) RotateKey(ctx context.Context, req commands.Request, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey,
+func (c *Commands) RotateKey(ctx context.Context, req commands.Request, tenant, keyID uuid.UUID, overlap time.Duration) (CreatedKey,
 	error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return CreatedKey{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d",
@@ -156,7 +156,7 @@ func (c *Catalogue) RotateKey(ctx context.Context, req commands.Request, tenant,
 }
 
 // EndKey ends a key at once.
-func (c *Catalogue) EndKey(tx Tx, req *commands.Request, k *domain.APIKey) error {
+func (c *Commands) EndKey(tx Tx, req *commands.Request, k *domain.APIKey) error {
 	now := c.now()
 	k.End(now, 0)
 	_, err := commands.AppendEvent(tx, req, c.NewID(), now, k.TenantID, events.APIKeyRevoked, k.APIKey)
@@ -165,7 +165,7 @@ func (c *Catalogue) EndKey(tx Tx, req *commands.Request, k *domain.APIKey) error
 
 // RevokeKey ends a key now, on all instances within a second. A repetition changes
 // nothing.
-func (c *Catalogue) RevokeKey(ctx context.Context, req commands.Request, tenant, keyID uuid.UUID) error {
+func (c *Commands) RevokeKey(ctx context.Context, req commands.Request, tenant, keyID uuid.UUID) error {
 	_, err := commands.Change(c.changing(ctx, tenant), req, func(tx Tx) (none struct{}, err error) {
 		k, err := c.loadKey(tx, tenant, keyID)
 		if err != nil || k.Ended {
@@ -176,7 +176,7 @@ func (c *Catalogue) RevokeKey(ctx context.Context, req commands.Request, tenant,
 	return err
 }
 
-func (c *Catalogue) loadKey(tx Tx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
+func (c *Commands) loadKey(tx Tx, tenant, keyID uuid.UUID) (*domain.APIKey, error) {
 	k, err := tx.Key(keyID)
 	if err == nil && (k == nil || k.TenantID != tenant) {
 		err = domain.Refuse("key_not_found", "", "no such key")

@@ -18,7 +18,7 @@ const (
 )
 
 // PutPlan defines or changes a plan. Existing subscriptions keep their snapshots.
-func (c *Catalogue) PutPlan(ctx context.Context, req commands.Request, p domain.Plan) (domain.Plan, bool, error) {
+func (c *Commands) PutPlan(ctx context.Context, req commands.Request, p domain.Plan) (domain.Plan, bool, error) {
 	if !domain.IsKey(p.Key) {
 		return p, false, domain.Refuse("plan_key_invalid", "/key", "a plan's key matches %s", domain.KeyForm)
 	}

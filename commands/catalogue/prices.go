@@ -10,7 +10,7 @@ import (
 )
 
 // PutPrice defines a price, or its next version. A price with the same members makes none. Versions never change.
-func (c *Catalogue) PutPrice(ctx context.Context, req commands.Request, p domain.Price) (domain.Price, bool, error) {
+func (c *Commands) PutPrice(ctx context.Context, req commands.Request, p domain.Price) (domain.Price, bool, error) {
 	if err := CheckPrice(&p); err != nil {
 		return p, false, err
 	}

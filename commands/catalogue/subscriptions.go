@@ -32,7 +32,7 @@ func checkStatus(status string) error {
 }
 
 // CreateSubscription subscribes a tenant to a snapshot of a plan.
-func (c *Catalogue) CreateSubscription(ctx context.Context, req commands.Request, tenant uuid.UUID,
+func (c *Commands) CreateSubscription(ctx context.Context, req commands.Request, tenant uuid.UUID,
 	in CreateSubscription) (domain.Subscription, error) {
 	byDefault(&in.Status, domain.SubscriptionActive)
 	if err := checkStatus(in.Status); err != nil {
@@ -54,7 +54,7 @@ func (c *Catalogue) CreateSubscription(ctx context.Context, req commands.Request
 }
 
 // ChangeSubscription changes the status, applies the present state of a plan, or the current versions of its prices.
-func (c *Catalogue) ChangeSubscription(ctx context.Context, req commands.Request, tenant, id uuid.UUID,
+func (c *Commands) ChangeSubscription(ctx context.Context, req commands.Request, tenant, id uuid.UUID,
 	in ChangeSubscription) (domain.Subscription, error) {
 	if in.Status != nil {
 		if err := checkStatus(*in.Status); err != nil {
@@ -142,7 +142,7 @@ func movePrices(tx Tx, grants []domain.Grant) (moved bool, err error) {
 }
 
 // SaveSubscription records a change of a subscription. The tenant has at most one that accepts usage.
-func (c *Catalogue) SaveSubscription(tx Tx, req *commands.Request, s *domain.Subscription, subject events.Subject) error {
+func (c *Commands) SaveSubscription(tx Tx, req *commands.Request, s *domain.Subscription, subject events.Subject) error {
 	inForce, err := tx.InForce(s.TenantID)
 	if err != nil {
 		return err

@@ -136,7 +136,7 @@ func checkMetadata(metadata map[string]string) error {
 // CreateTenant makes an ACTIVE tenant. It is a change of the platform, so that
 // repetitions of one Idempotency-Key wait for each other. The event belongs to the
 // tenant.
-func (c *Catalogue) CreateTenant(ctx context.Context, req commands.Request, in CreateTenant) (domain.Tenant, error) {
+func (c *Commands) CreateTenant(ctx context.Context, req commands.Request, in CreateTenant) (domain.Tenant, error) {
 	t := domain.Tenant{
 		ID: c.NewID(), Name: in.Name, Class: in.Class, Status: domain.TenantActive, Mode: cmp.Or(in.Mode, domain.ModeLive),
 		DataResidency: cmp.Or(in.DataResidency, c.Region, events.ResidencyUnspecified), CreatedAt: c.now(),
@@ -155,7 +155,7 @@ func (c *Catalogue) CreateTenant(ctx context.Context, req commands.Request, in C
 }
 
 // ChangeTenant changes a tenant; the keys of a SUSPENDED one are refused.
-func (c *Catalogue) ChangeTenant(ctx context.Context, req commands.Request, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
+func (c *Commands) ChangeTenant(ctx context.Context, req commands.Request, id uuid.UUID, in ChangeTenant) (domain.Tenant, error) {
 	return commands.Change(c.changing(ctx, id), req, func(tx Tx) (domain.Tenant, error) {
 		t, err := commands.Changeable(tx, id)
 		if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Offboarding ends tenants, in steps that can be cancelled until the last.
-type Offboarding struct {
+// Commands ends tenants, in steps that can be cancelled until the last.
+type Commands struct {
 	Store   Store
 	Quotas  *metering.Quotas // ends reservations
 	Periods *billing.Periods // closes and reopens periods
@@ -74,20 +74,20 @@ type Reader interface {
 	LastOffboarding(ctx context.Context, tenant uuid.UUID) (*domain.Offboarding, error)
 }
 
-func (c *Offboarding) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
+func (c *Commands) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-func (c *Offboarding) changeOf(ctx context.Context, tenant uuid.UUID) commands.Transaction[Tx] {
+func (c *Commands) changeOf(ctx context.Context, tenant uuid.UUID) commands.Transaction[Tx] {
 	return func(decide func(Tx) error) error { return c.Store.ChangeOffboarding(ctx, tenant, decide) }
 }
 
-func (c *Offboarding) wake() {
+func (c *Commands) wake() {
 	if c.Wake != nil {
 		c.Wake()
 	}
 }
 
 // Start requests the end of a tenant.
-func (c *Offboarding) Start(ctx context.Context, req commands.Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
+func (c *Commands) Start(ctx context.Context, req commands.Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Offboarding{}, refusal
 	}
@@ -118,7 +118,7 @@ func (c *Offboarding) Start(ctx context.Context, req commands.Request, tenant uu
 
 // Cancel requests that the effects of an offboarding are reverted: the tenant is active again, and periods that it closed before their end
 // are open.
-func (c *Offboarding) Cancel(ctx context.Context, req commands.Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
+func (c *Commands) Cancel(ctx context.Context, req commands.Request, tenant uuid.UUID, reason string) (domain.Offboarding, error) {
 	if refusal := domain.CheckReason(reason); refusal != nil {
 		return domain.Offboarding{}, refusal
 	}
@@ -151,7 +151,7 @@ func (c *Offboarding) Cancel(ctx context.Context, req commands.Request, tenant u
 }
 
 // retry lets the saga run at once.
-func (c *Offboarding) retry(tx Tx, o *domain.Offboarding, reason, by string) error {
+func (c *Commands) retry(tx Tx, o *domain.Offboarding, reason, by string) error {
 	s, err := tx.Saga(o.SagaID)
 	if err != nil || s == nil {
 		return err
@@ -163,11 +163,11 @@ func (c *Offboarding) retry(tx Tx, o *domain.Offboarding, reason, by string) err
 }
 
 // step saves an offboarding with the event of a step that ended.
-func (c *Offboarding) step(tx Tx, req *commands.Request, o *domain.Offboarding, step, outcome, detail string) error {
+func (c *Commands) step(tx Tx, req *commands.Request, o *domain.Offboarding, step, outcome, detail string) error {
 	return c.stepUnder(tx, req, o, events.KeyOffboarding(o.ID, step), step, outcome, detail)
 }
 
-func (c *Offboarding) stepUnder(tx Tx, req *commands.Request, o *domain.Offboarding, key, step, outcome, detail string) error {
+func (c *Commands) stepUnder(tx Tx, req *commands.Request, o *domain.Offboarding, key, step, outcome, detail string) error {
 	p, err := req.Event(c.NewID(), c.now(), o.TenantID, events.OffboardingStepped, events.OffboardingStep{OffboardingID: o.ID, Step: step,
 		Outcome: outcome, Detail: detail})
 	if err != nil {

@@ -41,7 +41,7 @@ const (
 )
 
 // OffboardingKind returns the kind of the sagas that end tenants.
-func (c *Offboarding) OffboardingKind() commands.SagaKind {
+func (c *Commands) OffboardingKind() commands.SagaKind {
 	return commands.SagaKind{Name: SagaOffboarding, Steps: []string{stepSuspend, stepDrain, stepClosePeriod, stepPush, stepExport,
 		stepArchive, stepRevert},
 		Despite: []string{domain.MissingLetters}, Run: c.run}
@@ -49,7 +49,7 @@ func (c *Offboarding) OffboardingKind() commands.SagaKind {
 
 // run runs a step: one transaction, which holds the head of the tenant's partition. A step whose result was lost finds its effects there,
 // and repeats none.
-func (c *Offboarding) run(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
+func (c *Commands) run(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
 	var export exported
 	switch s.Step {
 	case stepDrain:
@@ -90,7 +90,7 @@ func idOf(s *domain.Saga) uuid.UUID {
 	return id
 }
 
-func (c *Offboarding) runStep(tx Tx, o *domain.Offboarding, s *domain.Saga, export *exported) (domain.SagaResult, error) {
+func (c *Commands) runStep(tx Tx, o *domain.Offboarding, s *domain.Saga, export *exported) (domain.SagaResult, error) {
 	switch s.Step {
 	case stepSuspend:
 		return c.suspend(tx, o)
@@ -109,7 +109,7 @@ func (c *Offboarding) runStep(tx Tx, o *domain.Offboarding, s *domain.Saga, expo
 }
 
 // reach records that a step ended, once, and continues with the next.
-func (c *Offboarding) reach(tx Tx, o *domain.Offboarding, step, next, detail string) (domain.SagaResult, error) {
+func (c *Commands) reach(tx Tx, o *domain.Offboarding, step, next, detail string) (domain.SagaResult, error) {
 	if o.Reached(step) {
 		return domain.SagaNext(next), nil
 	}
@@ -118,7 +118,7 @@ func (c *Offboarding) reach(tx Tx, o *domain.Offboarding, step, next, detail str
 }
 
 // suspend suspends the tenant: its keys are refused.
-func (c *Offboarding) suspend(tx Tx, o *domain.Offboarding) (domain.SagaResult, error) {
+func (c *Commands) suspend(tx Tx, o *domain.Offboarding) (domain.SagaResult, error) {
 	if o.SuspendedAt == nil {
 		now, err := tx.DatabaseTime()
 		if err != nil {
@@ -132,7 +132,7 @@ func (c *Offboarding) suspend(tx Tx, o *domain.Offboarding) (domain.SagaResult, 
 	return c.reach(tx, o, events.OffboardingSuspended, stepDrain, "")
 }
 
-func (c *Offboarding) setStatus(tx Tx, tenant uuid.UUID, status string) error {
+func (c *Commands) setStatus(tx Tx, tenant uuid.UUID, status string) error {
 	t, err := commands.LoadTenant(tx, tenant)
 	if err != nil || t.Status == status {
 		return err
@@ -144,7 +144,7 @@ func (c *Offboarding) setStatus(tx Tx, tenant uuid.UUID, status string) error {
 }
 
 // endReservations releases reservations that are held. One that ended meanwhile is no failure.
-func (c *Offboarding) endReservations(ctx context.Context, s *domain.Saga) error {
+func (c *Commands) endReservations(ctx context.Context, s *domain.Saga) error {
 	held, err := c.Store.HeldReservations(ctx, s.TenantID, holdsOfStep)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (c *Offboarding) endReservations(ctx context.Context, s *domain.Saga) error
 }
 
 // missingUsage returns the conditions that are missing until all usage of the tenant counts. The head of its partition is locked.
-func (c *Offboarding) missingUsage(tx Tx, o *domain.Offboarding) ([]string, error) {
+func (c *Commands) missingUsage(tx Tx, o *domain.Offboarding) ([]string, error) {
 	last, err := tx.LastNumber(o.TenantID)
 	if err != nil {
 		return nil, err
@@ -171,7 +171,7 @@ func (c *Offboarding) missingUsage(tx Tx, o *domain.Offboarding) ([]string, erro
 // drain waits until no reservation is held, and all usage recorded until then counts. No more is recorded: each append finds the tenant
 // suspended. Usage that is parked or is being retried is awaited, too: of a month without other usage there is no close that would wait for
 // it.
-func (c *Offboarding) drain(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
+func (c *Commands) drain(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	held, err := tx.HeldCount(o.TenantID)
 	if err != nil || held > 0 {
 		return domain.SagaWait(offboardingWait, "reservations"), err
@@ -192,7 +192,7 @@ func (c *Offboarding) drain(tx Tx, o *domain.Offboarding, s *domain.Saga) (domai
 }
 
 // toClose returns the history of a tenant, and its periods that are open or closing.
-func (c *Offboarding) toClose(tx Tx, tenant uuid.UUID) (history domain.PeriodHistory, open, closing []string, err error) {
+func (c *Commands) toClose(tx Tx, tenant uuid.UUID) (history domain.PeriodHistory, open, closing []string, err error) {
 	used, err := tx.UsedPeriods(tenant)
 	if err != nil {
 		return history, nil, nil, err
@@ -205,7 +205,7 @@ func (c *Offboarding) toClose(tx Tx, tenant uuid.UUID) (history domain.PeriodHis
 
 // closePeriods requests the close of every open period with usage, and waits for all closes. They waive the conditions that the offboarding
 // waives.
-func (c *Offboarding) closePeriods(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
+func (c *Commands) closePeriods(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	history, open, closing, err := c.toClose(tx, o.TenantID)
 	if err != nil {
 		return domain.SagaResult{}, err
@@ -242,7 +242,7 @@ func named(prefix string, list []string) (names []string) {
 }
 
 // push waits until every push of the tenant is delivered.
-func (c *Offboarding) push(tx Tx, o *domain.Offboarding) (domain.SagaResult, error) {
+func (c *Commands) push(tx Tx, o *domain.Offboarding) (domain.SagaResult, error) {
 	waiting, err := tx.WaitingPushes(o.TenantID)
 	if err != nil || len(waiting) > 0 {
 		return domain.SagaWait(offboardingPushWait, waiting...), err
@@ -259,7 +259,7 @@ type exported struct {
 
 // export stores the manifest, whose hash the event has, unless a run whose result was lost stored it. A period that was closed since is
 // missing in it. A manifest of another epoch is made again: a failover may have lost events that it lists.
-func (c *Offboarding) export(tx Tx, o *domain.Offboarding, e *exported) (domain.SagaResult, error) {
+func (c *Commands) export(tx Tx, o *domain.Offboarding, e *exported) (domain.SagaResult, error) {
 	snapshots, err := tx.Snapshots(o.TenantID)
 	if err != nil {
 		return domain.SagaResult{}, err
@@ -290,7 +290,7 @@ func (c *Offboarding) export(tx Tx, o *domain.Offboarding, e *exported) (domain.
 // archive cancels the subscription, revokes the keys, ends the webhooks and archives the tenant, in one transaction. If a period or a push
 // is open again, or a snapshot is not in the manifest, the earlier steps run once more. Usage that is parked or is being retried may open a
 // period at any moment: it is awaited.
-func (c *Offboarding) archive(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
+func (c *Commands) archive(tx Tx, o *domain.Offboarding, s *domain.Saga) (domain.SagaResult, error) {
 	missing, err := c.missingUsage(tx, o)
 	if open := s.Unwaived(missing); err != nil || len(open) > 0 {
 		return domain.SagaWait(offboardingWait, open...), err
@@ -310,9 +310,9 @@ func (c *Offboarding) archive(tx Tx, o *domain.Offboarding, s *domain.Saga) (dom
 }
 
 // endTenant cancels the subscription, revokes the keys, ends the webhooks and archives the tenant.
-func (c *Offboarding) endTenant(tx Tx, o *domain.Offboarding) error {
+func (c *Commands) endTenant(tx Tx, o *domain.Offboarding) error {
 	req := commands.ServiceRequest()
-	catalogue := &catalogue.Catalogue{Now: c.Now, NewID: c.NewID}
+	catalogue := &catalogue.Commands{Now: c.Now, NewID: c.NewID}
 	s, err := tx.InForce(o.TenantID)
 	if err != nil {
 		return err
@@ -332,13 +332,13 @@ func (c *Offboarding) endTenant(tx Tx, o *domain.Offboarding) error {
 			return err
 		}
 	}
-	if err := (&webhooks.Webhooks{Now: c.Now, NewID: c.NewID}).EndAll(tx, &req, o.TenantID, webhook.Archived); err != nil {
+	if err := (&webhooks.Commands{Now: c.Now, NewID: c.NewID}).EndAll(tx, &req, o.TenantID, webhook.Archived); err != nil {
 		return err
 	}
 	return c.setStatus(tx, o.TenantID, domain.TenantArchived)
 }
 
-func (c *Offboarding) archivable(tx Tx, o *domain.Offboarding) (bool, error) {
+func (c *Commands) archivable(tx Tx, o *domain.Offboarding) (bool, error) {
 	_, open, closing, err := c.toClose(tx, o.TenantID)
 	if err != nil || len(open)+len(closing) > 0 {
 		return false, err
@@ -354,7 +354,7 @@ func (c *Offboarding) archivable(tx Tx, o *domain.Offboarding) (bool, error) {
 	return o.Lists(snapshots)
 }
 
-func (c *Offboarding) end(tx Tx, o *domain.Offboarding, state, step, outcome, detail string) error {
+func (c *Commands) end(tx Tx, o *domain.Offboarding, state, step, outcome, detail string) error {
 	now, err := tx.DatabaseTime()
 	if err != nil {
 		return err
@@ -365,7 +365,7 @@ func (c *Offboarding) end(tx Tx, o *domain.Offboarding, state, step, outcome, de
 }
 
 // revert reopens the periods that were closed before their end and activates the tenant, in one transaction.
-func (c *Offboarding) revert(tx Tx, o *domain.Offboarding) (domain.SagaResult, error) {
+func (c *Commands) revert(tx Tx, o *domain.Offboarding) (domain.SagaResult, error) {
 	periods, err := tx.Periods([]uuid.UUID{o.TenantID})
 	if err != nil {
 		return domain.SagaResult{}, err

@@ -50,7 +50,7 @@ type LeasedWebhook struct{ ID, TenantID uuid.UUID }
 // run it: a webhook is leased to one of them.
 type Deliverer struct {
 	Queue    Queue
-	Webhooks *Webhooks
+	Webhooks *Commands
 	Sender   Sender
 	NewID    func() uuid.UUID
 	Requests loop.Hint                           // that a delivery may be due, also given by a free place; nil: only by that

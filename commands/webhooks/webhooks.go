@@ -15,8 +15,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Webhooks changes the webhooks of tenants. A change of an endpoint is an event; a secret is in no event.
-type Webhooks struct {
+// Commands changes the webhooks of tenants. A change of an endpoint is an event; a secret is in no event.
+type Commands struct {
 	Store     Store
 	Addresses webhook.Addresses
 	Now       commands.Clock
@@ -106,20 +106,20 @@ type CreatedWebhook struct {
 // MaxOverlap is the longest time that an earlier secret may stay valid.
 const MaxOverlap = 7 * 24 * time.Hour
 
-func (c *Webhooks) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
+func (c *Commands) now() time.Time { return c.Now().UTC().Truncate(time.Microsecond) }
 
-func (c *Webhooks) changeOf(ctx context.Context, tenant uuid.UUID) commands.Transaction[Tx] {
+func (c *Commands) changeOf(ctx context.Context, tenant uuid.UUID) commands.Transaction[Tx] {
 	return func(decide func(Tx) error) error { return c.Store.ChangeWebhooks(ctx, tenant, decide) }
 }
 
-func (c *Webhooks) wake() {
+func (c *Commands) wake() {
 	if c.Wake != nil {
 		c.Wake()
 	}
 }
 
 // apply sets the members of a request, and refuses invalid ones.
-func (c *Webhooks) apply(req *commands.Request, w *webhook.Webhook, in *ChangeWebhook) error {
+func (c *Commands) apply(req *commands.Request, w *webhook.Webhook, in *ChangeWebhook) error {
 	if in.URL != nil {
 		w.Operators = req.By.TenantID == events.Platform || w.Operators && w.URL == *in.URL
 		if refusal := c.Addresses.Of(w.Operators).CheckURL(*in.URL); refusal != nil {
@@ -150,7 +150,7 @@ func (c *Webhooks) apply(req *commands.Request, w *webhook.Webhook, in *ChangeWe
 }
 
 // Create makes a webhook. It gets the events behind its position.
-func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid.UUID, url string, types []string) (CreatedWebhook, error) {
+func (c *Commands) Create(ctx context.Context, req commands.Request, tenant uuid.UUID, url string, types []string) (CreatedWebhook, error) {
 	w := webhook.Webhook{Webhook: events.Webhook{TenantID: tenant, Status: events.WebhookEnabled}}
 	if err := c.apply(&req, &w, &ChangeWebhook{URL: &url, Events: &types}); err != nil {
 		return CreatedWebhook{}, err
@@ -180,7 +180,7 @@ func (c *Webhooks) Create(ctx context.Context, req commands.Request, tenant uuid
 
 // record appends the event of a change, and saves the state of the deliveries. A webhook that is created or enabled considers the events
 // behind the change.
-func (c *Webhooks) record(tx EndTx, req *commands.Request, w *webhook.Webhook) error {
+func (c *Commands) record(tx EndTx, req *commands.Request, w *webhook.Webhook) error {
 	at, err := commands.AppendEvent(tx, req, c.NewID(), c.now(), w.TenantID, events.WebhookChanged, w.Event())
 	if err != nil {
 		return err
@@ -191,13 +191,13 @@ func (c *Webhooks) record(tx EndTx, req *commands.Request, w *webhook.Webhook) e
 	return tx.SaveDeliveryState(w)
 }
 
-func (c *Webhooks) newSecret() string {
+func (c *Commands) newSecret() string {
 	random := c.NewSecret()
 	return "whsec_" + base64.StdEncoding.EncodeToString(random[:])
 }
 
 // issue runs decide, whose answer has a secret.
-func (c *Webhooks) issue(in commands.Transaction[Tx], req commands.Request, decide func(Tx) (CreatedWebhook, error)) (CreatedWebhook,
+func (c *Commands) issue(in commands.Transaction[Tx], req commands.Request, decide func(Tx) (CreatedWebhook, error)) (CreatedWebhook,
 	error) {
 	w, err := commands.Change(in, req, decide)
 	w.Repeated = err == nil && w.Secret == ""
@@ -223,7 +223,7 @@ func loadChangeable(tx Tx, tenant, id uuid.UUID) (*webhook.Webhook, error) {
 
 // Change changes a webhook. One that is disabled gets no events; those recorded meanwhile are delivered by a replay only. Deliveries that
 // still wait when it is enabled again are sent.
-func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id uuid.UUID, in ChangeWebhook) (webhook.Webhook, error) {
+func (c *Commands) Change(ctx context.Context, req commands.Request, tenant, id uuid.UUID, in ChangeWebhook) (webhook.Webhook, error) {
 	changed, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (webhook.Webhook, error) {
 		w, err := loadChangeable(tx, tenant, id)
 		if err != nil {
@@ -263,7 +263,7 @@ func (c *Webhooks) Change(ctx context.Context, req commands.Request, tenant, id 
 }
 
 // Remove removes a webhook and deletes its secrets. Its deliveries are kept for a time.
-func (c *Webhooks) Remove(ctx context.Context, req commands.Request, tenant, id uuid.UUID) error {
+func (c *Commands) Remove(ctx context.Context, req commands.Request, tenant, id uuid.UUID) error {
 	_, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (none struct{}, err error) {
 		w, err := loadWebhook(tx, tenant, id)
 		if err != nil {
@@ -282,7 +282,7 @@ func (c *Webhooks) Remove(ctx context.Context, req commands.Request, tenant, id 
 }
 
 // EndAll disables all webhooks of a tenant for ever: their secrets are deleted, and their waiting deliveries fail soon.
-func (c *Webhooks) EndAll(tx EndTx, req *commands.Request, tenant uuid.UUID, reason string) error {
+func (c *Commands) EndAll(tx EndTx, req *commands.Request, tenant uuid.UUID, reason string) error {
 	list, err := tx.LockedWebhooks(tenant)
 	if err != nil {
 		return err
@@ -306,7 +306,7 @@ func (c *Webhooks) EndAll(tx EndTx, req *commands.Request, tenant uuid.UUID, rea
 }
 
 // Rotate adds a secret. The earlier ones stay valid for overlap: meanwhile each request has a signature of each.
-func (c *Webhooks) Rotate(ctx context.Context, req commands.Request, tenant, id uuid.UUID, overlap time.Duration) (CreatedWebhook, error) {
+func (c *Commands) Rotate(ctx context.Context, req commands.Request, tenant, id uuid.UUID, overlap time.Duration) (CreatedWebhook, error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return CreatedWebhook{}, domain.Refuse("overlap_invalid", "/overlapSeconds", "overlapSeconds must be 0 to %d",
 			int(MaxOverlap.Seconds()))
@@ -341,7 +341,7 @@ func enabled(tx Tx, tenant, id uuid.UUID) (*webhook.Webhook, error) {
 }
 
 // Test sends webhook.test to a webhook.
-func (c *Webhooks) Test(ctx context.Context, req commands.Request, tenant, id uuid.UUID) (webhook.Delivery, error) {
+func (c *Commands) Test(ctx context.Context, req commands.Request, tenant, id uuid.UUID) (webhook.Delivery, error) {
 	d, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (d webhook.Delivery, err error) {
 		if _, err := enabled(tx, tenant, id); err != nil {
 			return d, err
@@ -360,7 +360,7 @@ func (c *Webhooks) Test(ctx context.Context, req commands.Request, tenant, id uu
 }
 
 // Replay lets a delivery be sent again, with the same webhook-id.
-func (c *Webhooks) Replay(ctx context.Context, req commands.Request, tenant, delivery uuid.UUID) (webhook.Delivery, error) {
+func (c *Commands) Replay(ctx context.Context, req commands.Request, tenant, delivery uuid.UUID) (webhook.Delivery, error) {
 	d, err := commands.Change(c.changeOf(ctx, tenant), req, func(tx Tx) (webhook.Delivery, error) {
 		d, err := tx.Delivery(tenant, delivery)
 		if err != nil || d == nil {
@@ -383,7 +383,7 @@ type ReplayedRange struct {
 
 // ReplayRange lets the events of a webhook's types that were recorded from one time until before another be sent again, also those recorded
 // while it was disabled.
-func (c *Webhooks) ReplayRange(ctx context.Context, req commands.Request, tenant, id uuid.UUID, from, to time.Time) (ReplayedRange, error) {
+func (c *Commands) ReplayRange(ctx context.Context, req commands.Request, tenant, id uuid.UUID, from, to time.Time) (ReplayedRange, error) {
 	if !from.Before(to) {
 		return ReplayedRange{}, domain.Refuse("to_invalid", "/to", "to must be after from")
 	}

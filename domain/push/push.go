@@ -365,9 +365,9 @@ func pushError(reason string) string {
 	return strings.ToValidUTF8(reason[:min(len(reason), maxPushError)], "")
 }
 
-// PushesOfTotal decides pushes whose result is unknown by the provider's total: all of them are counted, or none. It reports false if the
+// OfTotal decides pushes whose result is unknown by the provider's total: all of them are counted, or none. It reports false if the
 // total fits neither, or both.
-func PushesOfTotal(total, delivered, unknown *big.Int) (counted, decided bool) {
+func OfTotal(total, delivered, unknown *big.Int) (counted, decided bool) {
 	rest := new(big.Int).Sub(total, delivered)
 	if all, none := rest.Cmp(unknown) == 0, rest.Sign() == 0; all != none {
 		return all, true

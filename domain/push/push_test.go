@@ -380,7 +380,7 @@ func TestP8_TotalsDecideAllOrNothing(t *testing.T) {
 		{10, 7, 3, true, true}, {7, 7, 3, false, true}, {8, 7, 3, false, false}, {7, 7, 0, false, false}, {5, 7, -2, true, true},
 		{0, 7, 3, false, false},
 	} {
-		if counted, decided := PushesOfTotal(big.NewInt(c.total), big.NewInt(c.delivered), big.NewInt(c.unknown)); counted != c.counted ||
+		if counted, decided := OfTotal(big.NewInt(c.total), big.NewInt(c.delivered), big.NewInt(c.unknown)); counted != c.counted ||
 			decided != c.decided {
 			t.Errorf("%+v: %v %v", c, counted, decided)
 		}

@@ -28,7 +28,7 @@ import (
 type Dependencies struct {
 	Ingest       *metering.IngestUsage
 	Quotas       *metering.Quotas
-	Catalogue    *catalogue.Catalogue
+	Catalogue    *catalogue.Commands
 	Accounts     *repair.Accounts
 	Letters      *repair.DeadLetters
 	Replays      *repair.Replays
@@ -42,14 +42,14 @@ type Dependencies struct {
 	SagaReader   commands.SagaReader
 	Pushes       *billing.Pushes
 	PushReader   billing.PushReader
-	Webhooks     *webhooks.Webhooks
+	Webhooks     *webhooks.Commands
 	// WebhookReader reads webhooks and their deliveries.
 	WebhookReader webhooks.Reader
 	Thresholds    *catalogue.Thresholds
 	// ThresholdReader reads thresholds.
 	ThresholdReader catalogue.ThresholdReader
 
-	Offboarding       *offboarding.Offboarding
+	Offboarding       *offboarding.Commands
 	OffboardingReader offboarding.Reader
 	Erasures          *offboarding.Erasures
 	ErasureReader     offboarding.ErasureReader

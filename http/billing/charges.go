@@ -29,7 +29,7 @@ func (s *handlers) chargePeriod(ctx context.Context, in *periodRequest) (*api.An
 	if err != nil {
 		return nil, err
 	}
-	q := periods.ChargesQuery{PeriodQuery: periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot,
+	q := periods.ChargesQuery{Query: periods.Query{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot,
 		Limit: in.Limit, After: after}}
 	if in.Cursor != "" { // pages stay with the snapshot, or with the live figures, that they began in
 		if in.Snapshot != 0 && in.Snapshot != snapshot {

@@ -42,7 +42,7 @@ func (s *handlers) exportPeriod(w http.ResponseWriter, r *http.Request, in *expo
 	if err != nil {
 		return err
 	}
-	q := periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot}
+	q := periods.Query{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: in.Snapshot}
 	x := edge.ExchangeOf(r.Context())
 	if p := x.Stream(edge.PageCost); p != nil {
 		return p

@@ -195,7 +195,7 @@ func (s *handlers) getPeriod(ctx context.Context, in *periodRequest) (*periodAns
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.Reads.Periods.Period(ctx, periods.PeriodQuery{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: snapshot,
+	found, err := s.Reads.Periods.Period(ctx, periods.Query{TenantID: tenant, PeriodKey: in.PeriodKey, Snapshot: snapshot,
 		Limit: in.Limit, After: after})
 	if err != nil {
 		return nil, err

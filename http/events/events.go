@@ -55,8 +55,8 @@ func (s *handlers) eventOperations(t *api.Site) {
 		Problems: gone}, describeEventStream, streams.tail)
 }
 
-// EventsWanted holds the query parameters that filter events of the log.
-type EventsWanted struct {
+// Wanted holds the query parameters that filter events of the log.
+type Wanted struct {
 	TenantID      string `query:"tenantId" doc:"One tenant's events; platform: those of no tenant. A tenant's key names it already." example:"platform"`
 	Subject       string `query:"subject" doc:"A subject, or a prefix of subjects, e.g. meterplex.usage." example:"meterplex.usage."`
 	Stream        string `query:"stream" example:"usage/evt_1"`
@@ -71,7 +71,7 @@ type EventsUpTo struct {
 }
 
 // wanted parses the filters and finds the viewer. to is "" for a list without an end.
-func (s *handlers) wanted(ctx context.Context, in *EventsWanted, to string) (v query.Viewer, f audit.EventFilter, after audit.Frontier,
+func (s *handlers) wanted(ctx context.Context, in *Wanted, to string) (v query.Viewer, f audit.EventFilter, after audit.Frontier,
 	err error) {
 	if v, f.TenantID, err = s.logOf(ctx, in.TenantID); err != nil {
 		return v, f, after, err
@@ -125,14 +125,14 @@ func (s *handlers) logOf(ctx context.Context, named string) (query.Viewer, *uuid
 }
 
 type eventsRequest struct {
-	EventsWanted
+	Wanted
 	EventsUpTo
 	api.Freshness
 	api.Paging
 }
 
 func (s *handlers) listEvents(ctx context.Context, in *eventsRequest) (*api.Listed[loggedEvent], error) {
-	viewer, filter, after, err := s.wanted(ctx, &in.EventsWanted, in.To)
+	viewer, filter, after, err := s.wanted(ctx, &in.Wanted, in.To)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func appendLine(l *api.Stream, e *events.Envelope) error {
 }
 
 type exportRequest struct {
-	EventsWanted
+	Wanted
 	EventsUpTo
 	api.Freshness
 	Format string `query:"format" enum:"ndjson,parquet" default:"ndjson" doc:"parquet is not written yet."`
@@ -60,7 +60,7 @@ func (s *logStreams) export(w http.ResponseWriter, r *http.Request, in *exportRe
 	if in.Format == "parquet" {
 		return problem.New("format_not_supported", "Parquet is not written yet; ndjson, the default, is")
 	}
-	viewer, filter, after, err := s.wanted(r.Context(), &in.EventsWanted, in.To)
+	viewer, filter, after, err := s.wanted(r.Context(), &in.Wanted, in.To)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func exportPage(l *api.Stream, walk *audit.EventWalk) error {
 }
 
 type streamRequest struct {
-	EventsWanted
+	Wanted
 	Last        int    `query:"last" minimum:"1" maximum:"1000" doc:"Begin with so many of the newest."`
 	Follow      string `query:"follow" enum:"true,false" default:"true"`
 	LastEventID string `header:"Last-Event-ID" doc:"The id of the last event that came; begin after it."`
@@ -124,7 +124,7 @@ func (s *logStreams) tail(w http.ResponseWriter, r *http.Request, in *streamRequ
 	if in.LastEventID != "" { // a browser repeats the first URL when it reconnects
 		in.After, in.Last = in.LastEventID, 0
 	}
-	viewer, filter, after, err := s.wanted(r.Context(), &in.EventsWanted, "")
+	viewer, filter, after, err := s.wanted(r.Context(), &in.Wanted, "")
 	if err != nil {
 		return err
 	}

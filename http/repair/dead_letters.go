@@ -60,7 +60,7 @@ type deadLettersRequest struct {
 }
 
 // deadLetterQuery converts filters to a query of the projection.
-func (s *handlers) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (q deadletters.DeadLetterQuery, err error) {
+func (s *handlers) deadLetterQuery(ctx context.Context, in *DeadLetterFilters) (q deadletters.Query, err error) {
 	q.DeadLetterFilter = events.DeadLetterFilter{Status: in.Status, Stage: in.Stage, Reason: in.Reason, Fingerprint: in.Fingerprint,
 		Feature: in.Feature, Consumer: in.Consumer, Topic: in.Topic}
 	if q.TenantID, err = s.OptionalTenant(ctx, in.TenantID); err != nil {

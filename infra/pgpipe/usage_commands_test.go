@@ -57,7 +57,7 @@ func TestP7_AMessageWithoutAnIDIsDecidedAgainWhenItIsSentAgain(t *testing.T) {
 	w := newCommandsWorld(t)
 	tenant := w.subscribed(domain.Feature{Type: domain.FeatureMetered}, domain.Entitlement{})
 	set := func(status string) {
-		must.OK(w, w.change(func(c *catalogue.Catalogue, r commands.Request) error {
+		must.OK(w, w.change(func(c *catalogue.Commands, r commands.Request) error {
 			_, err := c.ChangeTenant(t.Context(), r, tenant, catalogue.ChangeTenant{Status: &status})
 			return err
 		}))
@@ -125,8 +125,8 @@ func newCommandsWorld(t *testing.T) *commandsWorld {
 	return w
 }
 
-func (w *commandsWorld) change(do func(*catalogue.Catalogue, commands.Request) error) error {
-	return do(&catalogue.Catalogue{Store: w.store, Now: time.Now, NewID: func() uuid.UUID {
+func (w *commandsWorld) change(do func(*catalogue.Commands, commands.Request) error) error {
+	return do(&catalogue.Commands{Store: w.store, Now: time.Now, NewID: func() uuid.UUID {
 		return uuid.Must(uuid.NewV7())
 	}}, commands.Request{})
 }
@@ -135,7 +135,7 @@ func (w *commandsWorld) change(do func(*catalogue.Catalogue, commands.Request) e
 func (w *commandsWorld) subscribed(f domain.Feature, e domain.Entitlement) (id uuid.UUID) {
 	w.Helper()
 	f.LookupKey, f.Name, e.Feature = "calls", "Calls", "calls"
-	must.OK(w, w.change(func(c *catalogue.Catalogue, r commands.Request) error {
+	must.OK(w, w.change(func(c *catalogue.Commands, r commands.Request) error {
 		_, _, err := c.PutFeature(w.Context(), r, f)
 		must.OK(w, err)
 		_, _, err = c.PutPlan(w.Context(), r, domain.Plan{Key: "p", Name: "P", Entitlements: []domain.Entitlement{e}})

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var _ billing.BillingProvider = (*stripe.Provider)(nil)
+var _ billing.Provider = (*stripe.Provider)(nil)
 
 // canary is the secret key of the tests.
 const canary = "sk_test_CanaryCanaryCanary0123456789"

@@ -138,7 +138,7 @@ func (d *History) WithholdBy(e events.Envelope) {
 func (d *History) Retry(pick func(n int) int, times int) {
 	d.Helper()
 	page, err := d.Reads.DeadLetters(context.Background(), Operator,
-		deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &d.Tenant, Status: events.StatusFailed},
+		deadletters.Query{DeadLetterFilter: events.DeadLetterFilter{TenantID: &d.Tenant, Status: events.StatusFailed},
 			Limit: 100})
 	d.Must(err)
 	if len(page.Data) == 0 {

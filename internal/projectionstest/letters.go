@@ -43,7 +43,7 @@ var Billing = commands.Caller{TenantID: events.Platform, KeyID: uuid.MustParse("
 func (s *Letters) LetterList(tenant uuid.UUID, status string) []deadletters.DeadLetter {
 	s.Helper()
 	page, err := s.Reads.DeadLetters(context.Background(), Operator,
-		deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: status}, Limit: 1000})
+		deadletters.Query{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: status}, Limit: 1000})
 	s.Must(err)
 	return page.Data
 }

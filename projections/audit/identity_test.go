@@ -74,7 +74,7 @@ func moveOn(s *Pipeline, rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) 
 	case "discard":
 		s.Drain(s.Lettering)
 		page, err := s.Reads.DeadLetters(context.Background(), Operator,
-			deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: events.StatusFailed},
+			deadletters.Query{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Status: events.StatusFailed},
 				Limit: 1})
 		s.Must(err)
 		letters := &repair.DeadLetters{Store: s.Store, Now: time.Now, NewID: NewID}
@@ -85,7 +85,7 @@ func moveOn(s *Pipeline, rt *rapid.T, tenant uuid.UUID, broken *consume.Runner) 
 	case "retry":
 		s.Drain(s.Lettering)
 		page, err := s.Reads.DeadLetters(context.Background(), Operator,
-			deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageValidation,
+			deadletters.Query{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageValidation,
 				Status: events.StatusFailed}, Limit: 1})
 		s.Must(err)
 		for _, d := range page.Data {

@@ -36,7 +36,7 @@ func TestP12_ReceiptsOutliveThePlacesOfTheirRecords(t *testing.T) {
 	s.Settle()
 	before := s.Receipt(tenant, "counted")
 	letters := func() []deadletters.DeadLetter {
-		page, err := s.Reads.DeadLetters(t.Context(), Operator, deadletters.DeadLetterQuery{})
+		page, err := s.Reads.DeadLetters(t.Context(), Operator, deadletters.Query{})
 		s.Must(err)
 		return page.Data
 	}

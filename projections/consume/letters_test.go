@@ -180,7 +180,7 @@ func (c *poisonCase) run(t *testing.T, poison func(s *Pipeline, r *consume.Runne
 func parkedOnce(s *Pipeline, tenant uuid.UUID, at events.Position, code string, topic events.Topic, offset int64) {
 	s.Helper()
 	page, err := s.Reads.DeadLetters(context.Background(), Operator,
-		deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageAggregation},
+		deadletters.Query{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant, Stage: events.StageAggregation},
 			Limit: 10})
 	s.Must(err)
 	if len(page.Data) != 1 {

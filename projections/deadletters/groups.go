@@ -75,7 +75,7 @@ ORDER BY g.n DESC, g.fingerprint DESC`
 
 // DeadLetterGroups groups the letters that DeadLetters would list, the biggest group
 // first, for operators.
-func (r *Reads) DeadLetterGroups(ctx context.Context, q DeadLetterQuery) (query.Page[DeadLetterGroup], error) {
+func (r *Reads) DeadLetterGroups(ctx context.Context, q Query) (query.Page[DeadLetterGroup], error) {
 	count, fingerprint, err := ParseGroupCursor(q.After)
 	if err != nil {
 		return query.Page[DeadLetterGroup]{}, err

@@ -32,7 +32,7 @@ func TestPagesOfGroupsAreComplete(t *testing.T) {
 	s.Settle()
 	for _, limit := range []int{1, 2, 3, 10} {
 		var got []string
-		q := deadletters.DeadLetterQuery{Limit: limit}
+		q := deadletters.Query{Limit: limit}
 		for more := true; more; more = q.After != "" {
 			page, err := s.Reads.DeadLetterGroups(t.Context(), q)
 			s.Must(err)
@@ -101,7 +101,7 @@ func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 		reason, details, producer_event_id, feature,
 		source_position, topic, kafka_partition, kafka_offset, payload, retry_count, first_failed_at, last_failed_at FROM dead_letter_events
 		WHERE tenant_id = $1`, tenants[0])))
-	page, err := s.Reads.DeadLetterGroups(t.Context(), deadletters.DeadLetterQuery{Limit: 10})
+	page, err := s.Reads.DeadLetterGroups(t.Context(), deadletters.Query{Limit: 10})
 	s.Must(err)
 	if len(page.Data) != 2 || page.Data[0].Count != 3 || page.Data[1].Count != 3 || page.Data[0].Tenants != 1 ||
 		page.Data[0].Code == page.Data[1].Code {
@@ -113,7 +113,7 @@ func TestGroupsAreOfTheLiveGenerations(t *testing.T) {
 			t.Errorf("%q: %d of %d %v", code, len(refs), want, err)
 		}
 	}
-	RefusedAs(t, query.ErrCursorInvalid, Second(s.Reads.DeadLetterGroups(t.Context(), deadletters.DeadLetterQuery{After: "x"})))
+	RefusedAs(t, query.ErrCursorInvalid, Second(s.Reads.DeadLetterGroups(t.Context(), deadletters.Query{After: "x"})))
 }
 
 // Statements that write dead letters by their values, in the form of the fold's.
@@ -251,7 +251,7 @@ func TestP5_GroupsAreTheirDeadLetters(t *testing.T) {
 		ids := append([]uuid.UUID{}, slices.Collect(maps.Keys(known))...)
 		for range 4 {
 			f := countedFilter(rt)
-			q := deadletters.DeadLetterQuery{DeadLetterFilter: f, Limit: rapid.IntRange(1, 4).Draw(rt, "limit")}
+			q := deadletters.Query{DeadLetterFilter: f, Limit: rapid.IntRange(1, 4).Draw(rt, "limit")}
 			for pages := 0; ; pages++ {
 				byLetters := q
 				byLetters.IDs = ids
@@ -303,7 +303,7 @@ CASE WHEN n <= $3::int / 10 THEN 'DISCARDED' ELSE 'FAILED' END, 'not_entitled', 
 			"half of them": {events.DeadLetterFilter{From: &middle}, letters/2 - 6},
 		} {
 			s.AtMost(1500, fmt.Sprintf("a page of groups of %s, analyzed: %v,", of, analyzed), func() {
-				page, err := s.Reads.DeadLetterGroups(t.Context(), deadletters.DeadLetterQuery{DeadLetterFilter: want.f, Limit: 25})
+				page, err := s.Reads.DeadLetterGroups(t.Context(), deadletters.Query{DeadLetterFilter: want.f, Limit: 25})
 				s.Must(err)
 				if len(page.Data) != 1 || page.Data[0].Count != want.n || page.Data[0].Tenants != 1 {
 					t.Errorf("%s: %s", of, fmt.Sprint(page.Data))

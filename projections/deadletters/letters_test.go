@@ -116,7 +116,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 		WHERE tenant_id = $1`, tenants[0])
 	s.Must(err)
 	list := func(f events.DeadLetterFilter) (ids string) {
-		q := deadletters.DeadLetterQuery{DeadLetterFilter: f, Limit: 5}
+		q := deadletters.Query{DeadLetterFilter: f, Limit: 5}
 		for {
 			page, err := s.Reads.DeadLetters(t.Context(), Operator, q)
 			s.Must(err)
@@ -149,7 +149,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 	if middle.Code != "fixed" {
 		t.Errorf("one alone comes from the tenant's generation, too: %+v", middle)
 	}
-	RefusedAs(t, query.ErrCursorInvalid, Second(s.Reads.DeadLetters(t.Context(), Operator, deadletters.DeadLetterQuery{After: "x"})))
+	RefusedAs(t, query.ErrCursorInvalid, Second(s.Reads.DeadLetters(t.Context(), Operator, deadletters.Query{After: "x"})))
 }
 
 // P5: however the topic is cut into batches, the rows are the same.

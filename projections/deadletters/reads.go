@@ -13,8 +13,8 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// DeadLetterQuery asks for a page of the dead letters that match a filter.
-type DeadLetterQuery struct {
+// Query asks for a page of the dead letters that match a filter.
+type Query struct {
 	events.DeadLetterFilter
 	Limit int
 	After string
@@ -119,7 +119,7 @@ ORDER BY p.tenant_id DESC
 LIMIT 1`
 
 // DeadLetters lists dead letters, newest first.
-func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q DeadLetterQuery) (query.Page[DeadLetter], error) {
+func (r *Reads) DeadLetters(ctx context.Context, v query.Viewer, q Query) (query.Page[DeadLetter], error) {
 	after, err := ParseCursor(q.After)
 	if err != nil {
 		return query.Page[DeadLetter]{}, err

@@ -62,7 +62,7 @@ type Charges struct {
 
 // ChargesQuery asks for a page of charges. Live asks for the live figures, also if the period is closed by now.
 type ChargesQuery struct {
-	PeriodQuery
+	Query
 	Live bool
 }
 
@@ -71,7 +71,7 @@ type ChargesQuery struct {
 func (r *Reads) Charges(ctx context.Context, q ChargesQuery) (c Charges, err error) {
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		var err error
-		if c.Period, c.AsOf, err = standing(ctx, tx, q.PeriodQuery); err != nil {
+		if c.Period, c.AsOf, err = standing(ctx, tx, q.Query); err != nil {
 			return err
 		}
 		if c.Basis = BasisNet; c.FrozenPosition != nil && !q.Live && (q.Snapshot != 0 || c.State == domain.StateClosed) {

@@ -195,7 +195,7 @@ func (e *Evaluation) selects(l *domain.ChargeLine) bool {
 // evaluate evaluates the period of a tenant.
 func (r *Reads) evaluate(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant uuid.UUID, generation int, by *domain.Price) (of Evaluated,
 	err error) {
-	p, _, err := standing(ctx, tx, PeriodQuery{TenantID: tenant, PeriodKey: e.PeriodKey})
+	p, _, err := standing(ctx, tx, Query{TenantID: tenant, PeriodKey: e.PeriodKey})
 	if err != nil {
 		return of, err
 	}

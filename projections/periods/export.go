@@ -35,7 +35,7 @@ const readPending = `SELECT EXISTS (SELECT FROM adjustments a WHERE a.tenant_id 
 
 // Export passes a snapshot of a period to w, with all its lines and adjustments, page by page in one snapshot of the database. It
 // refuses with snapshot_not_found before it begins.
-func (r *Reads) Export(ctx context.Context, q PeriodQuery, w ExportWriter) error {
+func (r *Reads) Export(ctx context.Context, q Query, w ExportWriter) error {
 	return r.Heavy().Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, patientSession); err != nil {
 			return fmt.Errorf("prepare to export: %w", err)

@@ -151,9 +151,9 @@ func (r *Reads) Periods(ctx context.Context, tenant uuid.UUID, after string, lim
 	return page[:min(len(page), limit)], err
 }
 
-// PeriodQuery asks for a period with at most Limit of its lines after the place After, "" for the first. Snapshot is 0 for that of the last
+// Query asks for a period with at most Limit of its lines after the place After, "" for the first. Snapshot is 0 for that of the last
 // change.
-type PeriodQuery struct {
+type Query struct {
 	TenantID  uuid.UUID
 	PeriodKey string
 	Snapshot  int
@@ -170,7 +170,7 @@ FROM (` + lines("WHERE (k.feature, k.subscription_id) > ($5::text, $6::uuid) ORD
 
 // Period returns a period with a page of its lines, or refuses with snapshot_not_found. A period that was never closed has no snapshot and
 // no lines.
-func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error) {
+func (r *Reads) Period(ctx context.Context, q Query) (d Detail, err error) {
 	after, err := placeOf(q.After)
 	if err != nil {
 		return d, err
@@ -189,7 +189,7 @@ func (r *Reads) Period(ctx context.Context, q PeriodQuery) (d Detail, err error)
 }
 
 // standing reads a period without its lines, and the position up to which its live figures are complete.
-func standing(ctx context.Context, tx pgx.Tx, q PeriodQuery) (p Period, asOf events.Position, err error) {
+func standing(ctx context.Context, tx pgx.Tx, q Query) (p Period, asOf events.Position, err error) {
 	p = open(q.TenantID, q.PeriodKey)
 	var stands query.Standing
 	err = query.RunAll(ctx, tx, query.ReadStanding(query.AggregatesSource(), q.TenantID, &stands),

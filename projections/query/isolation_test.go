@@ -55,11 +55,11 @@ func TestP9_ReadsShowATenantOnlyItsOwn(t *testing.T) {
 		},
 		"dead letters": func(v query.Viewer) bool {
 			page, err := s.Reads.DeadLetters(t.Context(), v,
-				deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Limit: 10})
+				deadletters.Query{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Limit: 10})
 			return shown(t, err) && len(page.Data) > 0
 		},
 		"all dead letters": func(v query.Viewer) bool {
-			page, err := s.Reads.DeadLetters(t.Context(), v, deadletters.DeadLetterQuery{Limit: 10})
+			page, err := s.Reads.DeadLetters(t.Context(), v, deadletters.Query{Limit: 10})
 			return shown(t, err) && len(page.Data) > 0
 		},
 		"dead letter": func(v query.Viewer) bool {

@@ -30,7 +30,7 @@ func TestListsAtAPositionContainEarlierFailures(t *testing.T) {
 		_, letters = s.Reads.DeadLetters(
 			t.Context(),
 			Operator,
-			deadletters.DeadLetterQuery{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Wait: wait},
+			deadletters.Query{DeadLetterFilter: events.DeadLetterFilter{TenantID: &tenant}, Wait: wait},
 		)
 		_, conflicts = s.Reads.Conflicts(t.Context(), TenantViewer(tenant), tenant, 10, "", wait)
 		return usages, letters, conflicts
@@ -51,7 +51,7 @@ func TestListsAtAPositionContainEarlierFailures(t *testing.T) {
 	s.Must(a)
 	s.Must(b)
 	s.Must(c)
-	_, err := s.Reads.DeadLetters(t.Context(), Operator, deadletters.DeadLetterQuery{Wait: wait})
+	_, err := s.Reads.DeadLetters(t.Context(), Operator, deadletters.Query{Wait: wait})
 	RefusedAs(t, query.ErrPositionInvalid, err)
 }
 

@@ -31,7 +31,7 @@ import (
 // crashes leaves no trace, the next one continues where the last chunk ended, and no event
 // is folded twice, by any number of workers in any number of instances.
 type Rebuilder struct {
-	Pool        RebuildPool
+	Pool        Pool
 	Log         projections.Log
 	Projections []projections.Projection
 	NewID       func() uuid.UUID
@@ -62,8 +62,8 @@ type Rebuilder struct {
 	kept    map[numbered]time.Time // since when others have blocked a drop; used by Run only
 }
 
-// RebuildPool is the part of a connection pool that a rebuilder uses.
-type RebuildPool interface {
+// Pool is the part of a connection pool that a rebuilder uses.
+type Pool interface {
 	consume.Pool
 	consume.Executor
 	Config() *pgxpool.Config

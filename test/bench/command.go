@@ -25,18 +25,18 @@ type grammar struct {
 	config.Connection
 	Output string `short:"o" enum:"table,json" default:"table" help:"table or json (default table)."`
 
-	All     BenchAll     `cmd:"" default:"withargs" help:"Run all benchmarks, on servers of their own (the default)."`
-	Ingest  BenchIngest  `cmd:"" help:"Measure ingest of a running service: throughput and latency."`
-	Flow    BenchFlow    `cmd:"" help:"Measure the freshness of figures of a running service, and the rate that it sustains."`
-	Check   BenchCheck   `cmd:"" help:"Measure entitlement checks of a running service: throughput and latency."`
-	Reserve BenchReserve `cmd:"" help:"Measure reservations of a running service: throughput and latency of hold and commit."`
-	Rebuild BenchRebuild `cmd:"" help:"Measure a rebuild in a running service: events folded a second. The rebuild is dropped."`
-	Serve   BenchServe   `cmd:"" hidden:"" help:"Run the service, for all."`
-	Empty   BenchEmpty   `cmd:"" hidden:"" help:"Run an empty HTTP server, for all."`
+	All     All     `cmd:"" default:"withargs" help:"Run all benchmarks, on servers of their own (the default)."`
+	Ingest  Ingest  `cmd:"" help:"Measure ingest of a running service: throughput and latency."`
+	Flow    Flow    `cmd:"" help:"Measure the freshness of figures of a running service, and the rate that it sustains."`
+	Check   Check   `cmd:"" help:"Measure entitlement checks of a running service: throughput and latency."`
+	Reserve Reserve `cmd:"" help:"Measure reservations of a running service: throughput and latency of hold and commit."`
+	Rebuild Rebuild `cmd:"" help:"Measure a rebuild in a running service: events folded a second. The rebuild is dropped."`
+	Serve   Serve   `cmd:"" hidden:"" help:"Run the service, for all."`
+	Empty   Empty   `cmd:"" hidden:"" help:"Run an empty HTTP server, for all."`
 }
 
-// BenchAll measures the service on its own servers.
-type BenchAll struct {
+// All measures the service on its own servers.
+type All struct {
 	Out      string        `type:"path" placeholder:"DIR" help:"Where the report is written: latest.md, latest.json and a picture; of a part, partial.md and so on. Not given: it is only printed."`
 	Quick    bool          `help:"Measure each figure for a shorter time, in less than three minutes; the slow ones not at all."`
 	Only     []string      `placeholder:"ID,…" help:"Measure only these; with --quick also the slow ones, for a shorter time."`
@@ -49,7 +49,7 @@ type BenchAll struct {
 }
 
 // Help returns the long help text.
-func (BenchAll) Help() string {
+func (All) Help() string {
 	return `Starts a PostgreSQL and a Kafka of its own with empty data, runs the service beside them as another process, and loads it over HTTP. Each figure is printed with the raw limit of the same servers, measured beside it in the same run. It takes half an hour and all of the machine; nothing else should run meanwhile.
 
 The figures: ` + strings.Join(Parts(), ", ") + `. docs/benchmarks/README.md says what each is.`
@@ -70,7 +70,7 @@ func checkSetting(s string) error {
 }
 
 // Run measures, and writes the report even if it was stopped early.
-func (c *BenchAll) Run(a *app) error {
+func (c *All) Run(a *app) error {
 	for _, id := range c.Only {
 		if !slices.Contains(Parts(), id) {
 			return fmt.Errorf("--only %s: unknown figure; known are %s", output.Printable(id), strings.Join(Parts(), ", "))
@@ -113,7 +113,7 @@ func (c *BenchAll) Run(a *app) error {
 }
 
 // show prints the report; the table format is Markdown.
-func (c *BenchAll) show(a *app, report *Report) error {
+func (c *All) show(a *app, report *Report) error {
 	if a.flags.Output == "table" {
 		_, err := fmt.Fprint(a.stdout, report.Markdown(""))
 		return err
@@ -126,7 +126,7 @@ func (c *BenchAll) show(a *app, report *Report) error {
 }
 
 // command returns the command that runs the service, with a profiler if --profile is set.
-func (c *BenchAll) command(self string) func(ctx context.Context) *exec.Cmd {
+func (c *All) command(self string) func(ctx context.Context) *exec.Cmd {
 	return func(ctx context.Context) *exec.Cmd {
 		if c.Profile == "" {
 			return exec.CommandContext(ctx, self, "serve")
@@ -136,7 +136,7 @@ func (c *BenchAll) command(self string) func(ctx context.Context) *exec.Cmd {
 }
 
 // profileLoad profiles the load generator, too: it takes CPU time from the service.
-func (c *BenchAll) profileLoad() (stop func(), err error) {
+func (c *All) profileLoad() (stop func(), err error) {
 	if c.Profile == "" {
 		return func() {}, nil
 	}
@@ -154,7 +154,7 @@ func (c *BenchAll) profileLoad() (stop func(), err error) {
 }
 
 // commandLine returns the command line without paths.
-func (c *BenchAll) commandLine() string {
+func (c *All) commandLine() string {
 	words := []string{"bench all"}
 	if c.Quick {
 		words = append(words, "--quick")
@@ -186,7 +186,7 @@ func (c *BenchAll) commandLine() string {
 
 // write saves the report. A quick, partial or profiled run does not overwrite a
 // complete one.
-func (c *BenchAll) write(report *Report) error {
+func (c *All) write(report *Report) error {
 	if c.Out == "" {
 		return nil
 	}
@@ -208,13 +208,13 @@ func (c *BenchAll) write(report *Report) error {
 	return errors.Join(errs...)
 }
 
-// BenchServe is the service in a process of its own, with a CPU profile if asked for.
-type BenchServe struct {
+// Serve is the service in a process of its own, with a CPU profile if asked for.
+type Serve struct {
 	Profile string `type:"path" placeholder:"DIR" help:"Write a CPU profile."`
 }
 
 // Run serves until the signal.
-func (c *BenchServe) Run(a *app) error {
+func (c *Serve) Run(a *app) error {
 	if c.Profile != "" {
 		f, err := os.Create(filepath.Join(c.Profile, "service-"+os.Getenv("METERPLEX_ROLES")+".pprof"))
 		if err != nil {
@@ -232,11 +232,11 @@ func (c *BenchServe) Run(a *app) error {
 	return nil
 }
 
-// BenchEmpty is an HTTP server that answers without work, to compare with.
-type BenchEmpty struct{}
+// Empty is an HTTP server that answers without work, to compare with.
+type Empty struct{}
 
 // Run serves until the signal.
-func (*BenchEmpty) Run(a *app) error {
+func (*Empty) Run(a *app) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

@@ -94,80 +94,80 @@ func clientError(m *Remote, err error) error {
 	return err
 }
 
-// BenchIngest sends usage.
-type BenchIngest struct {
+// Ingest sends usage.
+type Ingest struct {
 	BenchLoad
 	Batch int `default:"100" placeholder:"N" help:"Events in a request, 1 to 1000 (default 100)."`
 }
 
 // Help returns the long help text.
-func (BenchIngest) Help() string { return benchKeys }
+func (Ingest) Help() string { return benchKeys }
 
 // Run prints the result.
-func (c *BenchIngest) Run(a *app) error {
+func (c *Ingest) Run(a *app) error {
 	return c.measured(a, c.Batch, client.MaxBatch, (*Remote).Ingest)
 }
 
-// BenchFlow sends usage and measures until it can be read.
-type BenchFlow struct {
+// Flow sends usage and measures until it can be read.
+type Flow struct {
 	BenchLoad
 	Batch int `default:"100" placeholder:"N" help:"Events in a request, 1 to 1000 (default 100)."`
 }
 
 // Help returns the long help text.
-func (BenchFlow) Help() string {
+func (Flow) Help() string {
 	return `freshMs is from the answer to a request until its events can be read in the aggregates; it is measured with --rate, for 20 requests a second. sustainedPerSecond is all events by the time until the last could be read, and readableAfterSeconds how long that was after the load.
 
 ` + benchKeys
 }
 
 // Run prints the result.
-func (c *BenchFlow) Run(a *app) error {
+func (c *Flow) Run(a *app) error {
 	return c.measured(a, c.Batch, client.MaxBatch, (*Remote).Flow)
 }
 
-// BenchCheck checks entitlements.
-type BenchCheck struct {
+// Check checks entitlements.
+type Check struct {
 	BenchLoad
 	Batch int `default:"1" placeholder:"N" help:"Questions in a request, 1 to 100; more than one are asked by POST (default 1)."`
 }
 
 // Help returns the long help text.
-func (BenchCheck) Help() string { return benchKeys }
+func (Check) Help() string { return benchKeys }
 
 // Run prints the result.
-func (c *BenchCheck) Run(a *app) error {
+func (c *Check) Run(a *app) error {
 	const mostQuestions = 100
 	return c.measured(a, c.Batch, mostQuestions, (*Remote).Check)
 }
 
-// BenchReserve holds amounts and commits them.
-type BenchReserve struct{ BenchLoad }
+// Reserve holds amounts and commits them.
+type Reserve struct{ BenchLoad }
 
 // Help returns the long help text.
-func (BenchReserve) Help() string {
+func (Reserve) Help() string {
 	return `Each pair holds one unit of a feature and commits it: two requests, of which the second follows the first one's answer. --rate is pairs a second. With a tenant's key, which needs entitlements:reserve, --feature names a feature with room for them.
 
 ` + benchKeys
 }
 
 // Run prints the result.
-func (c *BenchReserve) Run(a *app) error { return c.measured(a, 1, 1, (*Remote).Reserve) }
+func (c *Reserve) Run(a *app) error { return c.measured(a, 1, 1, (*Remote).Reserve) }
 
-// BenchRebuild rebuilds a projection.
-type BenchRebuild struct {
+// Rebuild rebuilds a projection.
+type Rebuild struct {
 	Projection string        `arg:"" optional:"" default:"usage_aggregates" help:"The projection's name (default usage_aggregates)."`
 	Workers    int           `default:"0" placeholder:"N" help:"Workers of the rebuild, 1 to 32; 0 (default): as many as the service takes by itself."`
 	Duration   time.Duration `default:"10m" placeholder:"DURATION" help:"How long it may take (default 10m)."`
 }
 
 // Help returns the long help text.
-func (BenchRebuild) Help() string {
+func (Rebuild) Help() string {
 	return `Starts a rebuild, measures until it is READY, and abandons it: readers never see it. Needs an operator key with billing.`
 }
 
 // Run prints the result.
-func (c *BenchRebuild) Run(a *app) error {
+func (c *Rebuild) Run(a *app) error {
 	cfg, _, err := config.Load("", a.env, a.flags.Connection)
 	if err != nil {
 		return err

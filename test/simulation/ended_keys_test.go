@@ -93,7 +93,7 @@ func (s *sim) sendWithKey(p *proc, key uuid.UUID, r request) (goesOn bool) {
 	}
 }
 
-// endKey ends a key, as catalogue.Catalogue does: by an event, which changes the row in its transaction under the head's lock.
+// endKey ends a key, as catalogue.Commands does: by an event, which changes the row in its transaction under the head's lock.
 func (s *sim) endKey(n int, tenant, key uuid.UUID) {
 	p := s.newProc(fmt.Sprint("end-of-key-", n))
 	p.start = func() { s.endKey(n, tenant, key) }

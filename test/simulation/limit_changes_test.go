@@ -82,7 +82,7 @@ func changePlan(rng *rand.Rand, tenants []uuid.UUID) (list []planChange) {
 	return list
 }
 
-// planClient changes plans as catalogue.Catalogue does: the event and the row of the history in one transaction under the head's lock.
+// planClient changes plans as catalogue.Commands does: the event and the row of the history in one transaction under the head's lock.
 // After a crash it goes on.
 func (s *sim) planClient(changes []planChange) {
 	p := s.newProc("plans")

@@ -325,7 +325,7 @@ func (n *Node) api(ctx context.Context, g *errgroup.Group, s *http.Server) {
 			Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 	}
 	s.Quotas = n.quotas()
-	s.Catalogue = &catalogue.Catalogue{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
+	s.Catalogue = &catalogue.Commands{Store: n.store, Now: time.Now, NewID: newID, NewSecret: newSecret, Region: n.cfg.Region}
 	s.Accounts = &repair.Accounts{Store: &repairs.Accounts{Store: n.store}, Now: time.Now, NewID: newID}
 	s.Letters = &repair.DeadLetters{Store: n.store, Now: time.Now, NewID: newID}
 	s.Replays, s.Rebuilds, s.Reads = n.replays(), n.rebuilds(), n.reads()

@@ -11,8 +11,8 @@ import (
 )
 
 // offboarding returns the command that ends tenants.
-func (n *Node) offboarding() *offboarding.Offboarding {
-	return &offboarding.Offboarding{Store: &offboardings.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(),
+func (n *Node) offboarding() *offboarding.Commands {
+	return &offboarding.Commands{Store: &offboardings.Offboardings{Store: n.store}, Quotas: n.quotas(), Periods: n.periods(),
 		Now: time.Now, NewID: newID,
 		Wake: n.wakeSagas, Logger: n.logger}
 }

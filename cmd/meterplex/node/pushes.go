@@ -16,7 +16,7 @@ const (
 )
 
 // provider returns the billing provider; nil without a key.
-func (n *Node) provider() billing.BillingProvider {
+func (n *Node) provider() billing.Provider {
 	if n.stripe == nil {
 		return nil
 	}

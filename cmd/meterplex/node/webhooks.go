@@ -13,8 +13,8 @@ import (
 func (n *Node) webhookStore() *store.Webhooks { return &store.Webhooks{Store: n.store, NewID: newID} }
 
 // webhooks returns the command that changes webhooks.
-func (n *Node) webhooks() *webhooks.Webhooks {
-	return &webhooks.Webhooks{Store: n.webhookStore(), Addresses: webhook.Addresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now,
+func (n *Node) webhooks() *webhooks.Commands {
+	return &webhooks.Commands{Store: n.webhookStore(), Addresses: webhook.Addresses{Allowed: n.cfg.WebhookAllow}, Now: time.Now,
 		NewID: newID, NewSecret: newSecret,
 		Wake: n.deliveryRequests.Notify}
 }

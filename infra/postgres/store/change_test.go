@@ -23,7 +23,7 @@ func TestP1_AChangeWhoseCommitHadNoAnswerIsMadeOnce(t *testing.T) {
 	database := localtest.Migrated(t, postgres.Migrate)
 	c, proxied := localtest.NewCutter(t, database)
 	s, _, pool := openStoreAt(t, proxied)
-	changes := &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID}
+	changes := &catalogue.Commands{Store: s, Now: time.Now, NewID: newID}
 	for round := range 3 {
 		c.Answer.Store(1)
 		if _, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}},

@@ -137,7 +137,7 @@ func changeEachNoun(t *testing.T, s *Store) {
 // changeWebhooks lets the service disable one, and removes another that is the tenant's.
 func changeWebhooks(t *testing.T, s *Store, req commands.Request, tenant uuid.UUID) {
 	t.Helper()
-	c := &webhooks.Webhooks{Store: &Webhooks{Store: s, NewID: newID}, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) {
+	c := &webhooks.Commands{Store: &Webhooks{Store: s, NewID: newID}, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) {
 		return b
 	}}
 	for n, url := range []string{"https://example.com/a", "https://example.com/b"} {
@@ -157,7 +157,7 @@ func changeWebhooks(t *testing.T, s *Store, req commands.Request, tenant uuid.UU
 	}
 }
 
-func ChangeTenant(t *testing.T, c *catalogue.Catalogue, req commands.Request) uuid.UUID {
+func ChangeTenant(t *testing.T, c *catalogue.Commands, req commands.Request) uuid.UUID {
 	t.Helper()
 	tenant, err := c.CreateTenant(t.Context(), req, catalogue.CreateTenant{Name: "T", Class: "small",
 		ExternalIDs: []string{"crm-2", "crm-1"}, Metadata: map[string]string{"reason": "x"}})
@@ -173,7 +173,7 @@ func ChangeTenant(t *testing.T, c *catalogue.Catalogue, req commands.Request) uu
 	return tenant.ID
 }
 
-func changeKeys(t *testing.T, c *catalogue.Catalogue, req commands.Request, tenant uuid.UUID) {
+func changeKeys(t *testing.T, c *catalogue.Commands, req commands.Request, tenant uuid.UUID) {
 	t.Helper()
 	end := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
 	for _, overlap := range []time.Duration{0, time.Hour} {
@@ -192,7 +192,7 @@ func changeKeys(t *testing.T, c *catalogue.Catalogue, req commands.Request, tena
 
 // changeSubscriptions lets one begin in the past and end, and another begin in the future. No event tells of the end of one that was not in
 // force.
-func changeSubscriptions(t *testing.T, c *catalogue.Catalogue, req commands.Request, tenant uuid.UUID, priceChanges func()) {
+func changeSubscriptions(t *testing.T, c *catalogue.Commands, req commands.Request, tenant uuid.UUID, priceChanges func()) {
 	t.Helper()
 	current, cancelled, expired, trialing := catalogue.PricesCurrent, domain.SubscriptionCancelled, domain.SubscriptionExpired,
 		domain.SubscriptionTrialing

@@ -33,7 +33,7 @@ import (
 type cachingWorld struct {
 	*testing.T
 	store     *Store
-	catalogue *catalogue.Catalogue
+	catalogue *catalogue.Commands
 	sent      *localtest.Statements
 	woken     atomic.Int32 // how often a commit woke the relay
 	operator  catalogue.CreatedKey
@@ -48,8 +48,8 @@ type account struct {
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 
-func catalogueOf(s *Store) *catalogue.Catalogue {
-	return &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
+func catalogueOf(s *Store) *catalogue.Commands {
+	return &catalogue.Commands{Store: s, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) { _, _ = rand.Read(b[:]); return b }}
 }
 
 func newCachingWorld(t *testing.T, url string) *cachingWorld {
@@ -329,7 +329,7 @@ func TestP9_AChangeOnAnotherInstanceReloadsItsTenantOnly(t *testing.T) {
 	w.catalogue = catalogueOf(w.store)
 	w.fill()
 	other := New(pool, l, Config{})
-	elsewhere := &catalogue.Catalogue{Store: other, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) {
+	elsewhere := &catalogue.Commands{Store: other, Now: time.Now, NewID: newID, NewSecret: func() (b [32]byte) {
 		_, _ = rand.Read(b[:])
 		return b
 	}}

@@ -21,7 +21,7 @@ import (
 // valid once costs a second statement, for its tenant; its sender knows the whole secret.
 func TestP9_AWrongKeyCostsWhatAnUnknownOneDoes(t *testing.T) {
 	s, _, pool, _ := openStore(t)
-	changes := &catalogue.Catalogue{Store: s, Now: time.Now, NewID: newID,
+	changes := &catalogue.Commands{Store: s, Now: time.Now, NewID: newID,
 		NewSecret: func() [32]byte { return sha256.Sum256([]byte(t.Name())) }}
 	tenant, err := changes.CreateTenant(t.Context(), commands.Request{By: commands.Caller{}},
 		catalogue.CreateTenant{Name: "T", Class: "small"})

@@ -34,7 +34,7 @@ type hookFixture struct {
 	store    *Store
 	pool     *pgxpool.Pool
 	url      string
-	webhooks *webhooks.Webhooks
+	webhooks *webhooks.Commands
 }
 
 func newHookFixture(t *testing.T) *hookFixture {
@@ -45,9 +45,9 @@ func newHookFixture(t *testing.T) *hookFixture {
 }
 
 // on returns the command of webhooks of an instance.
-func (f *hookFixture) on(s *Store) *webhooks.Webhooks {
+func (f *hookFixture) on(s *Store) *webhooks.Commands {
 	n := byte(0)
-	return &webhooks.Webhooks{Store: &Webhooks{Store: s, NewID: newID}, Addresses: hookAddresses(), Now: time.Now, NewID: newID,
+	return &webhooks.Commands{Store: &Webhooks{Store: s, NewID: newID}, Addresses: hookAddresses(), Now: time.Now, NewID: newID,
 		NewSecret: func() (b [32]byte) { n++; b[0] = n; copy(b[1:], "canary-of-a-secret"); return b }}
 }
 
