@@ -81,9 +81,9 @@ func printRepair(a *app.App, all []node.RepairedTable) error {
 	case differed == 0:
 		a.Report("No row differs from the log.")
 	case left == 0:
-		a.Report("%d rows differed from the log. All are repaired.", differed)
+		a.Report("Rows that differed from the log: %d. All are repaired.", differed)
 	default:
-		a.Report("%d rows differed from the log. %d are left: repair them with a superuser's login.", differed, left)
+		a.Report("Rows that differed from the log: %d. Left: %d. Repair those with a superuser's login.", differed, left)
 	}
 	return app.OrNo(differed == 0)
 }

@@ -19,10 +19,10 @@ func TestARepairPrintsTheRowsThatDiffered(t *testing.T) {
 			"No row differs from the log.\n", app.ExitYes},
 		{[]node.RepairedTable{{Table: "tenants"}, {Table: "features", Different: 2}, {Table: "keys", Unknown: 1}}, "table",
 			"table     different  unknown  left\nfeatures  2          0        0\nkeys      0          1        0\n",
-			"3 rows differed from the log. All are repaired.\n", app.ExitNo},
+			"Rows that differed from the log: 3. All are repaired.\n", app.ExitNo},
 		{[]node.RepairedTable{{Table: "prices", Different: 1, Unknown: 2, Left: 2}}, "ndjson",
 			`{"table":"prices","different":1,"unknown":2,"left":2}` + "\n",
-			"3 rows differed from the log. 2 are left: repair them with a superuser's login.\n", app.ExitNo},
+			"Rows that differed from the log: 3. Left: 2. Repair those with a superuser's login.\n", app.ExitNo},
 	} {
 		var out, errs bytes.Buffer
 		a := &app.App{Ctx: t.Context(), Stdout: &out, Stderr: &errs}
