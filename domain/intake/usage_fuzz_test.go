@@ -20,6 +20,7 @@ var fuzzElements = []string{
 	element("metadata", `{"\ufb33":0.1,"\ud83d\ude00":9007199254740993}`), element("type", `"usage"`), element("correctionRef", `1`), `{}`,
 	`7`,
 	element("timestamp", `"2026-05-31T23:59:59.999999999+23:59"`), element("eventId", `"a\"\\b"`), element("x", `"\ud800"`),
+	element("metadata", `{ }`), element("metadata", `null`), element("source", `"//a"`),
 }
 
 // mayBeLone finds escapes of surrogates, in a pair or alone.
