@@ -153,12 +153,7 @@ func (s *usageSums) add(e *events.Envelope) *projections.Failure {
 	if failure != nil || s.period != "" && key.PeriodKey != s.period {
 		return failure
 	}
-	sum := s.byKey[key]
-	if sum == nil {
-		sum = new(usageSum)
-		s.byKey[key] = sum
-	}
-	sum.add(e.Position.Partition, delta)
+	addTo(s.byKey, e.Position.Partition, key, delta)
 	return nil
 }
 

@@ -101,10 +101,7 @@ func (t *tenantVerdicts) figureAsOf(ctx context.Context, tx pgx.Tx, feature, per
 	}
 	return sums, walk.each(ctx, tx, func(c *countedUsage, counted bool) bool {
 		if counted && c.key.Feature == feature && c.key.PeriodKey == period {
-			if sums[c.key] == nil {
-				sums[c.key] = new(usageSum)
-			}
-			sums[c.key].add(t.partition, c.delta)
+			addTo(sums, t.partition, c.key, c.delta)
 		}
 		return true
 	})
