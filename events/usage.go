@@ -8,7 +8,7 @@ import (
 )
 
 // Usage is the payload of UsageRecorded: the canonical JSON (RFC 8785) of the
-// producer's event, verbatim. The struct only decodes it and never encodes it.
+// producer's event, verbatim. The struct only decodes it; it encodes that of Admitted.
 type Usage struct {
 	EventID   string          `json:"eventId"`
 	Feature   string          `json:"feature"`
@@ -22,14 +22,8 @@ type Usage struct {
 // Admitted is the payload of UsageAdmitted: usage that was granted against a limit when it was recorded. It has the
 // members of Usage as the client sent them; the time of a consumption is the server's.
 type Admitted struct {
-	EventID   string          `json:"eventId"`
-	Feature   string          `json:"feature"`
-	Amount    int64           `json:"amount"`
-	Timestamp time.Time       `json:"timestamp"`
-	Metadata  json.RawMessage `json:"metadata,omitempty"`
-	Type      string          `json:"type"`
-	Source    string          `json:"source,omitempty"`
-	Admitted  Admission       `json:"admitted"`
+	Usage
+	Admitted Admission `json:"admitted"`
 }
 
 // Routes on which usage is admitted.

@@ -171,10 +171,10 @@ func (c *Quotas) submit(s *Submitted, by *commands.Caller, consumption *intake.C
 		Amount: consumption.Amount},
 		Grant: func(p *events.Pending, d *domain.Decision) error {
 			p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
-			return admit(p, &events.Admitted{
+			return admit(p, &events.Admitted{Usage: events.Usage{
 				EventID: consumption.EventID, Feature: consumption.Feature, Amount: consumption.Amount, Timestamp: p.OccurredAt,
 				Metadata: consumption.Metadata, Type: events.TypeUsage,
-			}, events.ByConsume, d)
+			}}, events.ByConsume, d)
 		}}
 }
 

@@ -151,7 +151,8 @@ func (c *Quotas) Commit(ctx context.Context, by commands.Caller, r *intake.Commi
 	s.Canonical, s.Sent, s.Counts = intake.CanonicalRequest, r.Sent(), events.Counts{Accepted: 1}
 	s.Quota.Grant = func(p *events.Pending, d *domain.Decision) error {
 		p.OccurredAt = d.At.UTC().Truncate(time.Microsecond)
-		usage := &events.Admitted{EventID: r.EventID, Feature: r.Feature, Amount: r.Amount, Timestamp: p.OccurredAt, Type: events.TypeUsage}
+		usage := &events.Admitted{Usage: events.Usage{EventID: r.EventID, Feature: r.Feature, Amount: r.Amount, Timestamp: p.OccurredAt,
+			Type: events.TypeUsage}}
 		usage.Admitted.ReservationID, usage.Admitted.HeldAmount = r.ReservationID, d.HeldAmount
 		if r.Overage {
 			usage.Admitted.Overage = events.OverageRecord

@@ -196,10 +196,7 @@ func (s *Submitted) enforce(e *domain.UsageEvent) {
 			if err != nil {
 				return err
 			}
-			return admit(p, &events.Admitted{
-				EventID: e.EventID, Feature: e.Feature, Amount: e.Amount, Timestamp: e.Timestamp, Metadata: usage.Metadata,
-				Type: events.TypeUsage, Source: e.Source,
-			}, events.ByEnforce, d)
+			return admit(p, &events.Admitted{Usage: usage}, events.ByEnforce, d)
 		}}
 }
 

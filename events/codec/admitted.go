@@ -23,12 +23,6 @@ func AdmittedOf(payload []byte) (events.Admitted, error) {
 	return a, nil
 }
 
-// UsageOfAdmitted returns the usage without its admission.
-func UsageOfAdmitted(a *events.Admitted) events.Usage {
-	return events.Usage{EventID: a.EventID, Feature: a.Feature, Amount: a.Amount, Timestamp: a.Timestamp, Metadata: a.Metadata,
-		Type: a.Type, Source: a.Source}
-}
-
 // parseAdmitted reads admitted usage only in the exact form of AdmittedJSON; ok is false for any other form.
 func parseAdmitted(payload []byte) (a events.Admitted, ok bool) {
 	r := payloadReader{rest: payload}

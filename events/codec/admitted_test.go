@@ -18,8 +18,8 @@ func FuzzAdmittedJSON(f *testing.F) {
 	f.Add("<é\"\x00\xff\u2028>", "&", int64(-5), int64(-1), "", `{"a":"<"}`, "//s", uint64(0), false)
 	f.Add("e", "f", int64(0), int64(1), "lifetime", "", "\u2029", uint64(1)<<63, true)
 	f.Fuzz(func(t *testing.T, id, feature string, amount, at int64, period, metadata, source string, used uint64, limited bool) {
-		a := events.Admitted{EventID: id, Feature: feature, Amount: amount, Timestamp: time.UnixMicro(at).UTC(), Type: "usage",
-			Source:   source,
+		a := events.Admitted{Usage: events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: time.UnixMicro(at).UTC(),
+			Type: "usage", Source: source},
 			Admitted: events.Admission{By: events.ByEnforce, SubscriptionID: uuid.UUID{1}, FeatureType: "QUOTA", PeriodKey: period}}
 		if canonical, err := compact(metadata); err == nil {
 			a.Metadata = canonical
@@ -66,10 +66,10 @@ func uint64Text(n uint64) string {
 func TestAdmittedUsageOfThisServiceIsReadFast(t *testing.T) {
 	used, held, limit := json.Number("953"), json.Number("0"), int64(2000)
 	for _, a := range []events.Admitted{
-		{EventID: "e", Feature: "f", Amount: 3, Timestamp: time.UnixMicro(1777636800123456).UTC(), Type: "usage",
+		{Usage: events.Usage{EventID: "e", Feature: "f", Amount: 3, Timestamp: time.UnixMicro(1777636800123456).UTC(), Type: "usage"},
 			Admitted: events.Admission{By: events.ByConsume, FeatureType: "METERED", PeriodKey: "lifetime"}},
-		{EventID: "e", Feature: "f", Amount: 3, Timestamp: time.UnixMicro(1777636800000000).UTC(), Metadata: json.RawMessage(`{"m":"x"}`),
-			Type: "usage", Source: "//s",
+		{Usage: events.Usage{EventID: "e", Feature: "f", Amount: 3, Timestamp: time.UnixMicro(1777636800000000).UTC(),
+			Metadata: json.RawMessage(`{"m":"x"}`), Type: "usage", Source: "//s"},
 			Admitted: events.Admission{By: events.ByEnforce, FeatureType: "QUOTA", PeriodKey: "2026-05", Limit: &limit, Used: &used,
 				Held: &held}},
 	} {

@@ -44,7 +44,7 @@ func Usage(tenant uuid.UUID, id, feature string, amount int64, at time.Time) eve
 func Admitted(tenant uuid.UUID, id, feature string, amount int64, at time.Time) events.Pending {
 	p := Usage(tenant, id, feature, amount, at)
 	used, held, period := json.Number("0"), json.Number("0"), domain.PeriodKey(domain.ResetMonthly, at)
-	body, err := json.Marshal(events.Admitted{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage",
+	body, err := json.Marshal(events.Admitted{Usage: events.Usage{EventID: id, Feature: feature, Amount: amount, Timestamp: at, Type: "usage"},
 		Admitted: events.Admission{By: events.ByConsume, SubscriptionID: NewID(), FeatureType: domain.FeatureQuota, PeriodKey: period,
 			Used: &used, Held: &held}})
 	if err != nil {

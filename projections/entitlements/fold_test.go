@@ -46,7 +46,7 @@ func TestEachChangeOfAMeteredFeatureIsAStep(t *testing.T) {
 			subject events.Subject
 			payload any
 		}{
-			{events.UsageAdmitted, events.Admitted{EventID: "a", Feature: "f", Amount: 7, Type: "usage", Admitted: admission}},
+			{events.UsageAdmitted, events.Admitted{Usage: events.Usage{EventID: "a", Feature: "f", Amount: 7, Type: "usage"}, Admitted: admission}},
 			{events.UsageValidated, again}, {events.UsageValidated, verdict},
 			{events.DeadLetterClosed, events.Closed{DeadLetterID: letter, Status: events.StatusDiscarded}},
 		} {

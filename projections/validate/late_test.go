@@ -57,8 +57,8 @@ func recorded(t *testing.T, position int64, subject events.Subject) events.Envel
 		e.Payload = fmt.Appendf(nil,
 			`{"correctionRef":"t","eventId":"e%d","feature":"calls","timestamp":"2026-06-04T12:00:00Z","type":"retraction"}`, position)
 	case events.UsageAdmitted:
-		e.Payload, err = codec.AdmittedJSON(&events.Admitted{EventID: "e", Feature: "calls", Amount: 5, Timestamp: lateTime,
-			Type: events.TypeUsage,
+		e.Payload, err = codec.AdmittedJSON(&events.Admitted{
+			Usage: events.Usage{EventID: "e", Feature: "calls", Amount: 5, Timestamp: lateTime, Type: events.TypeUsage},
 			Admitted: events.Admission{By: events.ByCommit, SubscriptionID: lateSubscription, FeatureType: domain.FeatureQuota,
 				PeriodKey: "2026-05"}})
 	}

@@ -80,7 +80,7 @@ func (j *Judgement) judge(e *events.Envelope, h domain.History, body json.RawMes
 	} else {
 		var admitted events.Admitted
 		admitted, err = codec.AdmittedOf(body)
-		j.Usage, admission = codec.UsageOfAdmitted(&admitted), admitted.Admitted
+		j.Usage, admission = admitted.Usage, admitted.Admitted
 	}
 	if err != nil {
 		return "", err

@@ -55,8 +55,8 @@ func requestFor(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 			used, held := json.Number(d.Used.String()), json.Number(d.Held.String())
 			p.OccurredAt, p.Account = d.At.Truncate(time.Microsecond), &events.AccountChange{Feature: "f", PeriodKey: d.PeriodKey,
 				Used: int64(amount)}
-			p.Payload, err = codec.EncodePayload(events.UsageAdmitted, &events.Admitted{EventID: eventID, Feature: "f",
-				Amount: int64(amount), Timestamp: p.OccurredAt, Type: "usage",
+			p.Payload, err = codec.EncodePayload(events.UsageAdmitted, &events.Admitted{
+				Usage: events.Usage{EventID: eventID, Feature: "f", Amount: int64(amount), Timestamp: p.OccurredAt, Type: "usage"},
 				Admitted: events.Admission{By: events.ByConsume, SubscriptionID: d.SubscriptionID, FeatureType: d.FeatureType,
 					PeriodKey: d.PeriodKey, Limit: d.Limit, Used: &used, Held: &held}})
 			return err
