@@ -137,11 +137,11 @@
   });
 
   // A menu closes by Escape, and by a click beside it.
-  const close = unless => each(document, ".drop[open]", menu => { if (!menu.contains(unless)) menu.open = false; });
+  const close = unless => each(document, "header details[open]", menu => { if (!menu.contains(unless)) menu.open = false; });
   addEventListener("click", event => close(event.target));
   addEventListener("keydown", event => {
     if (event.key !== "Escape") return;
-    document.activeElement.closest?.(".drop[open]")?.querySelector("summary").focus();
+    document.activeElement.closest?.("header details[open]")?.querySelector("summary").focus();
     close(null);
   });
 
