@@ -44,7 +44,8 @@ func checks() []check {
 		{"tables", "checksums", needsDatabase, "Stop the server and run pg_checksums --enable: without them a damaged page is not noticed",
 			checksums},
 		{"tables", "collation", needsDatabase,
-			"REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION; without a recorded version: docs/reference/doctor-checks.md", collation},
+			"REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION; without a recorded version: " +
+				"docs/reference/doctor-checks.md", collation},
 		{"tables", "connections", needsDatabase, "Raise max_connections, or change METERPLEX_DATABASE_CONNECTIONS: docs/how-to/sizing.md",
 			connections},
 		{"tables", "long_transactions", needsDatabase,

@@ -212,7 +212,8 @@ func pushes(ctx context.Context, s *subject) (State, string, error) {
 
 func webhooks(ctx context.Context, s *subject) (State, string, error) {
 	n, names, err := count(ctx, s,
-		`SELECT id::text || CASE status WHEN 'DISABLED' THEN ' is disabled' ELSE ' has failed since ' || to_char(failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"') END FROM webhooks
+		`SELECT id::text || CASE status WHEN 'DISABLED' THEN ' is disabled' ELSE ' has failed since '
+ || to_char(failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"') END FROM webhooks
  WHERE status = 'DISABLED' OR status = 'ENABLED' AND failing_since < now() - interval '1 day'`)
 	if err != nil || n == 0 {
 		return OK, "no webhook is disabled, and none has failed for a day", err

@@ -207,7 +207,8 @@ var elements = []struct {
 
 // errLayout is the error of a format without a date.
 var errLayout = errors.New(
-	`--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns, or a layout with year, month and day, e.g. "02.01.2006 15:04" or "%d.%m.%Y %H:%M"`)
+	`--time-format has to be rfc3339, unix, unix-ms, unix-us, unix-ns, or a layout with year, month and day, e.g. ` +
+		`"02.01.2006 15:04" or "%d.%m.%Y %H:%M"`)
 
 // newLayout accepts a layout only if it has a whole date and no text that could be a zone, and if several instants at several offsets are
 // the same after they are formatted and parsed.
