@@ -40,7 +40,8 @@ type Page struct {
 	Load    func(v *Visit) (Doc, error)
 	Limit   int // 0: that of the API
 	Actions []*Action
-	Live    *Live // nil: no part of it
+	Find    func(v *Visit, q string) ([]Hit, error) // finds results of the search on this page; nil: none
+	Live    *Live                                   // nil: no part of it
 	Files   []*File
 	// before, if set, sees a request before its session is read. Its error is the answer.
 	before func(r *http.Request) error

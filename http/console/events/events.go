@@ -28,7 +28,7 @@ func Pages() []*console.Page {
 func eventsPage() *console.Page {
 	filters := []string{"tenantId", "subject", "stream", "correlationId", "from", "to", "after"}
 	return &console.Page{Path: eventsPath, Title: "Events", Group: "Usage", Menu: "Events", Template: "events.html",
-		Needs: "GET /api/v1/events", Who: console.Either,
+		Needs: "GET /api/v1/events", Who: console.Either, Find: findTrace,
 		Params: append([]string{"cursor"}, filters...),
 		CLI: []string{
 			"meterplex events query[ --tenant {tenantId}][ --subject {subject}][ --stream {stream}][ --correlation-id {correlationId}][ " +
@@ -78,7 +78,7 @@ func endOfLog(v *console.Visit) (string, error) {
 
 func eventPage() *console.Page {
 	return &console.Page{Path: eventPath, Title: "Event", Template: "event.html", Needs: "GET /api/v1/events/{event}", Who: console.Either,
-		Params: []string{"tenantId"}, CLI: []string{"meterplex events show {event}[ --tenant {tenantId}]"},
+		Params: []string{"tenantId"}, CLI: []string{"meterplex events show {event}[ --tenant {tenantId}]"}, Find: findLogged,
 		Load: func(v *console.Visit) (console.Doc, error) {
 			raw, err := v.Raw(console.API("events", v.Param("event")), v.Pick("tenantId"))
 			if err != nil {

@@ -94,8 +94,8 @@ func letterPage() *console.Page {
 			Does: "POST /api/v1/dead-letters/{deadLetterId}/" + name}
 	}
 	return &console.Page{Path: letterPath, Title: "Dead letter", Template: "dead_letter.html",
-		Needs: "GET /api/v1/dead-letters/{deadLetterId}",
-		CLI:   []string{"meterplex dead-letters show {deadLetterId}"},
+		Needs: "GET /api/v1/dead-letters/{deadLetterId}", Find: console.FindByID("Dead letter", "dead-letters"),
+		CLI: []string{"meterplex dead-letters show {deadLetterId}"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			letter, err := v.Get(console.API("dead-letters", v.Param("deadLetterId")), nil)
 			if err != nil {

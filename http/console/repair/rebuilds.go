@@ -87,7 +87,8 @@ func rollback() *console.Action {
 
 func rebuildPage() *console.Page {
 	return &console.Page{Path: rebuildPath, Title: "Rebuild", Template: "rebuild.html", Needs: "GET /api/v1/rebuilds/{rebuildId}",
-		CLI: []string{"meterplex projections status {rebuildId}"},
+		Find: console.FindByID("Rebuild", "rebuilds"),
+		CLI:  []string{"meterplex projections status {rebuildId}"},
 		Actions: []*console.Action{
 			rollback(),
 			decisionOn("abandon", rebuildPath, "Abandon the rebuild", "Its rows are dropped. This cannot be undone."),

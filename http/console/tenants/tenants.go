@@ -59,7 +59,7 @@ func newTenantPage() *console.Page {
 }
 
 func tenantPage() *console.Page {
-	return &console.Page{Path: TenantPath, Title: "Tenant", New: changePath, Template: "tenant.html",
+	return &console.Page{Path: TenantPath, Title: "Tenant", New: changePath, Template: "tenant.html", Find: findTenants,
 		Needs: "GET /api/v1/tenants/{tenantId}", Params: []string{"keys", "subscriptions"},
 		CLI: []string{"meterplex tenants show {tenantId}", "meterplex subscriptions list --tenant {tenantId}",
 			"meterplex keys list --tenant {tenantId}"},

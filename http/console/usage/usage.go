@@ -260,7 +260,7 @@ func ofTenant(v *console.Visit, path string, names []string) (console.Doc, error
 
 func receiptPage() *console.Page {
 	return &console.Page{Path: receiptPath, Title: "Receipt", Template: "receipt.html", Needs: "GET /api/v1/usage/events/{eventId}",
-		Who:    console.Either,
+		Who: console.Either, Find: findUsage,
 		Params: []string{"tenantId"}, CLI: []string{"meterplex usage receipt[ --tenant {tenantId}] {eventId}"},
 		Load: func(v *console.Visit) (console.Doc, error) {
 			d, err := v.Get(console.API("usage", "events", v.Param("eventId")), v.Pick("tenantId"))
