@@ -24,14 +24,6 @@ const (
 // that folds usage recorded after it. A rebuild then applies the same keys.
 const GroupingDelay = time.Minute
 
-// Grouping is the set of metadata keys by which the usage of a feature is grouped, of events recorded at Since
-// or later, up to the next Grouping. The zero time is before all events.
-type Grouping struct {
-	Feature string
-	Since   time.Time
-	Keys    []string
-}
-
 // GroupValue returns the text of a member of the metadata that usage is grouped by: a string as it is, a number or a boolean as its
 // JSON. ok is false if the member is missing or null. Objects, arrays, long texts and those with control characters are GroupOther.
 func GroupValue(raw json.RawMessage) (value string, ok bool) {

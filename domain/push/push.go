@@ -26,11 +26,6 @@ const (
 	StateFailed    = "FAILED"    // the provider refused it
 )
 
-// States lists the states.
-func States() []string {
-	return []string{StatePending, StateUnknown, StateDelivered, StateFailed}
-}
-
 const (
 	// UnknownFor bounds how long a push whose result is unknown is sent again: providers forget identifiers after 24 hours, and would
 	// count it twice from then on.

@@ -123,16 +123,9 @@ func (s *usageScan) open(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	err = query.Run(ctx, tx, query.New(readExceptions, []any{events.PartitionOf(tenant), tenant, names, s.stands.failing},
-		query.Each(s.scanException)))
+		query.Values(&s.exceptions)))
 	slices.SortFunc(s.exceptions, func(a, b int64) int { return cmp.Compare(b, a) })
 	s.passed = s.stands.passed
-	return err
-}
-
-func (s *usageScan) scanException(rows pgx.Rows) error {
-	var number int64
-	err := rows.Scan(&number)
-	s.exceptions = append(s.exceptions, number)
 	return err
 }
 
@@ -163,12 +156,7 @@ func (s *usageScan) rejected(ctx context.Context, tx pgx.Tx, chunk int) (found [
 		return nil, nil
 	}
 	err = query.Run(ctx, tx, query.New(readRejectedPositions, []any{s.query.TenantID, s.below, chunk},
-		query.Each(func(rows pgx.Rows) error {
-			var number int64
-			err := rows.Scan(&number)
-			found = append(found, number)
-			return err
-		})))
+		query.Values(&found)))
 	return found, err
 }
 

@@ -58,9 +58,6 @@ ORDER BY a.period_key, a.snapshot, a.position LIMIT $5`
 	readAdjustmentsInState = adjustmentColumns + ` AND a.state = $2 AND a.id > $6::uuid ORDER BY a.id LIMIT $5`
 )
 
-// AdjustmentsInState is the statement of a page of all tenants' adjustments in a state, for tests of its plan.
-func AdjustmentsInState() string { return readAdjustmentsInState }
-
 // Adjustments lists adjustments: of one tenant by period, snapshot and position, of all tenants by id.
 func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (query.Page[Adjustment], error) {
 	sql, args := readAllAdjustments, []any{q.PeriodKey, q.State, q.Kind, q.Feature, q.Limit + 1}
