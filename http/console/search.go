@@ -79,17 +79,23 @@ func (v *Visit) Look(path string, query url.Values) (Doc, error) {
 	return d, err
 }
 
+// IDOf returns the id that a text is, in its usual form; false if it is none.
+func IDOf(q string) (string, bool) {
+	id, err := uuid.Parse(q)
+	return id.String(), err == nil
+}
+
 // FindByID returns the search for a resource by its id.
 func FindByID(kind, resource string) func(v *Visit, q string) ([]Hit, error) {
 	return func(v *Visit, q string) ([]Hit, error) {
-		id, err := uuid.Parse(q)
-		if err != nil {
+		id, is := IDOf(q)
+		if !is {
 			return nil, nil
 		}
-		d, err := v.Look(API(resource, id.String()), nil)
+		d, err := v.Look(API(resource, id), nil)
 		if d == nil || err != nil {
 			return nil, err
 		}
-		return []Hit{{kind, id.String(), Prefix + PathOf(resource, id.String())}}, nil
+		return []Hit{{kind, id, Prefix + PathOf(resource, id)}}, nil
 	}
 }

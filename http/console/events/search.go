@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/meterplex/meterplex/http/console"
 )
 
@@ -16,8 +14,8 @@ var positionForm = regexp.MustCompile(`^[0-9]{1,3}-[0-9]{1,19}$`)
 // findLogged finds an event of the log by its position or by the id that the service gave it.
 func findLogged(v *console.Visit, q string) ([]console.Hit, error) {
 	name := q
-	if id, err := uuid.Parse(q); err == nil {
-		name = id.String()
+	if id, is := console.IDOf(q); is {
+		name = id
 	} else if !positionForm.MatchString(q) {
 		return nil, nil
 	}
@@ -32,11 +30,11 @@ func findLogged(v *console.Visit, q string) ([]console.Hit, error) {
 
 // findTrace finds the events of a trace, by its id in hex or by their correlationId: among the newest, then among the first.
 func findTrace(v *console.Visit, q string) ([]console.Hit, error) {
-	id, err := uuid.Parse(q)
-	if err != nil || strings.ContainsAny(q, "{:}") {
+	id, is := console.IDOf(q)
+	if !is || strings.ContainsAny(q, "{:}") {
 		return nil, nil
 	}
-	of := console.With(v.Pick("tenantId"), "correlationId", id.String())
+	of := console.With(v.Pick("tenantId"), "correlationId", id)
 	newest := console.With(console.With(console.Clone(of), "last", "1"), "follow", "false")
 	found, err := v.Followed(console.API("events", "stream"), newest)
 	if refused := (*console.Refusal)(nil); errors.As(err, &refused) &&
@@ -55,5 +53,5 @@ func findTrace(v *console.Visit, q string) ([]console.Hit, error) {
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	return []console.Hit{{Kind: "Trace", Name: id.String(), Address: eventsPath + "?" + of.Encode()}}, nil
+	return []console.Hit{{Kind: "Trace", Name: id, Address: eventsPath + "?" + of.Encode()}}, nil
 }
