@@ -31,7 +31,7 @@ type TopicInfo struct {
 	Topic    Topic
 	Name     string
 	Consumer string // the service's consumer group, "" if only outside readers consume it
-	LowRate  bool   // written and read through watermill-kafka, one record at a time
+	LowRate  bool   // read through watermill-kafka, one record at a time
 	Carries  string
 }
 

@@ -258,6 +258,40 @@ func TestWipedBrokerIsUsedAgain(t *testing.T) {
 	})
 }
 
+// A broker that has lost its data gives out producer ids from the first one again, also that of a publisher that still runs. If both
+// number their records alike, the broker takes the second one's for a repetition, and answers that it is stored.
+func TestP11_AnEmptyBrokerStoresTheRecordsOfEachPublisher(t *testing.T) {
+	tier.AtSize(t)
+	t.Parallel()
+	broker := ownBroker(t)
+	cfg := configAt(t, broker)
+	admin := ensure(t, cfg)
+	published := func(pub *kafka.Publisher, topic events.Topic, partition int16) int64 {
+		records := pipetest.Make(topic, 0, 1)
+		records[0].Partition = partition
+		must.Until(t, "a record is published", func() bool { return pipetest.Publish(t.Context(), pub, records) == nil })
+		return records[0].Offset
+	}
+	topics := []events.Topic{events.TopicCatalogue, events.TopicUsageRaw}
+	old := newPublisher(t, cfg)
+	defer old.Close()
+	for _, topic := range topics {
+		published(old, topic, 1)
+	}
+	must.OK(t, broker.Kill())
+	must.OK(t, os.RemoveAll(broker.Dir()))
+	must.OK(t, broker.Restart(t.Context()))
+	must.OK(t, admin.Ensure(t.Context()))
+	other := newPublisher(t, cfg)
+	defer other.Close()
+	for _, topic := range topics {
+		first, second := published(old, topic, 2), published(other, topic, 2)
+		if first != 0 || second != 1 {
+			t.Errorf("%s: records have the offsets %d and %d, not 0 and 1", topic.Name(), first, second)
+		}
+	}
+}
+
 // TestRecreatedTopicIsUsedAgain deletes and creates the topics while both clients are running.
 func TestRecreatedTopicIsUsedAgain(t *testing.T) {
 	tier.AtSize(t)

@@ -1,6 +1,6 @@
-// Package kafka implements the message pipe on Apache Kafka, behind Watermill's interfaces. Topics of high
-// rate use franz-go: a Watermill message holds a batch of records. Topics of low rate use watermill-kafka as
-// it is: a message holds one record.
+// Package kafka implements the message pipe on Apache Kafka, behind Watermill's interfaces. franz-go writes all
+// topics and reads those of high rate: a Watermill message holds a batch of records. watermill-kafka reads topics of
+// low rate: a message holds one record.
 //
 // The package does not interpret records. It does not deduplicate (consumers do, in the transaction of
 // their write), creates topics only through Admin, and never drops a record: a failed publish is an

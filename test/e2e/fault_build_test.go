@@ -202,6 +202,6 @@ func wrongClock() (edits []edit) {
 	}
 	const record = "\t\tbacking[i] = kgo.Record{\n"
 	return append(edits,
-		edit{File: "infra/kafka/publish_batch.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
-		edit{File: "infra/kafka/publish_batch.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
+		edit{File: "infra/kafka/publisher.go", Old: record, New: record + "\t\t\tTimestamp: fault.Now(),\n"},
+		edit{File: "infra/kafka/publisher.go", Old: "import (\n", New: "import (\n\t\"github.com/meterplex/meterplex/events/fault\"\n"})
 }

@@ -44,7 +44,7 @@ func (f *failures) addAll(batch []*kgo.Record, err error) {
 
 // produce writes the batch and returns the failed records. Within a partition it writes no record behind a
 // failed one.
-func (p *BatchPublisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRecord {
+func (p *Publisher) produce(ctx context.Context, batch []*kgo.Record) []FailedRecord {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -81,11 +81,11 @@ const maxTimeoutFactor = 6
 // deliveryTimeout doubles after each consecutive call that timed out. With a fixed timeout, a slow broker
 // would get the same records again and again, and no call would succeed. A call also notices a broker that
 // recovers meanwhile.
-func (p *BatchPublisher) deliveryTimeout() time.Duration {
+func (p *Publisher) deliveryTimeout() time.Duration {
 	return p.cfg.DeliveryTimeout * time.Duration(min(1<<min(p.timeouts.Load(), 10), maxTimeoutFactor))
 }
 
-func (p *BatchPublisher) countTimeout(ctx context.Context) {
+func (p *Publisher) countTimeout(ctx context.Context) {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		p.timeouts.Add(1)
 	} else if ctx.Err() == nil {
@@ -140,7 +140,7 @@ func size(r *kgo.Record) int {
 // that is not caused by a record it discards the client: the outcome of requests in flight is unknown,
 // and a new client has a new producer id. The last request of the old client may still be written; its
 // records are consecutive, in order, and are sent again anyway.
-func (p *BatchPublisher) send(ctx context.Context, batch []*kgo.Record) map[*kgo.Record]error {
+func (p *Publisher) send(ctx context.Context, batch []*kgo.Record) map[*kgo.Record]error {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -216,7 +216,7 @@ func byPartition(batch []*kgo.Record, errs map[*kgo.Record]error) map[topicParti
 // isolate finds the permanently refused records of a partition. The broker refuses a whole batch, so
 // isolate sends the records again in halves, in order. It reports whether all of them were stored in the
 // end.
-func (p *BatchPublisher) isolate(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
+func (p *Publisher) isolate(ctx context.Context, group []*kgo.Record, errs map[*kgo.Record]error, f *failures) bool {
 	err := errs[group[0]]
 	if !permanent(err) || ctx.Err() != nil {
 		f.addAll(group, err)
@@ -234,7 +234,7 @@ func (p *BatchPublisher) isolate(ctx context.Context, group []*kgo.Record, errs 
 	return p.resend(ctx, group[half:], f)
 }
 
-func (p *BatchPublisher) resend(ctx context.Context, group []*kgo.Record, f *failures) bool {
+func (p *Publisher) resend(ctx context.Context, group []*kgo.Record, f *failures) bool {
 	errs := p.send(ctx, group)
 	if errs == nil {
 		return true
