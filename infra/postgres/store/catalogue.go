@@ -12,6 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/catalogue"
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/postgres"
 )
 
 const (
@@ -74,11 +75,8 @@ func (c *Catalogue) read(ctx context.Context, read func(context.Context, *pgxpoo
 
 // List reads rows, each by rowTo.
 func List[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, sql, args...)
-		if err == nil {
-			all, err = pgx.CollectRows(rows, rowTo)
-		}
+	err = c.read(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		all, err = FindAll(ctx, conn, "reading a list", rowTo, sql, args...)
 		return err
 	})
 	return all, err
@@ -105,12 +103,24 @@ func Get[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql s
 }
 
 // Find is Get in a transaction, or on a connection.
-func Find[T any](ctx context.Context, db Querier, rowTo pgx.RowToFunc[T], sql string, args ...any) (*T, error) {
+func Find[T any](ctx context.Context, db postgres.Queryer, rowTo pgx.RowToFunc[T], sql string, args ...any) (*T, error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
 	return firstRow(rows, rowTo)
+}
+
+// FindAll is List in a transaction, or on a connection. Its error begins with doing.
+func FindAll[T any](ctx context.Context, db postgres.Queryer, doing string, rowTo pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	rows, err := db.Query(ctx, sql, args...)
+	if err == nil {
+		var all []T
+		if all, err = pgx.CollectRows(rows, rowTo); err == nil {
+			return all, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", doing, err)
 }
 
 // firstRow reads the first row by rowTo; nil without one.
@@ -119,13 +129,25 @@ func firstRow[T any](rows pgx.Rows, rowTo pgx.RowToFunc[T]) (*T, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
-	return &v, err
+	if err != nil {
+		return nil, fmt.Errorf("reading a %T: %w", v, err)
+	}
+	return &v, nil
 }
 
 // AfterID returns the id after which a page begins. An invalid id sorts before all others.
 func AfterID(p commands.Page) uuid.UUID {
 	id, _ := uuid.Parse(p.After)
 	return id
+}
+
+// BeforeID returns the id before which a page of a list begins that has the newest first; nil: at the newest.
+func BeforeID(p commands.Page) *uuid.UUID {
+	if p.After == "" {
+		return nil
+	}
+	id := AfterID(p)
+	return &id
 }
 
 // Tenants lists by id.

@@ -72,11 +72,7 @@ type catalogueRepair struct {
 
 // foldAll folds the events up to the heads.
 func (r *catalogueRepair) foldAll(headsSQL string) error {
-	rows, err := r.tx.Query(r.ctx, headsSQL)
-	if err != nil {
-		return err
-	}
-	heads, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	heads, err := FindAll(r.ctx, r.tx, "reading heads", pgx.RowTo[int64], headsSQL)
 	if err != nil {
 		return err
 	}

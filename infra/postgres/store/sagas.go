@@ -171,10 +171,5 @@ const sagasSQL = `SELECT ` + sagaColumns +
 
 // Sagas lists sagas, the newest first.
 func (c *Catalogue) Sagas(ctx context.Context, q commands.SagaQuery) ([]domain.Saga, error) {
-	var before *uuid.UUID
-	if q.After != "" {
-		id := AfterID(q.Page)
-		before = &id
-	}
-	return List(ctx, c, pgx.RowToStructByName[domain.Saga], sagasSQL, q.Kind, q.State, q.TenantID, before, q.Limit)
+	return List(ctx, c, pgx.RowToStructByName[domain.Saga], sagasSQL, q.Kind, q.State, q.TenantID, BeforeID(q.Page), q.Limit)
 }

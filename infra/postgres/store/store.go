@@ -251,12 +251,12 @@ func (t *Tx) Append(list ...events.Pending) ([]events.Position, error) {
 
 // Answer reads an answer under the platform's id: the key names its holder already.
 func (t *Tx) Answer(key string) (*commands.Answer, error) {
-	var a commands.Answer
-	var hash []byte
-	err := t.tx.QueryRow(t.ctx, `SELECT request_hash, body FROM idempotency_answers WHERE tenant_id = $1 AND key = $2`, uuid.Nil,
-		key).Scan(&hash, &a.Body)
-	copy(a.RequestHash[:], hash)
-	return One(&a, "stored answer", err)
+	return Find(t.ctx, t.tx, func(row pgx.CollectableRow) (a commands.Answer, err error) {
+		var hash []byte
+		err = row.Scan(&hash, &a.Body)
+		copy(a.RequestHash[:], hash)
+		return a, err
+	}, `SELECT request_hash, body FROM idempotency_answers WHERE tenant_id = $1 AND key = $2`, uuid.Nil, key)
 }
 
 func (t *Tx) SaveAnswer(key string, a commands.Answer) error {
@@ -303,16 +303,9 @@ func (t *Tx) Key(id uuid.UUID) (*domain.APIKey, error) {
 }
 
 // UsableKeys implements offboarding.Tx.
-func (t *Tx) UsableKeys(tenant uuid.UUID) (keys []domain.APIKey, err error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT `+keyColumns+
+func (t *Tx) UsableKeys(tenant uuid.UUID) ([]domain.APIKey, error) {
+	return FindAll(t.ctx, t.tx, "reading keys", pgx.RowToStructByName[domain.APIKey], `SELECT `+keyColumns+
 		` FROM api_keys WHERE tenant_id = $1 AND NOT ended AND (revoked_at IS NULL OR revoked_at > now()) ORDER BY id`, tenant)
-	if err == nil {
-		keys, err = pgx.CollectRows(rows, pgx.RowToStructByName[domain.APIKey])
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading keys: %w", err)
-	}
-	return keys, nil
 }
 
 func (t *Tx) SaveSecret(key uuid.UUID, hash []byte) error {

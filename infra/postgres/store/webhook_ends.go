@@ -43,13 +43,9 @@ const endedWebhooksSQL = `WITH RECURSIVE waiting (webhook) AS (
 
 // EndDeliveries implements webhooks.Queue.
 func (s *Webhooks) EndDeliveries(ctx context.Context) error {
-	rows, err := s.Store.pool.Query(ctx, endedWebhooksSQL)
+	ids, err := FindAll(ctx, s.Store.pool, "finding webhooks that ended", pgx.RowTo[uuid.UUID], endedWebhooksSQL)
 	if err != nil {
-		return fmt.Errorf("finding webhooks that ended: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return fmt.Errorf("finding webhooks that ended: %w", err)
+		return err
 	}
 	for _, id := range ids {
 		if err := loop.Batches(ctx, func() (more bool, err error) { return s.endSome(ctx, id) }); err != nil {

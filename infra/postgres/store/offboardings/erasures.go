@@ -145,24 +145,15 @@ const publishingSQL = `SELECT 'relay' FROM relay_cursors WHERE partition = $1 AN
 func waiting(ctx context.Context, tx pgx.Tx, m *projections.PersonalData, e *domain.Erasure) ([]string, error) {
 	partition := events.PartitionOf(e.TenantID)
 	if m.Consumer == "" {
-		rows, err := tx.Query(ctx, publishingSQL, partition, e.UpTo, e.TenantID)
-		if err != nil {
-			return nil, fmt.Errorf("reading what has yet to be published: %w", err)
-		}
-		return pgx.CollectRows(rows, pgx.RowTo[string])
+		return store.FindAll(ctx, tx, "reading what has yet to be published", pgx.RowTo[string], publishingSQL, partition, e.UpTo,
+			e.TenantID)
 	}
-	rows, err := tx.Query(ctx, behindSQL, partition, m.Consumer, int(m.Topic), e.UpTo)
-	if err != nil {
-		return nil, fmt.Errorf("reading the positions of %s: %w", m.Consumer, err)
-	}
-	behind, err := pgx.CollectRows(rows, pgx.RowTo[bool])
-	if err != nil {
-		return nil, fmt.Errorf("reading the positions of %s: %w", m.Consumer, err)
-	}
+	behind, err := store.FindAll(ctx, tx, "reading the positions of "+m.Consumer, pgx.RowTo[bool], behindSQL, partition, m.Consumer,
+		int(m.Topic), e.UpTo)
 	if slices.Contains(behind, true) {
 		return []string{m.Consumer}, nil
 	}
-	return nil, nil
+	return nil, err
 }
 
 // EraseModels implements offboarding.ErasureStore. Place names the read model that is erased next, and its own place.

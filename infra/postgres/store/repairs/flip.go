@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/meterplex/meterplex/domain"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/rebuild"
@@ -62,15 +63,8 @@ func (t *rebuildTx) LockGenerations(r *domain.Rebuild) error {
 
 // Generations implements repair.RebuildTx.
 func (t *rebuildTx) Generations(r *domain.Rebuild) ([]domain.Generation, error) {
-	rows, err := t.DB().Query(t.Context(), generationsSQL, r.Projection, r.Consumer, r.Generation)
-	if err != nil {
-		return nil, fmt.Errorf("reading a projection's generations: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.Generation])
-	if err != nil {
-		return nil, fmt.Errorf("reading a projection's generations: %w", err)
-	}
-	return list, nil
+	return store.FindAll(t.Context(), t.DB(), "reading a projection's generations", pgx.RowToStructByPos[domain.Generation], generationsSQL,
+		r.Projection, r.Consumer, r.Generation)
 }
 
 // MovesEvents implements repair.RebuildTx.
