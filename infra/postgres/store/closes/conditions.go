@@ -130,7 +130,7 @@ used (generation, period_key, period_end) AS (
   CROSS JOIN LATERAL (SELECT u.period_key, u.period_end FROM usage_aggregates u WHERE u.generation = g.generation
   AND u.period_key > g.period_key ORDER BY u.period_key LIMIT 1) u),
 ends AS MATERIALIZED (SELECT period_key, max(period_end) AS period_end FROM used GROUP BY period_key)
-SELECT t.id, k.period_key, k.snapshot FROM tenants t
+SELECT t.id AS tenant_id, k.period_key, k.snapshot FROM tenants t
  CROSS JOIN LATERAL (SELECT e.period_key, 0 AS snapshot FROM ends e
  WHERE e.period_end + make_interval(hours => t.close_after_hours) <= now()
   EXCEPT SELECT c.period_key, 0 FROM period_changes c WHERE c.tenant_id = t.id
@@ -149,19 +149,14 @@ SELECT t.id, k.period_key, k.snapshot FROM tenants t
 
 // DueCloses implements billing.PeriodStore.
 func (s *Periods) DueCloses(ctx context.Context, after domain.Closing, limit int) ([]domain.Closing, error) {
-	rows, err := s.Store.Pool().Query(ctx, dueClosesSQL, after.TenantID, after.PeriodKey, limit)
-	if err != nil {
-		return nil, store.Unavailable(err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
-		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
-	})
+	list, err := store.FindAll(ctx, s.Store.Pool(), "finding due closes", pgx.RowToStructByName[domain.Closing], dueClosesSQL,
+		after.TenantID, after.PeriodKey, limit)
 	return list, store.Unavailable(err)
 }
 
 // unreconciledSQL lists the lines of a tenant's closed periods that differ from the frozen figure and the adjustments.
-var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, unreconciled::text, unreconciled_count FROM (` +
-	periods.Lines + `) l
+var unreconciledSQL = `SELECT period_key, snapshot, feature, subscription_id, to_json(unreconciled) AS amount,
+ unreconciled_count AS event_count FROM (` + periods.Lines + `) l
  WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0) ORDER BY period_key, feature, subscription_id`
 
 // Unreconciled implements billing.FreezeTx.
@@ -170,20 +165,6 @@ func (t Tx) Unreconciled(tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
 }
 
 func unreconciled(ctx context.Context, q postgres.Queryer, tenant uuid.UUID) ([]domain.UnreconciledLine, error) {
-	rows, err := q.Query(ctx, unreconciledSQL, tenant, events.PartitionOf(tenant), "", 0)
-	if err != nil {
-		return nil, fmt.Errorf("comparing closed periods: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l domain.UnreconciledLine, err error) {
-		var amount string
-		if err := row.Scan(&l.PeriodKey, &l.Snapshot, &l.Feature, &l.SubscriptionID, &amount, &l.EventCount); err != nil {
-			return l, err
-		}
-		l.Amount, err = Integer(amount)
-		return l, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("comparing closed periods: %w", err)
-	}
-	return list, nil
+	return store.FindAll(ctx, q, "comparing closed periods", pgx.RowToStructByNameLax[domain.UnreconciledLine], unreconciledSQL, tenant,
+		events.PartitionOf(tenant), "", 0)
 }

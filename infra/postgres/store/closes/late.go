@@ -8,6 +8,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/billing"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
 )
 
@@ -43,9 +44,9 @@ late AS (
 		projections.ProjectionDeadLetters + `', c.tenant_id, '')
     AND d.tenant_id = c.tenant_id AND d.stage = '` + events.StageAggregation + `' AND d.status = '` + events.StatusResolved + `') l
   CROSS JOIN LATERAL (SELECT count(*) AS n FROM period_snapshots p WHERE p.tenant_id = c.tenant_id) p)
-SELECT tenant_id, flip, rebuild, position, n, snapshots,
+SELECT tenant_id, flip, rebuild AS rebuild_id, position, n AS resolved, snapshots,
   NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + billing.SagaReconcile +
-		`' AND s.ended_at IS NULL AND s.tenant_id IN (late.tenant_id, '00000000-0000-0000-0000-000000000000'))
+		`' AND s.ended_at IS NULL AND s.tenant_id IN (late.tenant_id, '00000000-0000-0000-0000-000000000000')) AS ready
 FROM late
 WHERE NOT EXISTS (SELECT FROM sagas s WHERE s.kind = '` + billing.SagaReconcile + `' AND s.tenant_id = late.tenant_id
   AND s.key = flip || '/' || rebuild || '/' || position || '/' || n || '/' || snapshots)
@@ -62,21 +63,12 @@ ORDER BY tenant_id`
 // LateUsage implements billing.PeriodStore.
 func (s *Periods) LateUsage(ctx context.Context, seen uuid.UUID) (list []billing.LateUsage, newest uuid.UUID, err error) {
 	err = InSnapshot(ctx, s.Store, func(t pgx.Tx) error {
-		rows, err := t.Query(ctx, newestAdjustmentSQL)
-		if err != nil {
+		found, err := store.Find(ctx, t, pgx.RowTo[uuid.UUID], newestAdjustmentSQL)
+		if newest = seen; err != nil || found == nil || *found == seen {
 			return err
 		}
-		found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if newest = seen; err != nil || len(found) == 0 || found[0] == seen {
-			return err
-		}
-		newest = found[0]
-		if rows, err = t.Query(ctx, lateUsageSQL); err != nil {
-			return err
-		}
-		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l billing.LateUsage, err error) {
-			return l, row.Scan(&l.TenantID, &l.Flip, &l.RebuildID, &l.Position, &l.Resolved, &l.Snapshots, &l.Ready)
-		})
+		newest = *found
+		list, err = store.FindAll(ctx, t, "reading late usage", pgx.RowToStructByName[billing.LateUsage], lateUsageSQL)
 		if err != nil || len(list) == 0 {
 			return err
 		}

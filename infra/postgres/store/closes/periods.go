@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/big"
 	"time"
 
 	"github.com/google/uuid"
@@ -248,8 +247,8 @@ func (t Tx) queueCharges(s domain.Snapshot) {
 }
 
 const (
-	adjustmentsSQL = `SELECT id, tenant_id, period_key, snapshot, state, amount::text FROM adjustments WHERE tenant_id = $1
-		AND id = ANY ($2) ORDER BY id`
+	adjustmentsSQL = `SELECT id, tenant_id, period_key, snapshot, state, to_json(amount) AS amount FROM adjustments
+		WHERE tenant_id = $1 AND id = ANY ($2) ORDER BY id`
 
 	pendingSQL = `SELECT count(*), coalesce(sum(amount), 0)::text FROM adjustments
  WHERE tenant_id = $1 AND snapshot = $2 AND period_key = $3 AND state = 'PENDING' AND position <= $4 AND $5 IN ('', feature) AND $6 IN ('',
@@ -260,31 +259,7 @@ const (
 
 // Adjustments implements billing.PeriodTx.
 func (t Tx) Adjustments(tenant uuid.UUID, ids []uuid.UUID) ([]domain.Adjustment, error) {
-	rows, err := t.DB().Query(t.Context(), adjustmentsSQL, tenant, ids)
-	if err != nil {
-		return nil, fmt.Errorf("reading adjustments: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (a domain.Adjustment, err error) {
-		var amount string
-		if err := row.Scan(&a.ID, &a.TenantID, &a.PeriodKey, &a.Snapshot, &a.State, &amount); err != nil {
-			return a, err
-		}
-		a.Amount, err = Integer(amount)
-		return a, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading adjustments: %w", err)
-	}
-	return list, nil
-}
-
-// Integer reads a sum.
-func Integer(text string) (*big.Int, error) {
-	n, ok := new(big.Int).SetString(text, 10)
-	if !ok {
-		return nil, fmt.Errorf("%q is no integer", text)
-	}
-	return n, nil
+	return store.FindAll(t.Context(), t.DB(), "reading adjustments", pgx.RowToStructByName[domain.Adjustment], adjustmentsSQL, tenant, ids)
 }
 
 // PendingAdjustments implements billing.PeriodTx.
@@ -322,10 +297,7 @@ func (s *Periods) TenantsOfAdjustments(ctx context.Context, ids []uuid.UUID) (ma
 
 // ClosedTenants implements billing.PeriodStore.
 func (s *Periods) ClosedTenants(ctx context.Context) ([]uuid.UUID, error) {
-	rows, err := s.Store.Pool().Query(ctx, `SELECT DISTINCT tenant_id FROM period_snapshots ORDER BY tenant_id`)
-	if err != nil {
-		return nil, store.Unavailable(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	list, err := store.FindAll(ctx, s.Store.Pool(), "reading tenants of snapshots", pgx.RowTo[uuid.UUID],
+		`SELECT DISTINCT tenant_id FROM period_snapshots ORDER BY tenant_id`)
 	return list, store.Unavailable(err)
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math/big"
 	"slices"
 	"strconv"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/meterplex/meterplex/commands/offboarding"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
+	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/postgres/store/closes"
 	"github.com/meterplex/meterplex/projections"
@@ -38,13 +40,11 @@ type offboardingTx struct {
 
 type periods = closes.Tx
 
-const (
-	offboardingSQL = `SELECT ` + store.OffboardingColumns + ` FROM offboardings WHERE id = $1`
-)
+const offboardingSQL = `SELECT ` + store.OffboardingColumns + ` FROM offboardings WHERE id = $1`
 
 // OffboardingByID implements offboarding.Tx.
 func (t offboardingTx) OffboardingByID(id uuid.UUID) (*domain.Offboarding, error) {
-	return store.ScanOffboarding(t.DB().QueryRow(t.Context(), offboardingSQL, id))
+	return store.Find(t.Context(), t.DB(), store.RowToOffboarding, offboardingSQL, id)
 }
 
 // ChangeOffboarding implements offboarding.Store. Cached keys, subscriptions and histories of the tenant are outdated by it.
@@ -107,24 +107,13 @@ const heldOfTenantSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency F
 
 // HeldReservations implements offboarding.Store.
 func (s *Offboardings) HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]metering.DueReservation, error) {
-	rows, err := s.Store.Pool().Query(ctx, heldOfTenantSQL, tenant, limit)
-	if err != nil {
-		return nil, store.Unavailable(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[metering.DueReservation])
+	list, err := store.FindAll(ctx, s.Store.Pool(), "reading reservations", pgx.RowToStructByPos[metering.DueReservation], heldOfTenantSQL,
+		tenant, limit)
 	return list, store.Unavailable(err)
 }
 
 func (t offboardingTx) texts(sql string, args ...any) ([]string, error) {
-	rows, err := t.DB().Query(t.Context(), sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("reading for an offboarding: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("reading for an offboarding: %w", err)
-	}
-	return list, nil
+	return store.FindAll(t.Context(), t.DB(), "reading for an offboarding", pgx.RowTo[string], sql, args...)
 }
 
 // UsedPeriods implements offboarding.Tx.
@@ -149,21 +138,13 @@ func (t offboardingTx) Snapshots(tenant uuid.UUID) ([]domain.Closing, error) {
 	return snapshotsOf(t.Context(), t.DB(), tenant)
 }
 
-func snapshotsOf(ctx context.Context, tx store.Querier, tenant uuid.UUID) ([]domain.Closing, error) {
-	rows, err := tx.Query(ctx, `SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key,
-		snapshot`, tenant)
-	if err != nil {
-		return nil, fmt.Errorf("reading snapshots: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[domain.Closing])
-	if err != nil {
-		return nil, fmt.Errorf("reading snapshots: %w", err)
-	}
-	return list, nil
+func snapshotsOf(ctx context.Context, tx postgres.Queryer, tenant uuid.UUID) ([]domain.Closing, error) {
+	return store.FindAll(ctx, tx, "reading snapshots", pgx.RowToStructByName[domain.Closing],
+		`SELECT tenant_id, period_key, snapshot FROM period_snapshots WHERE tenant_id = $1 ORDER BY period_key, snapshot`, tenant)
 }
 
-const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s.figures_hash, l.feature, l.subscription_id, l.amount::text,
-	l.event_count
+const exportedSnapshotsSQL = `SELECT s.period_key, s.snapshot, s.cut, s.logic, s.figures_hash, l.feature, l.subscription_id,
+ to_json(l.amount), l.event_count
  FROM period_snapshots s LEFT JOIN period_lines l USING (tenant_id, period_key, snapshot) WHERE s.tenant_id = $1
  ORDER BY s.period_key, s.snapshot, l.feature, l.subscription_id`
 
@@ -198,7 +179,7 @@ func (s *Offboardings) Manifest(ctx context.Context, offboarding, tenant uuid.UU
 
 // listedBefore reports whether the manifest of an offboarding lists all snapshots of the tenant.
 func listedBefore(ctx context.Context, tx pgx.Tx, offboarding, tenant uuid.UUID) (bool, error) {
-	o, err := store.ScanOffboarding(tx.QueryRow(ctx, offboardingSQL, offboarding))
+	o, err := store.Find(ctx, tx, store.RowToOffboarding, offboardingSQL, offboarding)
 	if err != nil || o == nil {
 		return false, err
 	}
@@ -220,8 +201,9 @@ func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]doma
 		var e domain.ExportedSnapshot
 		var cut int64
 		var logic, hash string
-		var feature, amount *string
+		var feature *string
 		var subscription *uuid.UUID
+		var amount *big.Int
 		var count *int64
 		if err := rows.Scan(&e.PeriodKey, &e.Snapshot, &cut, &logic, &hash, &feature, &subscription, &amount, &count); err != nil {
 			return nil, err
@@ -233,12 +215,8 @@ func exportedSnapshots(ctx context.Context, tx pgx.Tx, tenant uuid.UUID) ([]doma
 		if feature == nil {
 			continue // without lines
 		}
-		n, err := closes.Integer(*amount)
-		if err != nil {
-			return nil, err
-		}
 		figures := of[len(of)-1]
-		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: *feature, SubscriptionID: *subscription, Amount: n,
+		figures.Lines = append(figures.Lines, domain.FigureLine{Feature: *feature, SubscriptionID: *subscription, Amount: amount,
 			EventCount: *count})
 	}
 	for i := range list {

@@ -34,44 +34,37 @@ type Reader struct{ *store.Catalogue }
 // pushTx is a change of pushes.
 type pushTx struct{ *store.Tx }
 
-const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, amount::text, provider, customer, event, key, identifier,
- counted_at, state, attempts, failures, renewals,
- stored_at, first_attempt_at, attempted_at, unknown_since, next_at, delivered_at, last_code, last_error, last_reason, last_actor`
+const pushColumns = `id, tenant_id, feature, period_key, snapshot, n, to_json(amount) AS amount, provider, customer, event, key, identifier,
+ counted_at AS "timestamp", state, attempts, failures, renewals, stored_at, first_attempt_at, attempted_at, unknown_since, next_at,
+ delivered_at, last_code AS code, last_error, last_reason, last_actor`
 
-func scanPush(row pgx.Row, more ...any) (*push.Push, error) {
-	var p push.Push
-	var amount string
-	err := row.Scan(append([]any{&p.ID, &p.TenantID, &p.Feature, &p.PeriodKey, &p.Snapshot, &p.N, &amount, &p.Provider, &p.Customer,
-		&p.Event, &p.Key, &p.Identifier,
-		&p.Timestamp, &p.State, &p.Attempts, &p.Failures, &p.Renewals, &p.StoredAt, &p.FirstAttemptAt, &p.AttemptedAt, &p.UnknownSince,
-		&p.NextAt, &p.DeliveredAt, &p.Code,
-		&p.LastError, &p.LastReason, &p.LastActor}, more...)...)
-	if err == nil {
-		p.Amount, err = closes.Integer(amount)
-	}
-	return store.One(&p, "push", err)
+// pushAt is a push with the time at which it is read.
+type pushAt struct {
+	push.Push
+	Now time.Time
 }
-
-func scanPushRow(row pgx.Row) (*push.Push, error) { return scanPush(row) }
 
 // ChangePushes implements billing.PushStore.
 func (s *Pushes) ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(billing.PushTx) error) error {
 	return s.Store.ChangeTenant(ctx, tenant, func(tx *store.Tx) error { return decide(pushTx{tx}) })
 }
 
-const lockPushSQL = `SELECT ` + pushColumns + `, clock_timestamp() FROM pushes WHERE id = $1 FOR UPDATE`
+const lockPushSQL = `SELECT ` + pushColumns + `, clock_timestamp() AS now FROM pushes WHERE id = $1 FOR UPDATE`
 
 // UpdatePush implements billing.PushStore. If COMMIT is not answered the change may have happened: the attempt of a push begins in doubt
 // then.
 func (s *Pushes) UpdatePush(ctx context.Context, id uuid.UUID, change func(p *push.Push, now time.Time) bool) (updated *push.Push,
 	err error) {
 	err = postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
-		var now time.Time
-		p, err := scanPush(tx.QueryRow(ctx, lockPushSQL, id), &now)
-		if updated = p; err != nil || p == nil || !change(p, now) {
+		updated = nil
+		p, err := store.Find(ctx, tx, pgx.RowToStructByName[pushAt], lockPushSQL, id)
+		if err != nil || p == nil {
 			return err
 		}
-		return savePush(ctx, tx, p)
+		if updated = &p.Push; !change(updated, p.Now) {
+			return nil
+		}
+		return savePush(ctx, tx, updated)
 	})
 	if err != nil {
 		return nil, store.Unavailable(err)
@@ -95,14 +88,12 @@ func savePush(ctx context.Context, tx pgx.Tx, p *push.Push) error {
 
 // OpenPushes implements billing.PushStore.
 func (s *Pushes) OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []push.Push, now time.Time, err error) {
-	rows, err := s.Store.Pool().Query(ctx,
-		`SELECT `+pushColumns+`, clock_timestamp() FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED'
-			ORDER BY stored_at, id`,
-		tenant, periodKey)
-	if err != nil {
-		return nil, now, store.Unavailable(err)
+	list, err := store.FindAll(ctx, s.Store.Pool(), "reading pushes", pgx.RowToStructByName[pushAt],
+		`SELECT `+pushColumns+`, clock_timestamp() AS now FROM pushes WHERE tenant_id = $1 AND period_key = $2 AND state <> 'DELIVERED'
+			ORDER BY stored_at, id`, tenant, periodKey)
+	for i := range list {
+		open, now = append(open, list[i].Push), list[i].Now
 	}
-	open, err = collectPushes(rows, &now)
 	return open, now, store.Unavailable(err)
 }
 
@@ -119,9 +110,12 @@ func (s *Pushes) NotePushes(ctx context.Context, tenant uuid.UUID, periodKey, re
 }
 
 // Push implements billing.PushTx.
-func (t pushTx) Push(id uuid.UUID) (p *push.Push, now time.Time, err error) {
-	p, err = scanPush(t.DB().QueryRow(t.Context(), lockPushSQL, id), &now)
-	return p, now, err
+func (t pushTx) Push(id uuid.UUID) (*push.Push, time.Time, error) {
+	p, err := store.Find(t.Context(), t.DB(), pgx.RowToStructByName[pushAt], lockPushSQL, id)
+	if err != nil || p == nil {
+		return nil, time.Time{}, err
+	}
+	return &p.Push, p.Now, nil
 }
 
 // SavePush implements billing.PushTx.
@@ -148,36 +142,15 @@ const dueOfPeriodSQL = `WITH billable AS (
   GROUP BY feature),
 pushed AS (SELECT feature, sum(amount) AS amount, max(n) FILTER (WHERE snapshot = $3) AS last FROM pushes WHERE tenant_id = $1
 AND period_key = $2 GROUP BY feature)
-SELECT feature, coalesce(f.billing_event, ''), coalesce(b.frozen, 0)::text, coalesce(b.amount, 0)::text, coalesce(p.amount, 0)::text,
-coalesce(p.last, -1)
+SELECT feature, coalesce(f.billing_event, '') AS event, to_json(coalesce(b.frozen, 0)) AS frozen,
+ to_json(coalesce(b.amount, 0)) AS billable, to_json(coalesce(p.amount, 0)) AS pushed, coalesce(p.last, -1) AS last
  FROM billable b FULL JOIN pushed p USING (feature) LEFT JOIN features f ON f.lookup_key = feature
  WHERE coalesce(b.amount, 0) <> coalesce(p.amount, 0) ORDER BY feature`
 
 // Due implements billing.PushTx.
 func (t pushTx) Due(c domain.Closing) ([]push.Due, error) {
-	rows, err := t.DB().Query(t.Context(), dueOfPeriodSQL, c.TenantID, c.PeriodKey, c.Snapshot)
-	if err != nil {
-		return nil, fmt.Errorf("reading what is due: %w", err)
-	}
-	due, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d push.Due, err error) {
-		var frozen, billable, pushed string
-		if err := row.Scan(&d.Feature, &d.Event, &frozen, &billable, &pushed, &d.Last); err != nil {
-			return d, err
-		}
-		for _, n := range []struct {
-			text string
-			to   **big.Int
-		}{{frozen, &d.Frozen}, {billable, &d.Billable}, {pushed, &d.Pushed}} {
-			if *n.to, err = closes.Integer(n.text); err != nil {
-				return d, err
-			}
-		}
-		return d, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading what is due: %w", err)
-	}
-	return due, nil
+	return store.FindAll(t.Context(), t.DB(), "reading what is due", pgx.RowToStructByName[push.Due], dueOfPeriodSQL, c.TenantID,
+		c.PeriodKey, c.Snapshot)
 }
 
 // recentlyClosedSQL returns the last snapshots of closed periods; those without a snapshot of their last close are still closing.
@@ -218,16 +191,6 @@ func (t pushTx) NeverSent(tenant uuid.UUID) ([]push.Push, error) {
 		id FOR UPDATE`, tenant)
 }
 
-func collectPushes(rows pgx.Rows, more ...any) ([]push.Push, error) {
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (push.Push, error) {
-		p, err := scanPush(row, more...)
-		if err != nil {
-			return push.Push{}, err
-		}
-		return *p, nil
-	})
-}
-
 // PushesOf implements billing.PushTx.
 func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]push.Push, error) {
 	return t.list(`SELECT `+pushColumns+` FROM pushes WHERE tenant_id = $1 AND feature = $2 AND period_key = $3 ORDER BY stored_at,
@@ -235,15 +198,7 @@ func (t pushTx) PushesOf(tenant uuid.UUID, feature, periodKey string) ([]push.Pu
 }
 
 func (t pushTx) list(sql string, args ...any) ([]push.Push, error) {
-	rows, err := t.DB().Query(t.Context(), sql, args...)
-	if err != nil {
-		return nil, fmt.Errorf("reading pushes: %w", err)
-	}
-	list, err := collectPushes(rows)
-	if err != nil {
-		return nil, fmt.Errorf("reading pushes: %w", err)
-	}
-	return list, nil
+	return store.FindAll(t.Context(), t.DB(), "reading pushes", pgx.RowToStructByName[push.Push], sql, args...)
 }
 
 // RetryPushes implements billing.PushTx.
@@ -283,13 +238,8 @@ const pushWindowsSQL = `SELECT w.provider, w.customer, w.event, w.month, w.tenan
 
 // PushWindows implements billing.PushStore.
 func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]push.Window, error) {
-	rows, err := s.Store.Pool().Query(ctx, pushWindowsSQL, since, push.Oldest)
-	if err != nil {
-		return nil, store.Unavailable(err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (w push.Window, err error) {
-		return w, row.Scan(&w.Provider, &w.Customer, &w.Event, &w.Month, &w.TenantID, &w.Feature)
-	})
+	list, err := store.FindAll(ctx, s.Store.Pool(), "reading windows of pushes", pgx.RowToStructByName[push.Window], pushWindowsSQL, since,
+		push.Oldest)
 	return list, store.Unavailable(err)
 }
 
@@ -297,8 +247,8 @@ func (s *Pushes) PushWindows(ctx context.Context, since time.Time) ([]push.Windo
 // A push that was never sent without a refusal, and that an operator resolved as delivered, was billed in another way: the provider does
 // not count it.
 const pushSumsSQL = `SELECT ` + pushColumns +
-	`, state = 'UNKNOWN' AND next_at IS NOT NULL OR state = 'FAILED' AND unknown_since > now() - $7::interval
-  OR delivered_at > now() - $6::interval FROM pushes
+	`, (state = 'UNKNOWN' AND next_at IS NOT NULL OR state = 'FAILED' AND unknown_since > now() - $7::interval
+  OR delivered_at > now() - $6::interval) IS TRUE AS moving FROM pushes
  WHERE provider = $1 AND customer = $2 AND event = $3 AND counted_at >= $4 AND counted_at < $5
   AND (state IN ('DELIVERED', 'FAILED') AND unknown_since IS NOT NULL OR state = 'UNKNOWN') ORDER BY id`
 
@@ -306,33 +256,29 @@ const pushSumsSQL = `SELECT ` + pushColumns +
 func (s *Pushes) PushSums(ctx context.Context, w push.Window, settle time.Duration) (push.Sums, error) {
 	sums := push.Sums{Delivered: new(big.Int), Unknown: new(big.Int)}
 	from, to, _ := domain.PeriodBounds(w.Month)
-	rows, err := s.Store.Pool().Query(ctx, pushSumsSQL, w.Provider, w.Customer, w.Event, from, to, settle, push.UnknownFor)
-	if err != nil {
-		return sums, store.Unavailable(err)
+	type counted struct {
+		push.Push
+		Moving bool
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var moving *bool
-		p, err := scanPush(rows, &moving)
-		if err != nil {
-			return sums, store.Unavailable(err)
-		}
+	list, err := store.FindAll(ctx, s.Store.Pool(), "summing pushes", pgx.RowToStructByName[counted], pushSumsSQL, w.Provider, w.Customer,
+		w.Event, from, to, settle, push.UnknownFor)
+	for _, p := range list {
 		switch {
-		case moving != nil && *moving:
+		case p.Moving:
 			sums.OnTheWay++
 		case p.State == push.StateDelivered:
 			sums.Delivered.Add(sums.Delivered, p.Amount)
 		default:
 			sums.Unknown.Add(sums.Unknown, p.Amount)
-			sums.Undecided = append(sums.Undecided, *p)
+			sums.Undecided = append(sums.Undecided, p.Push)
 		}
 	}
-	return sums, store.Unavailable(rows.Err())
+	return sums, store.Unavailable(err)
 }
 
 // Push returns a push, or nil.
 func (r Reader) Push(ctx context.Context, id uuid.UUID) (*push.Push, error) {
-	return store.Get(ctx, r.Catalogue, store.Scanned(scanPushRow), `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
+	return store.Get(ctx, r.Catalogue, pgx.RowToStructByName[push.Push], `SELECT `+pushColumns+` FROM pushes WHERE id = $1`, id)
 }
 
 // Ids follow time.
@@ -342,10 +288,6 @@ const pushesSQL = `SELECT ` + pushColumns +
 
 // Pushes lists pushes, the newest first.
 func (r Reader) Pushes(ctx context.Context, q billing.PushQuery) ([]push.Push, error) {
-	var before *uuid.UUID
-	if q.After != "" {
-		id := store.AfterID(q.Page)
-		before = &id
-	}
-	return store.List(ctx, r.Catalogue, store.Scanned(scanPushRow), pushesSQL, q.State, q.PeriodKey, q.TenantID, before, q.Limit)
+	return store.List(ctx, r.Catalogue, pgx.RowToStructByName[push.Push], pushesSQL, q.State, q.PeriodKey, q.TenantID,
+		store.BeforeID(q.Page), q.Limit)
 }

@@ -17,7 +17,7 @@ import (
 
 // foldAccountsSQL sums the changes of accounts by events of tenants after one position up to another: admitted usage, other verdicts less
 // those in discarded dead letters, and reservations. account.reconciled is left out: it sets an account to this sum.
-var foldAccountsSQL = events.SQL(`SELECT c.tenant_id, c.feature, c.period, sum(c.used)::text, sum(c.held)::text FROM (
+var foldAccountsSQL = events.SQL(`SELECT c.tenant_id, c.feature, c.period, to_json(sum(c.used)), to_json(sum(c.held)) FROM (
  SELECT l.tenant_id, l.payload ->> 'feature' AS feature,
   CASE WHEN l.subject = {usage.event.admitted} THEN l.payload -> 'admitted' ->> 'periodKey' ELSE l.payload ->> 'periodKey' END AS period,
   CASE WHEN l.subject IN ({usage.event.admitted}, {usage.event.validated}) THEN (l.payload ->> 'amount')::numeric ELSE 0 END AS used,
@@ -100,20 +100,15 @@ func AddAccounts(ctx context.Context, from store.Querier, tenants []uuid.UUID, i
 
 func addSums(rows pgx.Rows, sums map[domain.AccountKey]*domain.Account) error {
 	var key domain.AccountKey
-	var used, held string
+	var used, held *big.Int
 	_, err := pgx.ForEachRow(rows, []any{&key.TenantID, &key.Feature, &key.PeriodKey, &used, &held}, func() error {
-		isUsed, ok := new(big.Int).SetString(used, 10)
-		isHeld, too := new(big.Int).SetString(held, 10)
-		if !ok || !too {
-			return fmt.Errorf("the account of %s in %s is no sum of integers: %s and %s", key.Feature, key.PeriodKey, used, held)
-		}
 		sum := sums[key]
 		if sum == nil {
 			sum = new(domain.Account)
 			sums[key] = sum
 		}
-		sum.Used.Add(&sum.Used, isUsed)
-		sum.Held.Add(&sum.Held, isHeld)
+		sum.Used.Add(&sum.Used, used)
+		sum.Held.Add(&sum.Held, held)
 		return nil
 	})
 	return err
@@ -143,7 +138,7 @@ func (t accountTx) AddFoldedAccounts(tenant uuid.UUID, after events.Position, su
 // QuotaAccounts implements repair.AccountTx.
 func (t accountTx) QuotaAccounts(tenant uuid.UUID) (map[domain.AccountKey]*domain.Account, error) {
 	rows, err := t.DB().Query(t.Context(),
-		`SELECT tenant_id, feature, period_key, used::text, held::text FROM quota_accounts WHERE tenant_id = $1`, tenant)
+		`SELECT tenant_id, feature, period_key, to_json(used), to_json(held) FROM quota_accounts WHERE tenant_id = $1`, tenant)
 	sums := map[domain.AccountKey]*domain.Account{}
 	if err == nil {
 		err = addSums(rows, sums)
