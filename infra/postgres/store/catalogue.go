@@ -32,17 +32,6 @@ const (
 	pricesSQL = `SELECT DISTINCT ON (key) ` + priceColumns + ` FROM prices WHERE key > $1 ORDER BY key, version DESC LIMIT $2`
 )
 
-// One turns "no rows" into nil.
-func One[T any](v *T, what string, err error) (*T, error) {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading a %s: %w", what, err)
-	}
-	return v, nil
-}
-
 // Catalogue implements catalogue.Reader over the tables.
 type Catalogue struct {
 	Pool *pgxpool.Pool
@@ -80,17 +69,6 @@ func List[T any](ctx context.Context, c *Catalogue, rowTo pgx.RowToFunc[T], sql 
 		return err
 	})
 	return all, err
-}
-
-// Scanned returns the row function of a scan.
-func Scanned[T any](scan func(pgx.Row) (*T, error)) pgx.RowToFunc[T] {
-	return func(row pgx.CollectableRow) (v T, err error) {
-		found, err := scan(row)
-		if err == nil {
-			v = *found
-		}
-		return v, err
-	}
 }
 
 // Get reads a row by rowTo; nil without one.

@@ -21,11 +21,14 @@ var (
 
 const thresholdColumns = `id, tenant_id, feature, percent, amount, position, created_at`
 
-func scanThreshold(row pgx.Row) (*domain.DefinedThreshold, error) {
-	var t domain.DefinedThreshold
-	err := row.Scan(&t.ID, &t.TenantID, &t.Feature, &t.Percent, &t.Amount, &t.Position.Number, &t.CreatedAt)
-	t.Position.Partition = events.PartitionOf(t.TenantID)
-	return One(&t, "threshold", err)
+func rowToThreshold(row pgx.CollectableRow) (domain.DefinedThreshold, error) {
+	found, err := pgx.RowToStructByName[struct {
+		domain.DefinedThreshold
+		Position int64 // the number alone, instead of the threshold's
+	}](row)
+	t := found.DefinedThreshold
+	t.Position = events.Position{Partition: events.PartitionOf(t.TenantID), Number: found.Position}
+	return t, err
 }
 
 // ChangeThresholds implements catalogue.ThresholdStore, as Change does.
@@ -37,7 +40,7 @@ const thresholdSQL = `SELECT ` + thresholdColumns + ` FROM thresholds WHERE id =
 
 // Threshold implements catalogue.ThresholdTx. The lock of the head is the threshold's.
 func (t *Tx) Threshold(tenant, id uuid.UUID) (*domain.DefinedThreshold, error) {
-	return scanThreshold(t.tx.QueryRow(t.ctx, thresholdSQL, id, tenant))
+	return Find(t.ctx, t.tx, rowToThreshold, thresholdSQL, id, tenant)
 }
 
 // CountThresholds implements catalogue.ThresholdTx.
@@ -51,12 +54,12 @@ func (t *Tx) CountThresholds(tenant uuid.UUID) (n int, err error) {
 
 // Threshold implements catalogue.ThresholdReader.
 func (c *Catalogue) Threshold(ctx context.Context, tenant, id uuid.UUID) (*domain.DefinedThreshold, error) {
-	return Get(ctx, c, Scanned(scanThreshold), thresholdSQL, id, tenant)
+	return Get(ctx, c, rowToThreshold, thresholdSQL, id, tenant)
 }
 
 // Thresholds implements catalogue.ThresholdReader.
 func (c *Catalogue) Thresholds(ctx context.Context, tenant uuid.UUID, p commands.Page) ([]domain.DefinedThreshold, error) {
-	return List(ctx, c, Scanned(scanThreshold),
+	return List(ctx, c, rowToThreshold,
 		`SELECT `+thresholdColumns+` FROM thresholds WHERE tenant_id = $1 AND removed IS NULL AND id > $2 ORDER BY id LIMIT $3`, tenant,
 		AfterID(p), p.Limit)
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -59,14 +58,10 @@ func (t *Tx) AwaitsEvents(webhook uuid.UUID) (awaits bool, err error) {
 
 // FeedWebhooks implements webhooks.Queue. A transaction feeds some webhooks, and leaves those out that another instance feeds.
 func (s *Webhooks) FeedWebhooks(ctx context.Context) error {
-	rows, err := s.Store.pool.Query(ctx, `SELECT w.id FROM webhooks w JOIN log_heads h USING (partition) WHERE `+fed+` LIMIT $1`,
-		feedWebhooks)
+	ids, err := FindAll(ctx, s.Store.pool, "finding webhooks with events", pgx.RowTo[uuid.UUID],
+		`SELECT w.id FROM webhooks w JOIN log_heads h USING (partition) WHERE `+fed+` LIMIT $1`, feedWebhooks)
 	if err != nil {
-		return fmt.Errorf("finding webhooks with events: %w", err)
-	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-	if err != nil {
-		return fmt.Errorf("finding webhooks with events: %w", err)
+		return err
 	}
 	for some := range slices.Chunk(ids, feedBatch) {
 		if err := postgres.InTx(ctx, s.Store.pool, func(tx pgx.Tx) error { return s.feed(ctx, tx, some) }); err != nil {
@@ -86,14 +81,11 @@ type feeding struct {
 // feed makes the deliveries of webhooks.
 func (s *Webhooks) feed(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
 	// Positions follow the order of commits: the events up to these heads are visible to the next statement.
-	rows, err := tx.Query(ctx, `SELECT `+webhookColumns+`, (SELECT h.position FROM log_heads h WHERE h.partition = w.partition) AS head
+	list, err := FindAll(ctx, tx, "locking webhooks", pgx.RowToAddrOfStructByName[feeding], `SELECT `+webhookColumns+`,
+ (SELECT h.position FROM log_heads h WHERE h.partition = w.partition) AS head
  FROM webhooks w WHERE w.id = ANY ($1) AND w.status = 'ENABLED' ORDER BY w.id FOR UPDATE SKIP LOCKED`, ids)
-	if err != nil {
-		return err
-	}
 	var batch pgx.Batch
 	var fresh, again deliveries
-	list, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByName[feeding])
 	for _, f := range list {
 		if upTo := min(f.Head, f.Cursor+feedSpan); upTo > f.Cursor {
 			s.read(&batch, f, f.Cursor, upTo, &fresh)
@@ -230,15 +222,8 @@ const leaseWebhooksSQL = `UPDATE webhooks SET lease = $2, next_at = now() + $3::
 // LeaseWebhooks implements webhooks.Queue.
 func (s *Webhooks) LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID,
 	until time.Duration) ([]webhooks.LeasedWebhook, error) {
-	rows, err := s.Store.pool.Query(ctx, leaseWebhooksSQL, failing, lease, until, limit)
-	if err != nil {
-		return nil, fmt.Errorf("leasing webhooks: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[webhooks.LeasedWebhook])
-	if err != nil {
-		return nil, fmt.Errorf("leasing webhooks: %w", err)
-	}
-	return list, nil
+	return FindAll(ctx, s.Store.pool, "leasing webhooks", pgx.RowToStructByPos[webhooks.LeasedWebhook], leaseWebhooksSQL, failing, lease,
+		until, limit)
 }
 
 const (
@@ -248,8 +233,9 @@ const (
 	secretsSQL = `SELECT secret FROM webhook_secrets WHERE webhook_id = $1 AND (expires_at IS NULL OR expires_at > now()) ORDER BY id DESC`
 
 	// The id of a notice of refused usage is not that of its event.
-	dueDeliverySQL = `SELECT ` + deliveryColumns + `, coalesce(l.subject, 0)::int, coalesce(l.occurred_at, d.created_at),
- coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000'), coalesce(payload(l)::text, 'null')
+	dueDeliverySQL = `SELECT ` + deliveryColumns + `, coalesce(l.subject, 0) AS subject,
+ coalesce(l.occurred_at, d.created_at) AS occurred_at, coalesce(l.correlation_id, '00000000-0000-0000-0000-000000000000') AS trace,
+ coalesce(payload(l)::text, 'null') AS payload
  FROM webhook_deliveries d LEFT JOIN event_log_rows l ON l.partition = $2 AND l.position = d.position AND (l.event_id = d.event_id
  OR d.type = 'usage.refused' AND l.tenant_id = d.tenant_id)
  WHERE d.webhook_id = $1 AND d.state = 'PENDING' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT 1`
@@ -278,34 +264,24 @@ func (s *Webhooks) inTurn(ctx context.Context, change func(pgx.Tx) error) error 
 // due.
 func (s *Webhooks) NextDelivery(ctx context.Context, id, lease uuid.UUID, until time.Duration) (due *webhook.Due, err error) {
 	err = s.inTurn(ctx, func(tx pgx.Tx) error {
-		found := &webhook.Due{}
 		due = nil
-		var tenant uuid.UUID
-		if err := tx.QueryRow(ctx, renewWebhookSQL+`, tenant_id`, id, lease, until).Scan(&found.URL, &found.Operators,
-			&tenant); errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		} else if err != nil {
+		w, err := Find(ctx, tx, pgx.RowToStructByNameLax[webhook.Webhook], renewWebhookSQL+`, tenant_id`, id, lease, until)
+		if err != nil || w == nil {
 			return err
 		}
-		var subject int
-		d, err := scanDelivery(tx.QueryRow(ctx, dueDeliverySQL, id, events.PartitionOf(tenant)), &subject, &found.OccurredAt,
-			&found.Trace, &found.Payload)
+		found, err := Find(ctx, tx, readDelivery, dueDeliverySQL, id, events.PartitionOf(w.TenantID))
 		if err != nil {
 			return err
 		}
-		if d == nil {
+		if found == nil {
 			_, err := tx.Exec(ctx, releaseWebhookSQL, id, lease)
 			return err
 		}
-		rows, err := tx.Query(ctx, secretsSQL, id)
-		if err != nil {
-			return err
+		found.URL, found.Operators = w.URL, w.Operators
+		if found.Secrets, err = FindAll(ctx, tx, "reading secrets", pgx.RowTo[string], secretsSQL, id); err == nil {
+			due = &found.Due
 		}
-		if found.Secrets, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
-			return err
-		}
-		found.Delivery, found.Subject, due = *d, events.Subject(subject), found
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("reading a delivery of a webhook: %w", err)
@@ -323,18 +299,17 @@ func (s *Webhooks) SettleDelivery(ctx context.Context, id, lease, delivery uuid.
 		if err != nil || w == nil {
 			return err
 		}
-		var now time.Time
-		d, err := scanDelivery(tx.QueryRow(ctx, `SELECT `+deliveryColumns+`, clock_timestamp() FROM webhook_deliveries d WHERE d.id = $1
-			AND d.state = 'PENDING' FOR UPDATE`, delivery), &now)
+		d, err := Find(ctx, tx, readDelivery, `SELECT `+deliveryColumns+`, clock_timestamp() AS now
+			FROM webhook_deliveries d WHERE d.id = $1 AND d.state = 'PENDING' FOR UPDATE`, delivery)
 		if err != nil || d == nil {
 			return err
 		}
 		held = true
-		attempt, save := settle(w, d, now)
+		attempt, save := settle(w, &d.Delivery, d.Now)
 		if !save {
 			return nil
 		}
-		for _, change := range settling(w, d, attempt) {
+		for _, change := range settling(w, &d.Delivery, attempt) {
 			if _, err := tx.Exec(ctx, change.sql, change.args...); err != nil {
 				return err
 			}

@@ -36,15 +36,24 @@ const (
 		`d.created_at, d.ended_at`
 )
 
-func scanDelivery(row pgx.Row, more ...any) (*webhook.Delivery, error) {
-	var d webhook.Delivery
-	var number *int64
-	err := row.Scan(append([]any{&d.ID, &d.WebhookID, &d.TenantID, &d.EventID, &d.Type, &number, &d.State, &d.Attempts, &d.Sent, &d.NextAt,
-		&d.CreatedAt, &d.EndedAt}, more...)...)
-	if number != nil {
-		d.Position = &events.Position{Partition: events.PartitionOf(d.TenantID), Number: *number}
+// deliveryRow is a delivery, perhaps with its event, its last attempts or the time.
+type deliveryRow struct {
+	webhook.Due
+	Position *int64 // the number alone, instead of the delivery's
+	Now      time.Time
+}
+
+func rowToDelivery(row pgx.CollectableRow) (webhook.Delivery, error) {
+	d, err := readDelivery(row)
+	return d.Delivery, err
+}
+
+func readDelivery(row pgx.CollectableRow) (deliveryRow, error) {
+	d, err := pgx.RowToStructByNameLax[deliveryRow](row)
+	if d.Position != nil {
+		d.Delivery.Position = &events.Position{Partition: events.PartitionOf(d.TenantID), Number: *d.Position}
 	}
-	return One(&d, "delivery", err)
+	return d, err
 }
 
 // ChangeWebhooks implements webhooks.Store.
@@ -59,16 +68,8 @@ func (t *Tx) Webhook(tenant, id uuid.UUID) (*webhook.Webhook, error) {
 
 // LockedWebhooks implements webhooks.EndTx.
 func (t *Tx) LockedWebhooks(tenant uuid.UUID) ([]webhook.Webhook, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT `+webhookColumns+
+	return FindAll(t.ctx, t.tx, "reading webhooks", pgx.RowToStructByName[webhook.Webhook], `SELECT `+webhookColumns+
 		` FROM webhooks w WHERE w.tenant_id = $1 AND w.status <> 'REMOVED' ORDER BY w.id FOR UPDATE`, tenant)
-	if err != nil {
-		return nil, fmt.Errorf("reading webhooks: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[webhook.Webhook])
-	if err != nil {
-		return nil, fmt.Errorf("reading webhooks: %w", err)
-	}
-	return list, nil
 }
 
 // CountWebhooks implements webhooks.Tx.
@@ -125,10 +126,10 @@ func (t *Tx) AddDelivery(d *webhook.Delivery) error {
 	if d.Position != nil {
 		number = &d.Position.Number
 	}
-	saved, err := scanDelivery(t.tx.QueryRow(t.ctx,
+	saved, err := Find(t.ctx, t.tx, rowToDelivery,
 		`INSERT INTO webhook_deliveries AS d (id, webhook_id, tenant_id, event_id, type, position, state, next_at, created_at)
  VALUES ($1, $2, $3, $4, $5, $6, 'PENDING', now(), now()) RETURNING `+deliveryColumns, d.ID, d.WebhookID, d.TenantID, d.EventID, d.Type,
-		number))
+		number)
 	if err != nil {
 		return err
 	}
@@ -152,15 +153,15 @@ func (t *Tx) WaitingTests(webhook uuid.UUID) (n int, err error) {
 
 // Delivery implements webhooks.Tx.
 func (t *Tx) Delivery(tenant, id uuid.UUID) (*webhook.Delivery, error) {
-	return scanDelivery(t.tx.QueryRow(t.ctx, `SELECT `+deliveryColumns+` FROM webhook_deliveries d WHERE d.id = $1 AND d.tenant_id = $2 AND
- EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.status <> 'REMOVED')`, id, tenant))
+	return Find(t.ctx, t.tx, rowToDelivery, `SELECT `+deliveryColumns+` FROM webhook_deliveries d WHERE d.id = $1 AND d.tenant_id = $2 AND
+ EXISTS (SELECT FROM webhooks w WHERE w.id = d.webhook_id AND w.status <> 'REMOVED')`, id, tenant)
 }
 
 // RepeatDelivery implements webhooks.Tx.
 func (t *Tx) RepeatDelivery(d *webhook.Delivery) error {
-	saved, err := scanDelivery(t.tx.QueryRow(t.ctx,
+	saved, err := Find(t.ctx, t.tx, rowToDelivery,
 		`UPDATE webhook_deliveries d SET state = 'PENDING', attempts = 0, next_at = now(), ended_at = NULL WHERE id = $1 RETURNING `+
-			deliveryColumns, d.ID))
+			deliveryColumns, d.ID)
 	if err != nil {
 		return err
 	}
@@ -214,37 +215,14 @@ func (c *Catalogue) Webhooks(ctx context.Context, tenant uuid.UUID, p commands.P
 }
 
 // Ids follow time, within an instance's clock.
-const deliveriesSQL = `SELECT ` + deliveryColumns +
-	`, coalesce(a.n, '{}'), coalesce(a.at, '{}'), coalesce(a.status, '{}'), coalesce(a.duration_ms, '{}'), coalesce(a.error, '{}')
- FROM webhook_deliveries d, LATERAL (SELECT array_agg(n ORDER BY n) n, array_agg(at ORDER BY n) at, array_agg(status ORDER BY n) status,
-  array_agg(duration_ms ORDER BY n) duration_ms, array_agg(error ORDER BY n) error FROM webhook_attempts WHERE delivery_id = d.id) a
+const deliveriesSQL = `SELECT ` + deliveryColumns + `, a.last
+ FROM webhook_deliveries d, LATERAL (SELECT json_agg(json_build_object('n', n, 'at', at, 'status', status, 'durationMs', duration_ms,
+  'error', error) ORDER BY n) AS last FROM webhook_attempts WHERE delivery_id = d.id) a
  WHERE d.webhook_id = $1 AND ($2 = '' OR d.state = $2) AND ($3::uuid IS NULL OR d.id < $3) ORDER BY d.id DESC LIMIT $4`
-
-func scanDeliveryWithAttempts(row pgx.Row) (*webhook.Delivery, error) {
-	var (
-		n, status []int
-		at        []time.Time
-		took      []int64
-		failures  []string
-	)
-	d, err := scanDelivery(row, &n, &at, &status, &took, &failures)
-	if err != nil || d == nil {
-		return nil, err
-	}
-	for i := range n {
-		d.Last = append(d.Last, webhook.Attempt{N: n[i], At: at[i], Status: status[i], DurationMS: took[i], Error: failures[i]})
-	}
-	return d, nil
-}
 
 // Deliveries lists the deliveries of a webhook with their last attempts, the newest first.
 func (c *Catalogue) Deliveries(ctx context.Context, q webhooks.DeliveryQuery) ([]webhook.Delivery, error) {
-	var before *uuid.UUID
-	if q.After != "" {
-		id := AfterID(q.Page)
-		before = &id
-	}
-	return List(ctx, c, Scanned(scanDeliveryWithAttempts), deliveriesSQL, q.WebhookID, q.State, before, q.Limit)
+	return List(ctx, c, rowToDelivery, deliveriesSQL, q.WebhookID, q.State, BeforeID(q.Page), q.Limit)
 }
 
 // TenantOfDelivery returns the tenant of a delivery; Nil if it is unknown.

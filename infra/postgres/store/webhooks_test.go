@@ -249,9 +249,11 @@ func TestEachAttemptHasTheSameIDAndBody(t *testing.T) {
 	want := f.crossed(tenant, 1)[0].String()
 	f.run(f.deliverer(f.store))
 	f.until("failed", func() bool { return slices.Equal(f.states(w.ID), []string{"FAILED"}) })
+	_, err := f.pool.Exec(t.Context(), `UPDATE webhook_attempts SET duration_ms = 7`)
+	must.OK(f, err)
 	list, err := (&Catalogue{Pool: f.pool}).Deliveries(t.Context(), webhooks.DeliveryQuery{WebhookID: w.ID, Page: commands.Page{Limit: 10}})
-	if must.OK(f, err); len(r.all()) != 4 || len(list) != 1 || list[0].Sent != 4 || len(list[0].Last) != 4 ||
-		list[0].Last[0].Status != 503 || list[0].Last[0].Error == "" {
+	if must.OK(f, err); len(r.all()) != 4 || len(list) != 1 || list[0].Sent != 4 || len(list[0].Last) != 4 || list[0].Last[0].N != 1 ||
+		list[0].Last[0].At.IsZero() || list[0].Last[0].Status != 503 || list[0].Last[0].DurationMS != 7 || list[0].Last[0].Error == "" {
 		t.Fatalf("%d requests, %+v", len(r.all()), list)
 	}
 	if _, err := f.webhooks.Replay(t.Context(), commands.Request{}, f.tenant(), list[0].ID); err == nil {
