@@ -322,10 +322,7 @@ func openRebuilds(ctx context.Context, pool consume.Pool) ([]domain.Rebuild, err
 	if err != nil {
 		return nil, fmt.Errorf("read rebuilds: %w", err)
 	}
-	open, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r domain.Rebuild, err error) {
-		return r, row.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID,
-			&r.PeriodKey, &r.Reason, &r.State, &r.Workers)
-	})
+	open, err := pgx.CollectRows(rows, pgx.RowToStructByNameLax[domain.Rebuild])
 	if err != nil {
 		return nil, fmt.Errorf("read rebuilds: %w", err)
 	}

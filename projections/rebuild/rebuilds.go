@@ -3,8 +3,6 @@ package rebuild
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -34,7 +32,7 @@ type RebuildStatus struct {
 // replaced generation is kept, which lasts a time from the projection's last flip. A repair is never rolled back.
 const readRebuilds = `
 SELECT r.id, r.projection, r.consumer, r.generation, r.fold_version, r.purpose, r.repair, r.tenant_id, r.period_key, r.reason,
-       r.state, r.failure, r.workers, coalesce(r.flip, 0), r.differs, r.created_at, r.ready_at, r.ended_at, r.report::text,
+       r.state, r.failure, r.workers, coalesce(r.flip, 0) AS flip, r.differs, r.created_at, r.ready_at, r.ended_at, r.report AS drift,
        CASE WHEN r.state = 'PROMOTED' AND NOT r.repair AND NOT EXISTS (
            SELECT FROM projection_pointers later
            WHERE later.projection = r.projection AND later.flip > r.flip AND later.undone_flip IS NULL
@@ -45,8 +43,8 @@ SELECT r.id, r.projection, r.consumer, r.generation, r.fold_version, r.purpose, 
            SELECT FROM projection_generations g
            WHERE g.projection = r.projection AND g.dropped_at IS NULL AND g.broken IS NULL
              AND g.generation = live_generation(r.projection, r.tenant_id, r.period_key, r.flip - 1))
-       THEN (SELECT max(p.flipped_at) FROM projection_pointers p WHERE p.live AND p.projection = r.projection) + $4::interval END,
-       extract(epoch FROM coalesce(r.ready_at, r.ended_at, now()) - r.created_at)::float8
+       THEN (SELECT max(p.flipped_at) FROM projection_pointers p WHERE p.live AND p.projection = r.projection) + $4::interval END AS until,
+       extract(epoch FROM coalesce(r.ready_at, r.ended_at, now()) - r.created_at)::float8 AS elapsed
 FROM projection_rebuilds r
 WHERE ($1::uuid IS NULL OR r.id = $1) AND ($2::uuid IS NULL OR r.id < $2)
 ORDER BY r.id DESC
@@ -55,27 +53,16 @@ LIMIT $3`
 // stored is a rebuild's row.
 type stored struct {
 	domain.Rebuild
-	report  []byte
-	until   *time.Time
-	elapsed float64 // seconds spent folding so far
+	Drift   []DiffRow
+	Until   *time.Time
+	Elapsed float64 // seconds spent folding so far
 }
 
 func (r *Reads) retention() time.Duration { return cmp.Or(r.Keep, DefaultKeep) }
 
 func readStored(ctx context.Context, tx pgx.Tx, id, before *uuid.UUID, limit int, keep time.Duration) (found []stored, err error) {
-	err = query.Run(ctx, tx, query.New(readRebuilds, []any{id, before, limit, keep}, query.Each(func(rows pgx.Rows) error {
-		var s stored
-		var report *string
-		r := &s.Rebuild
-		err := rows.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey,
-			&r.Reason,
-			&r.State, &r.Failure, &r.Workers, &r.Flip, &r.Differs, &r.CreatedAt, &r.ReadyAt, &r.EndedAt, &report, &s.until, &s.elapsed)
-		if report != nil {
-			s.report = []byte(*report)
-		}
-		found = append(found, s)
-		return err
-	})))
+	err = query.Run(ctx, tx, query.New(readRebuilds, []any{id, before, limit, keep}, query.Into(&found,
+		func(rows pgx.Rows) (stored, error) { return pgx.RowToStructByName[stored](rows) })))
 	return found, err
 }
 
@@ -149,20 +136,16 @@ func (r *Reads) rebuilds(ctx context.Context, id, before *uuid.UUID, limit int) 
 			units[u.RebuildID] = append(units[u.RebuildID], u)
 		}
 		for i := range found {
-			s, err := found[i].status(units[found[i].ID])
-			if err != nil {
-				return err
-			}
-			all = append(all, s)
+			all = append(all, found[i].status(units[found[i].ID]))
 		}
 		return nil
 	})
 	return all, err
 }
 
-func (s *stored) status(units []state.Unit) (RebuildStatus, error) {
+func (s *stored) status(units []state.Unit) RebuildStatus {
 	r := &s.Rebuild
-	v := RebuildStatus{Rebuild: *r, CanRollBackUntil: s.until}
+	v := RebuildStatus{Rebuild: *r, Drift: s.Drift, CanRollBackUntil: s.Until}
 	if r.TenantID != uuid.Nil {
 		v.TenantID = &r.TenantID
 	}
@@ -175,17 +158,11 @@ func (s *stored) status(units []state.Unit) (RebuildStatus, error) {
 	if r.Flip != 0 {
 		v.Flip = &r.Flip
 	}
-	if v.Progress = progressOf(units, s.elapsed, r.ReadyAt != nil); v.Progress != nil && r.State == domain.RebuildFolding {
+	if v.Progress = progressOf(units, s.Elapsed, r.ReadyAt != nil); v.Progress != nil && r.State == domain.RebuildFolding {
 		if v.Progress.pastTarget {
 			v.State = domain.RebuildCatchingUp
 		}
-		v.Progress.noteIdle(s.elapsed)
+		v.Progress.noteIdle(s.Elapsed)
 	}
-	if s.report == nil {
-		return v, nil
-	}
-	if err := json.Unmarshal(s.report, &v.Drift); err != nil {
-		return v, fmt.Errorf("read the findings of a verify: %w", err)
-	}
-	return v, nil
+	return v
 }

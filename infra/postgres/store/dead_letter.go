@@ -22,12 +22,13 @@ var deadLettersSQL = events.SQL(`WITH waiting AS MATERIALIZED (
   WHERE r.partition = $2 AND r.position > (SELECT min(position) FROM consumer_checkpoints WHERE consumer = '` + events.GroupValidator +
 	`' AND partition = $2 AND joined)
    AND r.subject IN ({usage.event.corrected}, {usage.event.retracted}, {usage.event.retried}))
- SELECT d.id, d.tenant_id, d.stage, d.source_position, l.subject, coalesce((v.verdict ->> 'rawPosition')::bigint, l.position),
- CASE WHEN l.topic = {usage.validated} THEN l.payload END,
+ SELECT d.id, d.tenant_id, d.stage, d.source_position AS source, l.subject AS source_subject,
+ coalesce((v.verdict ->> 'rawPosition')::bigint, l.position) AS raw_position,
+ CASE WHEN l.topic = {usage.validated} THEN l.payload END AS payload,
  l.topic = {usage.validated} AND (v.verdict ->> 'targetPosition' IS NOT NULL
   OR EXISTS (SELECT FROM usage_corrections c WHERE c.tenant_id = d.tenant_id AND c.target = (v.verdict ->> 'rawPosition')::bigint)
-  OR EXISTS (SELECT FROM waiting w WHERE w.tenant_id = d.tenant_id AND w.target = v.verdict ->> 'eventId')),
- EXISTS (SELECT FROM offboardings o WHERE o.tenant_id = d.tenant_id AND o.state = '` + domain.OffboardingArchived + `')
+  OR EXISTS (SELECT FROM waiting w WHERE w.tenant_id = d.tenant_id AND w.target = v.verdict ->> 'eventId')) AS corrected,
+ EXISTS (SELECT FROM offboardings o WHERE o.tenant_id = d.tenant_id AND o.state = '` + domain.OffboardingArchived + `') AS archived
  FROM unnest($1::uuid[]) AS a (id)
  CROSS JOIN LATERAL (SELECT d.* FROM projection_pointers p JOIN dead_letter_events d ON d.generation = p.generation AND d.id = a.id
   WHERE p.live AND p.projection = '` + projections.ProjectionDeadLetters +
@@ -73,23 +74,23 @@ func (t *Tx) DeadLetters(ids []uuid.UUID) (map[uuid.UUID]*domain.DeadLetter, err
 	if err != nil {
 		return nil, fmt.Errorf("looking up dead letters: %w", err)
 	}
-	var d domain.DeadLetter
-	var verdict []byte
-	_, err = pgx.ForEachRow(rows, []any{&d.ID, &d.TenantID, &d.Stage, &d.Source, &d.SourceSubject, &d.RawPosition, &verdict, &d.Corrected,
-		&d.Archived}, func() error {
-		found := d
-		if verdict != nil {
-			// A verdict that cannot be read is discarded like any other; verify shows that its account differs.
-			v, err := codec.VerdictOf(&events.Envelope{Subject: d.SourceSubject, Payload: verdict})
-			if err == nil && v.FeatureType == domain.FeatureQuota && !v.Admitted {
-				found.Counted = &events.AccountChange{Feature: v.Feature, PeriodKey: v.PeriodKey, Used: v.Amount}
-			}
-		}
-		letters[d.ID] = &found
-		return nil
-	})
+	type letter struct {
+		domain.DeadLetter
+		Payload []byte // of a verdict
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToAddrOfStructByNameLax[letter])
 	if err != nil {
 		return nil, fmt.Errorf("reading dead letters: %w", err)
+	}
+	for _, d := range list {
+		if d.Payload != nil {
+			// A verdict that cannot be read is discarded like any other; verify shows that its account differs.
+			v, err := codec.VerdictOf(&events.Envelope{Subject: d.SourceSubject, Payload: d.Payload})
+			if err == nil && v.FeatureType == domain.FeatureQuota && !v.Admitted {
+				d.Counted = &events.AccountChange{Feature: v.Feature, PeriodKey: v.PeriodKey, Used: v.Amount}
+			}
+		}
+		letters[d.ID] = &d.DeadLetter
 	}
 	var executed int64
 	if err := results.QueryRow().Scan(&executed); err != nil {
@@ -130,18 +131,9 @@ func (t *Tx) fates(letters map[uuid.UUID]*domain.DeadLetter, executed int64) err
 
 // Approved implements repair.DeadLetterTx.
 func (t *Tx) Approved(tenant uuid.UUID, recorded int64) ([]domain.Closing, error) {
-	rows, err := t.tx.Query(t.ctx, `SELECT DISTINCT tenant_id, period_key, snapshot FROM adjustments WHERE tenant_id = $1 AND recorded = $2
-		AND state = 'APPROVED' ORDER BY 2, 3`, tenant, recorded)
-	if err != nil {
-		return nil, fmt.Errorf("reading approved adjustments: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c domain.Closing, err error) {
-		return c, row.Scan(&c.TenantID, &c.PeriodKey, &c.Snapshot)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading approved adjustments: %w", err)
-	}
-	return list, nil
+	return FindAll(t.ctx, t.tx, "reading approved adjustments", pgx.RowToStructByName[domain.Closing],
+		`SELECT DISTINCT tenant_id, period_key, snapshot FROM adjustments WHERE tenant_id = $1 AND recorded = $2 AND state = 'APPROVED'
+			ORDER BY 2, 3`, tenant, recorded)
 }
 
 // Events implements repair.DeadLetterTx.

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,23 +12,14 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-const reservationSQL = `SELECT reservation_id, feature, period_key, subscription_id, feature_type, amount, granted_limit, state, expires_at,
- held_position, coalesce(ended_position, 0), coalesce(event_id, ''), coalesce(committed, 0)
+const reservationSQL = `SELECT reservation_id AS id, feature, period_key, subscription_id, feature_type, amount, granted_limit AS "limit",
+ state, expires_at, held_position AS held_at, coalesce(ended_position, 0) AS ended_at, coalesce(event_id, '') AS event_id,
+ coalesce(committed, 0) AS committed
  FROM reservations WHERE tenant_id = $1 AND feature = $2 AND reservation_id = $3`
 
 // Reservation implements metering.ReservationTable.
 func (s *Store) Reservation(ctx context.Context, tenant uuid.UUID, feature, id string) (*events.ReservationState, error) {
-	var r events.ReservationState
-	err := s.pool.QueryRow(ctx, reservationSQL, tenant, feature, id).Scan(&r.ID, &r.Feature, &r.PeriodKey, &r.SubscriptionID,
-		&r.FeatureType, &r.Amount,
-		&r.Limit, &r.State, &r.ExpiresAt, &r.HeldAt, &r.EndedAt, &r.EventID, &r.Committed)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading a reservation: %w", err)
-	}
-	return &r, nil
+	return Find(ctx, s.pool, pgx.RowToStructByName[events.ReservationState], reservationSQL, tenant, feature, id)
 }
 
 const dueSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenants t WHERE t.id = r.tenant_id), ''), r.reservation_id,
@@ -39,15 +29,8 @@ const dueSQL = `SELECT r.tenant_id, coalesce((SELECT t.data_residency FROM tenan
 
 // Due implements metering.ReservationTable.
 func (s *Store) Due(ctx context.Context, now time.Time, without []uuid.UUID, limit int) ([]metering.DueReservation, error) {
-	rows, err := s.pool.Query(ctx, dueSQL, now, without, limit)
-	if err != nil {
-		return nil, fmt.Errorf("reading reservations whose time is over: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[metering.DueReservation])
-	if err != nil {
-		return nil, fmt.Errorf("reading reservations whose time is over: %w", err)
-	}
-	return list, nil
+	return FindAll(ctx, s.pool, "reading reservations whose time is over", pgx.RowToStructByPos[metering.DueReservation], dueSQL, now,
+		without, limit)
 }
 
 // NextDue implements metering.ReservationTable.

@@ -11,7 +11,6 @@ import (
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/projections"
@@ -50,23 +49,7 @@ func (s *Rebuilds) ChangeRebuilds(ctx context.Context, projection string, decide
 }
 
 const rebuildColumns = `id, projection, consumer, generation, fold_version, purpose, repair, tenant_id, period_key, reason, state, failure,
- workers, coalesce(flip, 0), differs, created_at, ready_at, ended_at`
-
-func scanRebuild(row pgx.CollectableRow) (r domain.Rebuild, err error) {
-	return r, row.Scan(&r.ID, &r.Projection, &r.Consumer, &r.Generation, &r.FoldVersion, &r.Purpose, &r.Repair, &r.TenantID, &r.PeriodKey,
-		&r.Reason, &r.State, &r.Failure, &r.Workers, &r.Flip, &r.Differs, &r.CreatedAt, &r.ReadyAt, &r.EndedAt)
-}
-
-func readRebuilds(ctx context.Context, q postgres.Queryer, where string, args ...any) ([]domain.Rebuild, error) {
-	rows, err := q.Query(ctx, where, args...)
-	if err == nil {
-		var list []domain.Rebuild
-		if list, err = pgx.CollectRows(rows, scanRebuild); err == nil {
-			return list, nil
-		}
-	}
-	return nil, fmt.Errorf("reading rebuilds: %w", err)
-}
+ workers, coalesce(flip, 0) AS flip, differs, created_at, ready_at, ended_at`
 
 const (
 	rebuildSQL      = `SELECT ` + rebuildColumns + ` FROM projection_rebuilds WHERE id = $1`
@@ -74,29 +57,18 @@ const (
 		` FROM projection_rebuilds WHERE projection = $1 AND state IN ('FOLDING', 'CATCHING_UP', 'READY')`
 )
 
-func oneRebuild(ctx context.Context, q postgres.Queryer, id uuid.UUID) (*domain.Rebuild, error) {
-	list, err := readRebuilds(ctx, q, rebuildSQL, id)
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	return &list[0], nil
-}
-
 // Rebuild implements repair.RebuildStore.
 func (s *Rebuilds) Rebuild(ctx context.Context, id uuid.UUID) (*domain.Rebuild, error) {
-	r, err := oneRebuild(ctx, s.Store.Pool(), id)
-	if err != nil {
-		return nil, store.Unavailable(err)
-	}
-	return r, nil
+	r, err := store.Find(ctx, s.Store.Pool(), pgx.RowToStructByName[domain.Rebuild], rebuildSQL, id)
+	return r, store.Unavailable(err)
 }
 
 func (t *rebuildTx) Rebuild(id uuid.UUID) (*domain.Rebuild, error) {
-	return oneRebuild(t.Context(), t.DB(), id)
+	return store.Find(t.Context(), t.DB(), pgx.RowToStructByName[domain.Rebuild], rebuildSQL, id)
 }
 
 func (t *rebuildTx) Rebuilds(projection string) ([]domain.Rebuild, error) {
-	return readRebuilds(t.Context(), t.DB(), openRebuildsSQL, projection)
+	return store.FindAll(t.Context(), t.DB(), "reading rebuilds", pgx.RowToStructByName[domain.Rebuild], openRebuildsSQL, projection)
 }
 
 // Readers of a scope may see several generations: every pointer that shares a figure

@@ -70,23 +70,16 @@ func (t accountTx) AddHeldReservations(tenant uuid.UUID, after events.Position, 
 }
 
 // reservationRowsSQL reads the rows that are held, and those with ids.
-const reservationRowsSQL = `SELECT reservation_id, feature, period_key, amount, state, expires_at FROM reservations
+const reservationRowsSQL = `SELECT reservation_id AS id, feature, period_key, amount, state, expires_at FROM reservations
  WHERE tenant_id = $1 AND (state = 'HELD' OR reservation_id = ANY ($2::text[]))`
 
 // ReservationRows implements repair.AccountTx.
 func (t accountTx) ReservationRows(tenant uuid.UUID, ids []string) (map[string]*events.ReservationState, error) {
-	rows, err := t.DB().Query(t.Context(), reservationRowsSQL, tenant, ids)
-	list := map[string]*events.ReservationState{}
-	if err == nil {
-		var s events.ReservationState
-		_, err = pgx.ForEachRow(rows, []any{&s.ID, &s.Feature, &s.PeriodKey, &s.Amount, &s.State, &s.ExpiresAt}, func() error {
-			now := s
-			list[s.ID] = &now
-			return nil
-		})
+	list, err := store.FindAll(t.Context(), t.DB(), "reading reservations", pgx.RowToAddrOfStructByNameLax[events.ReservationState],
+		reservationRowsSQL, tenant, ids)
+	byID := make(map[string]*events.ReservationState, len(list))
+	for _, s := range list {
+		byID[s.ID] = s
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading reservations: %w", err)
-	}
-	return list, nil
+	return byID, err
 }

@@ -2,7 +2,6 @@ package repairs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/meterplex/meterplex/commands"
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay/cursors"
@@ -48,18 +46,12 @@ func (s *Replays) ChangeReplays(ctx context.Context, cursors bool, decide func(r
 
 // RelayCursors implements repair.ReplayTx: all of them, in their order.
 func (t *replayTx) RelayCursors() ([]repair.RelayCursor, error) {
-	rows, err := t.DB().Query(t.Context(), `SELECT partition, position FROM relay_cursors ORDER BY partition`)
-	if err != nil {
-		return nil, fmt.Errorf("reading the relay's cursors: %w", err)
-	}
-	cursors, err := pgx.CollectRows(rows, pgx.RowToStructByPos[repair.RelayCursor])
+	cursors, err := store.FindAll(t.Context(), t.DB(), "reading the relay's cursors", pgx.RowToStructByPos[repair.RelayCursor],
+		`SELECT partition, position FROM relay_cursors ORDER BY partition`)
 	if err == nil && len(cursors) != events.Partitions {
-		err = fmt.Errorf("%d of %d", len(cursors), events.Partitions)
+		return nil, fmt.Errorf("reading the relay's cursors: %d of %d", len(cursors), events.Partitions)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the relay's cursors: %w", err)
-	}
-	return cursors, nil
+	return cursors, err
 }
 
 // Before implements repair.ReplayTx.
@@ -128,99 +120,55 @@ func (t *replayTx) EndReplay(id uuid.UUID, state, failure string, at time.Time, 
 
 // Replay implements repair.ReplayTx.
 func (t *replayTx) Replay(id uuid.UUID) (*repair.Replay, error) {
-	return oneReplay(t.Context(), t.DB(), id)
+	return store.Find(t.Context(), t.DB(), rowToReplay, replaySQL, id)
 }
 
 // The units are read with their replay, so that one statement sees both at one moment.
 const replayColumns = `SELECT r.id, r.kind, r.topic, r.tenant_id, r.consumer, r.target, r.reason, r.state, r.failure, r.created_at,
 	r.ended_at,
  coalesce((SELECT sum(greatest(v.upto - CASE r.kind WHEN 'relay' THEN greatest(c.position, v.cursor) ELSE v.cursor END, 0))
-  FROM replay_units v JOIN relay_cursors c USING (partition) WHERE v.replay_id = r.id AND r.kind <> 'consumer'), 0)::bigint,
- u.partitions, u.firsts, u.cursors, u.uptos, u.records
- FROM replays r CROSS JOIN LATERAL (
-  SELECT coalesce(array_agg(partition ORDER BY partition), '{}') AS partitions, coalesce(array_agg(first ORDER BY partition),
-  '{}') AS firsts,
-   coalesce(array_agg(cursor ORDER BY partition), '{}') AS cursors, coalesce(array_agg(upto ORDER BY partition), '{}') AS uptos,
-   coalesce(array_agg(records ORDER BY partition), '{}') AS records
-  FROM replay_units WHERE replay_id = r.id) u`
+  FROM replay_units v JOIN relay_cursors c USING (partition) WHERE v.replay_id = r.id AND r.kind <> 'consumer'), 0)::bigint AS remaining,
+ (SELECT json_agg(u ORDER BY u.partition) FROM replay_units u WHERE u.replay_id = r.id) AS units
+ FROM replays r`
 
 const (
+	replaySQL = replayColumns + ` WHERE r.id = $1`
 	// The newest first; ids follow time.
 	replaysSQL = replayColumns + ` WHERE $1::uuid IS NULL OR r.id < $1 ORDER BY r.id DESC LIMIT $2`
 	// The oldest pending rewind. Each instance asks once a second, nearly always in vain, and planning replayColumns takes a millisecond.
 	dueRewindSQL = `SELECT id FROM replays WHERE state = 'RUNNING' AND kind = 'consumer' ORDER BY id LIMIT 1`
 )
 
-func scanReplay(row pgx.CollectableRow) (r repair.Replay, err error) {
-	var topic events.Topic
-	var partitions []int16
-	var firsts, cursors, upTos, records []int64
-	err = row.Scan(&r.ID, &r.Kind, &topic, &r.TenantID, &r.Consumer, &r.Target, &r.Reason, &r.State, &r.Failure, &r.CreatedAt, &r.EndedAt,
-		&r.Remaining,
-		&partitions, &firsts, &cursors, &upTos, &records)
-	r.Topic = topic.Name()
-	for i, p := range partitions {
-		r.Units = append(r.Units, repair.ReplayUnit{Partition: p, First: firsts[i], Cursor: cursors[i], UpTo: upTos[i],
-			Records: records[i]})
-	}
-	return r, err
-}
-
-func readReplays(ctx context.Context, q postgres.Queryer, sql string, args ...any) ([]repair.Replay, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err == nil {
-		var list []repair.Replay
-		if list, err = pgx.CollectRows(rows, scanReplay); err == nil {
-			return list, nil
-		}
-	}
-	return nil, fmt.Errorf("reading replays: %w", err)
+func rowToReplay(row pgx.CollectableRow) (repair.Replay, error) {
+	found, err := pgx.RowToStructByName[struct {
+		repair.Replay
+		Topic events.Topic // instead of its name
+	}](row)
+	found.Replay.Topic = found.Topic.Name()
+	return found.Replay, err
 }
 
 // Replay implements repair.ReplayReader; nil if the id is unknown.
 func (s *Replays) Replay(ctx context.Context, id uuid.UUID) (*repair.Replay, error) {
-	r, err := oneReplay(ctx, s.Store.Pool(), id)
+	r, err := store.Find(ctx, s.Store.Pool(), rowToReplay, replaySQL, id)
 	return r, store.Unavailable(err)
 }
 
 // Replays implements repair.ReplayReader.
 func (s *Replays) Replays(ctx context.Context, p commands.Page) ([]repair.Replay, error) {
-	var after *uuid.UUID
-	if p.After != "" {
-		id, err := uuid.Parse(p.After)
-		if err != nil {
-			return nil, fmt.Errorf("a page after %q: %w", p.After, err)
-		}
-		after = &id
-	}
-	list, err := readReplays(ctx, s.Store.Pool(), replaysSQL, after, p.Limit)
-	if err != nil {
-		return nil, store.Unavailable(err)
-	}
-	return list, nil
+	list, err := store.FindAll(ctx, s.Store.Pool(), "reading replays", rowToReplay, replaysSQL, store.BeforeID(p), p.Limit)
+	return list, store.Unavailable(err)
 }
 
 // DueRewind returns the oldest pending rewind of the consumer of usage.commands, or nil.
 func (s *Replays) DueRewind(ctx context.Context) (*repair.Replay, error) {
-	var id uuid.UUID
-	err := s.Store.Pool().QueryRow(ctx, dueRewindSQL).Scan(&id)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, nil
-	case err != nil:
-		return nil, store.Unavailable(fmt.Errorf("reading replays: %w", err))
+	id, err := store.Find(ctx, s.Store.Pool(), pgx.RowTo[uuid.UUID], dueRewindSQL)
+	if err != nil || id == nil {
+		return nil, store.Unavailable(err)
 	}
-	r, err := s.Replay(ctx, id)
+	r, err := s.Replay(ctx, *id)
 	if err != nil || r == nil || r.State != repair.ReplayRunning { // it has ended meanwhile
 		return nil, err
 	}
 	return r, nil
-}
-
-func oneReplay(ctx context.Context, q postgres.Queryer, id uuid.UUID) (*repair.Replay, error) {
-	list, err := readReplays(ctx, q, replayColumns+` WHERE r.id = $1`, id)
-	if err != nil || len(list) == 0 {
-		return nil, err
-	}
-	return &list[0], nil
 }
