@@ -26,25 +26,25 @@ func PartitionOf(tenant uuid.UUID) int16 {
 	if tenant == Platform {
 		return 0
 	}
-	known := &placed[binary.LittleEndian.Uint16(tenant[14:])%uint16(len(placed))]
+	known := &partitionCache[binary.LittleEndian.Uint16(tenant[14:])%uint16(len(partitionCache))]
 	if p := known.Load(); p != nil && p.tenant == tenant {
 		return p.partition
 	}
 	var text [36]byte
 	sum := sha256.Sum256(AppendUUID(text[:0], tenant))
 	partition := int16(sum[0] % Partitions)
-	known.Store(&place{tenant, partition})
+	known.Store(&cachedPartition{tenant, partition})
 	return partition
 }
 
-// place is a cache entry: the partition of a tenant, which never changes.
-type place struct {
+// cachedPartition is the partition of a tenant, which never changes.
+type cachedPartition struct {
 	tenant    uuid.UUID
 	partition int16
 }
 
-// placed caches recent results of PartitionOf, which a request calls several times.
-var placed [1024]atomic.Pointer[place]
+// partitionCache caches recent results of PartitionOf, which a request calls several times.
+var partitionCache [1024]atomic.Pointer[cachedPartition]
 
 // Position is an event's place in the log, written "17-4711". Numbers are dense
 // from 1 in each partition; 0 means "before the first".
@@ -138,8 +138,8 @@ func (p *Position) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// Place is a record's place in the log, read only from its headers.
-type Place struct {
+// RecordPosition is the position in the log of a record's event, with the other members that its headers have.
+type RecordPosition struct {
 	Position Position
 	Previous int64
 	Epoch    int32
@@ -149,7 +149,8 @@ type Place struct {
 	Replay   bool
 }
 
-// Place is the place of an event in the log, as the headers of its record have it.
-func (e *Envelope) Place() Place {
-	return Place{Position: e.Position, Previous: e.Previous, Epoch: e.Epoch, Log: e.LogID, EventID: e.EventID, Withheld: e.Withheld}
+// RecordPosition returns the members that the headers of the event's record have.
+func (e *Envelope) RecordPosition() RecordPosition {
+	return RecordPosition{Position: e.Position, Previous: e.Previous, Epoch: e.Epoch, Log: e.LogID,
+		EventID: e.EventID, Withheld: e.Withheld}
 }

@@ -41,14 +41,14 @@ type ReservationState struct {
 	Limit          *int64 // of the grant by which it is held; nil: none
 	State          string
 	ExpiresAt      time.Time
-	HeldAt         int64  // number of the event that made it; 0: not placed yet
+	HeldAt         int64  // number of the event that made it; 0: it is not appended yet
 	EndedAt        int64  // number of the event that ended it; 0: none
 	EventID        string // the producer's id of the committed usage; "": not committed
 	Committed      int64  // amount
 }
 
-// Place sets the number of the event that made or ended the reservation.
-func (s *ReservationState) Place(number int64) {
+// SetPosition sets the number of the event that made or ended the reservation.
+func (s *ReservationState) SetPosition(number int64) {
 	if s.HeldAt == 0 {
 		s.HeldAt = number
 	}

@@ -132,7 +132,7 @@ type Batch struct {
 	Passed     int               // withheld or republished for outside readers (result noop)
 	Duplicates int               // records that the pipe delivered again (result noop; inbox_dedup_skips)
 	OtherLog   int               // records of another database that shares the broker
-	Foreign    int               // records without a place in a log
+	Foreign    int               // records that name no position of a log
 	FromLog    int               // of those applied or passed: read from the database, not from the memory of this process
 	Took       time.Duration
 	End        time.Time // when the commit returned

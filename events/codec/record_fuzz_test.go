@@ -6,8 +6,8 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// FuzzPlaceOf: a place that is read from any headers is one that an event can have.
-func FuzzPlaceOf(f *testing.F) {
+// FuzzPositionOf: a position that is read from any headers is one that an event can have.
+func FuzzPositionOf(f *testing.F) {
 	add := func(position, previous, epoch string) { f.Add(int16(17), position, previous, epoch, "", "") }
 	add("17-4711", "4709", "2")
 	for _, header := range []string{"", "+1", "-1", "01", "9223372036854775808", "4711", "\x00", "1e3"} {
@@ -21,10 +21,10 @@ func FuzzPlaceOf(f *testing.F) {
 			{Key: events.HeaderPosition, Value: []byte(position)}, {Key: events.HeaderPrevious, Value: []byte(previous)},
 			{Key: events.HeaderEpoch, Value: []byte(epoch)},
 			{Key: events.HeaderEventID, Value: []byte(id)}, {Key: events.HeaderLog, Value: []byte(log)}}}
-		place, err := PlaceOf(&r)
-		if err == nil && (place.Position.Partition != partition || place.Previous < 0 || place.Previous >= place.Position.Number ||
-			place.Epoch < 0) {
-			t.Fatalf("%+v", place)
+		at, err := PositionOf(&r)
+		if err == nil && (at.Position.Partition != partition || at.Previous < 0 || at.Previous >= at.Position.Number ||
+			at.Epoch < 0) {
+			t.Fatalf("%+v", at)
 		}
 	})
 }

@@ -200,24 +200,24 @@ func (w *RecordWriter) end(grown []byte) []byte {
 	return value
 }
 
-// ErrNoPlace says that a record names no place in a log.
-var ErrNoPlace = errors.New("the record has no place in its headers")
+// ErrNoPosition says that a record names no position in a log.
+var ErrNoPosition = errors.New("the record has no position in its headers")
 
-// PlaceOf reads a record's place. It fails if this service did not write the record.
-func PlaceOf(r *events.Record) (events.Place, error) {
+// PositionOf reads the position that the headers of a record name. It fails if this service did not write the record.
+func PositionOf(r *events.Record) (events.RecordPosition, error) {
 	position, ok := events.PositionFrom(r.Header(events.HeaderPosition))
 	if !ok || position.Partition != r.Partition {
-		return events.Place{}, ErrNoPlace
+		return events.RecordPosition{}, ErrNoPosition
 	}
 	previous, err1 := strconv.ParseInt(string(r.Header(events.HeaderPrevious)), 10, 64)
 	epoch, err2 := strconv.ParseInt(string(r.Header(events.HeaderEpoch)), 10, 32)
 	if err1 != nil || err2 != nil || epoch < 0 || previous < 0 || previous >= position.Number {
-		return events.Place{}, ErrNoPlace
+		return events.RecordPosition{}, ErrNoPosition
 	}
 	// A malformed id becomes Nil, which no event and no log has.
 	id, _ := uuid.ParseBytes(r.Header(events.HeaderEventID))
 	log, _ := uuid.ParseBytes(r.Header(events.HeaderLog))
-	return events.Place{
+	return events.RecordPosition{
 		Position: position, Previous: previous, Epoch: int32(epoch), Log: log, EventID: id,
 		Withheld: r.Header(events.HeaderWithheld) != nil, Replay: r.Header(events.HeaderReplay) != nil,
 	}, nil

@@ -55,14 +55,14 @@ func fromRecord(r *events.Record) (events.Envelope, error) {
 	if err := json.Unmarshal(r.Value, &w); err != nil {
 		return events.Envelope{}, err
 	}
-	place, err := PlaceOf(r)
+	at, err := PositionOf(r)
 	if err != nil {
 		return events.Envelope{}, err
 	}
 	subject, _ := events.SubjectOf(w.EventType, w.EventVersion)
 	tenant, err := uuid.Parse(w.TenantID)
 	return events.Envelope{
-		LogID: place.Log, EventID: w.EventID, Subject: subject, TenantID: tenant, Position: w.Position, Previous: place.Previous,
+		LogID: at.Log, EventID: w.EventID, Subject: subject, TenantID: tenant, Position: w.Position, Previous: at.Previous,
 		Epoch:         w.Epoch,
 		CorrelationID: w.CorrelationID, CausationID: w.CausationID, Actor: w.Actor, Producer: w.ProducedBy, OccurredAt: w.OccurredAt,
 		RecordedAt: w.RecordedAt,
@@ -110,11 +110,11 @@ func TestTheWayOfAnActionIsPartOfTheActor(t *testing.T) {
 	}
 }
 
-func TestWithheldRecordKeepsItsPlace(t *testing.T) {
+func TestWithheldRecordKeepsItsPosition(t *testing.T) {
 	e := sample()
 	e.Withheld = true
 	r, _ := ToRecord(&e)
-	if got, err := PlaceOf(&r); err != nil || got != e.Place() || len(r.Value) != 0 {
+	if got, err := PositionOf(&r); err != nil || got != e.RecordPosition() || len(r.Value) != 0 {
 		t.Fatalf("%+v %v", got, err)
 	}
 }

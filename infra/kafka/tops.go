@@ -13,7 +13,7 @@ import (
 
 // Tops returns the log position of the last record of each partition of the registry's topics, from its
 // headers. It skips records without a position, and topics written by others.
-func (a *Admin) Tops(ctx context.Context) ([]events.Place, error) {
+func (a *Admin) Tops(ctx context.Context) ([]events.RecordPosition, error) {
 	names := a.logTopics()
 	starts, err := a.admin.ListStartOffsets(ctx, names...)
 	if err != nil {
@@ -58,8 +58,8 @@ func (a *Admin) logTopics() (names []string) {
 	return names
 }
 
-func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset, missing map[topicPartition]bool) ([]events.Place,
-	error) {
+func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset,
+	missing map[topicPartition]bool) ([]events.RecordPosition, error) {
 	opts, err := a.cfg.options("the topics' last records")
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offs
 		return nil, fmt.Errorf("create a Kafka client: %w", err)
 	}
 	defer closeClient(client)
-	last := map[topicPartition]events.Place{}
+	last := map[topicPartition]events.RecordPosition{}
 	for len(missing) > 0 {
 		fetches := client.PollFetches(ctx)
 		if err := fetchError(fetches); err != nil {
@@ -85,12 +85,12 @@ func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offs
 			for _, h := range r.Headers {
 				record.Headers = append(record.Headers, events.Header(h))
 			}
-			if p, err := codec.PlaceOf(&record); err == nil {
+			if p, err := codec.PositionOf(&record); err == nil {
 				last[at] = p
 			}
 		})
 	}
-	tops := make([]events.Place, 0, len(last))
+	tops := make([]events.RecordPosition, 0, len(last))
 	for _, p := range last {
 		tops = append(tops, p)
 	}

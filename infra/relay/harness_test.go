@@ -291,23 +291,23 @@ func (w *relayFixture) checkTopic(topic events.Topic) (repeated int) {
 	offsets := map[events.Position][]int64{}
 	for _, k := range w.published(topic) {
 		r := toRecord(topic, k)
-		place, err := codec.PlaceOf(&r)
-		if err != nil || int32(place.Position.Partition) != k.Partition {
-			w.t.Fatalf("offset %d of partition %d: %+v %v", k.Offset, k.Partition, place, err)
+		at, err := codec.PositionOf(&r)
+		if err != nil || int32(at.Position.Partition) != k.Partition {
+			w.t.Fatalf("offset %d of partition %d: %+v %v", k.Offset, k.Partition, at, err)
 		}
-		offsets[place.Position] = append(offsets[place.Position], k.Offset)
-		if seen := first[place.Position]; seen != nil {
+		offsets[at.Position] = append(offsets[at.Position], k.Offset)
+		if seen := first[at.Position]; seen != nil {
 			repeated++
 			if !sameRecord(seen, k) {
-				w.t.Errorf("%s was sent again with other bytes", place.Position)
+				w.t.Errorf("%s was sent again with other bytes", at.Position)
 			}
 			continue
 		}
-		first[place.Position] = k
-		if place.Previous != last[k.Partition] {
-			w.t.Errorf("%s follows %d on the topic, but its header names %d", place.Position, last[k.Partition], place.Previous)
+		first[at.Position] = k
+		if at.Previous != last[k.Partition] {
+			w.t.Errorf("%s follows %d on the topic, but its header names %d", at.Position, last[k.Partition], at.Previous)
 		}
-		last[k.Partition] = place.Position.Number
+		last[k.Partition] = at.Position.Number
 	}
 	for _, e := range w.logged() {
 		if e.Subject.Topic() != topic {

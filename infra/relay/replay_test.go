@@ -73,12 +73,12 @@ func split(t testing.TB, topic events.Topic, records []*kgo.Record) (first map[e
 	first, again = map[events.Position]*kgo.Record{}, map[events.Position][]*kgo.Record{}
 	for _, k := range records {
 		r := toRecord(topic, k)
-		place, err := codec.PlaceOf(&r)
+		at, err := codec.PositionOf(&r)
 		must.OK(t, err)
-		if place.Replay {
-			again[place.Position] = append(again[place.Position], k)
+		if at.Replay {
+			again[at.Position] = append(again[at.Position], k)
 		} else {
-			first[place.Position] = k
+			first[at.Position] = k
 		}
 	}
 	return first, again
@@ -295,12 +295,12 @@ func (w *relayFixture) checkPlacesAgain() (places map[events.Position]int64, rep
 	places = map[events.Position]int64{}
 	for _, k := range w.published(events.TopicUsageRaw) {
 		r := toRecord(events.TopicUsageRaw, k)
-		place, err := codec.PlaceOf(&r)
+		at, err := codec.PositionOf(&r)
 		must.OK(w.t, err)
-		if _, seen := places[place.Position]; seen {
+		if _, seen := places[at.Position]; seen {
 			repeated++
 		}
-		places[place.Position] = max(places[place.Position], k.Offset)
+		places[at.Position] = max(places[at.Position], k.Offset)
 	}
 	for p, want := range places {
 		if got := w.int(`SELECT coalesce((SELECT broker_offset FROM broker_place($1, 1::smallint, $2)), -1)`, p.Partition,

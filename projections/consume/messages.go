@@ -13,15 +13,15 @@ import (
 )
 
 // Process reads the log up to the positions that records of the consumer's topic name, in any order. The records may hold anything: only
-// their places are read. Nil means that all events up to there are committed and the records may be acknowledged; after an error
+// their positions are read. Nil means that all events up to there are committed and the records may be acknowledged; after an error
 // they must be delivered again.
 func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	r.turn.Lock()
 	defer r.turn.Unlock()
 	var seen projections.Batch
-	places := r.places(records, &seen)
+	named := r.named(records, &seen)
 	var upTo [events.Partitions]int64
-	for _, at := range places {
+	for _, at := range named {
 		if p := at.Position; r.Recent == nil || !r.Recent.Passed(at) {
 			upTo[p.Partition] = max(upTo[p.Partition], p.Number)
 		}
@@ -35,7 +35,7 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	if _, err := r.read(ctx, ahead); err != nil {
 		return err
 	}
-	seen.Duplicates = r.assignments.delivered(places, time.Now())
+	seen.Duplicates = r.assignments.delivered(named, time.Now())
 	if seen.Passed > 0 || seen.Duplicates > 0 || seen.Foreign > 0 || seen.OtherLog > 0 {
 		seen.End = time.Now()
 		r.observe(seen)
@@ -43,29 +43,29 @@ func (r *Runner) Process(ctx context.Context, records []events.Record) error {
 	return nil
 }
 
-// places returns the places in this log that records name, and counts the other records.
-func (r *Runner) places(records []events.Record, seen *projections.Batch) []events.Place {
-	places := make([]events.Place, 0, len(records))
+// named returns the positions in this log that records name, and counts the other records.
+func (r *Runner) named(records []events.Record, seen *projections.Batch) []events.RecordPosition {
+	named := make([]events.RecordPosition, 0, len(records))
 	for i := range records {
 		record := &records[i]
 		if record.Header(events.HeaderReplay) != nil {
 			seen.Passed++ // published again for outside readers
 			continue
 		}
-		at, err := codec.PlaceOf(record)
+		at, err := codec.PositionOf(record)
 		switch {
 		case err != nil || record.Topic != r.Consumer.Topic:
 			seen.Foreign++
-			r.logOther(record, "it has no place in the log; meterplex_events_foreign_total counts all")
+			r.logOther(record, "it names no position in the log; meterplex_events_foreign_total counts all")
 		case at.Log != r.Log.ID() && at.Log != uuid.Nil:
 			seen.OtherLog++
 			r.logOther(record, "it is of another log: another database shares the broker under the same topic names; "+
 				"meterplex_events_other_log_total counts all")
 		default:
-			places = append(places, at)
+			named = append(named, at)
 		}
 	}
-	return places
+	return named
 }
 
 // logOther logs, at most once a second, a record that says nothing of this log. The log does not depend on it.
@@ -103,10 +103,10 @@ func (s *assignments) begin(partition int16, checkpoint int64) {
 }
 
 // delivered notes records of the pipe, and returns how many of them it has delivered before.
-func (s *assignments) delivered(places []events.Place, now time.Time) (again int) {
+func (s *assignments) delivered(named []events.RecordPosition, now time.Time) (again int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, at := range places {
+	for _, at := range named {
 		o := &s.own[at.Position.Partition]
 		o.until = now.Add(assignedFor)
 		if at.Position.Number <= o.piped {

@@ -58,13 +58,15 @@ func TestAPartitionThatStandsStillIsFoundByThePoll(t *testing.T) {
 func TestRecordsThatComeAgainAreCounted(t *testing.T) {
 	var s assignments
 	now := time.Unix(0, 0)
-	at := func(n int64) events.Place { return events.Place{Position: events.Position{Partition: 3, Number: n}} }
+	at := func(n int64) events.RecordPosition {
+		return events.RecordPosition{Position: events.Position{Partition: 3, Number: n}}
+	}
 	s.begin(3, 10)
 	s.begin(3, 14) // folded ahead of the pipe
-	if again := s.delivered([]events.Place{at(9), at(10), at(12), at(14)}, now); again != 2 {
+	if again := s.delivered([]events.RecordPosition{at(9), at(10), at(12), at(14)}, now); again != 2 {
 		t.Errorf("%d records come again, want those at 9 and 10", again)
 	}
-	if again := s.delivered([]events.Place{at(12), at(16), at(16)}, now); again != 2 {
+	if again := s.delivered([]events.RecordPosition{at(12), at(16), at(16)}, now); again != 2 {
 		t.Errorf("%d records come again, want those at 12 and at 16, the second time", again)
 	}
 	if left := s.unassigned(now.Add(assignedFor)); slices.Contains(left, 3) || len(left) != events.Partitions-1 {

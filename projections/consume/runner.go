@@ -49,8 +49,8 @@ type Recent interface {
 	Leave(partition int16)
 	// Follows returns those of some partitions that are followed.
 	Follows(partitions []int16) []int16
-	// Passed reports whether the checkpoint is known to have passed a record's place.
-	Passed(at events.Place) bool
+	// Passed reports whether the checkpoint is known to have passed a record's position.
+	Passed(at events.RecordPosition) bool
 }
 
 // Runner runs a consumer exactly once in effect: whatever it is told, and however often, it reads the log from its checkpoint, whose lock

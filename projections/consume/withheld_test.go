@@ -55,14 +55,14 @@ func (p *refusingPipe) Publish(topic string, msgs ...*message.Message) error {
 	stopped := map[int16]bool{}
 	for i := range records {
 		records[i].Offset = -1
-		place, err := codec.PlaceOf(&records[i])
+		at, err := codec.PositionOf(&records[i])
 		switch {
 		case err != nil:
 			return err
-		case stopped[place.Position.Partition]:
+		case stopped[at.Position.Partition]:
 			failed = append(failed, watermill.FailedRecord{Index: i, Err: watermill.ErrBehind})
-		case p.refused[place.Position] && len(records[i].Value) > 0:
-			stopped[place.Position.Partition] = true
+		case p.refused[at.Position] && len(records[i].Value) > 0:
+			stopped[at.Position.Partition] = true
 			failed = append(failed, watermill.FailedRecord{Index: i, Permanent: true, Err: errors.New("refused")})
 		}
 	}
@@ -236,9 +236,9 @@ func TestP3_StandInThatTheDatabaseDoesNotKnowIsReadFromTheLog(t *testing.T) {
 
 func placeOf(s *withheldFixture, r *events.Record) events.Position {
 	s.Helper()
-	place, err := codec.PlaceOf(r)
+	at, err := codec.PositionOf(r)
 	s.Must(err)
-	return place.Position
+	return at.Position
 }
 
 // A retry that is withheld after its consumer read it has had its effect: the dead

@@ -50,9 +50,9 @@ func (r *simRow) id() string { return uuid.UUID(r.values[colEventID]).String() }
 // store appends a record, and looks whether the topic keeps the order of the log. A relay that has not looked since a failover
 // may publish behind the cursor of the lost log; it cannot move the cursor, so the events are published again.
 func (b *simPipe) store(r *events.Record, looked int) {
-	at, err := codec.PlaceOf(r)
+	at, err := codec.PositionOf(r)
 	if err != nil {
-		b.s.fail("a record without a place was published: %v", err)
+		b.s.fail("a record without a position was published: %v", err)
 		return
 	}
 	t := topicPart{r.Topic, r.Partition}
@@ -204,7 +204,7 @@ func (b *simPipe) ack(r *reader, batch []events.Record, stand map[int16]int64, l
 		if life != b.s.life {
 			break
 		}
-		at, err := codec.PlaceOf(&batch[i])
+		at, err := codec.PositionOf(&batch[i])
 		if err == nil && at.Epoch == b.s.db.owner(at.Position) && b.s.db.holds(&batch[i], at.Position) &&
 			at.Position.Number > b.s.db.ckpt[ckptKey{r.group, at.Position.Partition}] && !b.remembers(r, &batch[i]) {
 			b.s.fail("%s acknowledged %s before it was committed", r.group, at.Position)
@@ -234,7 +234,7 @@ func (b *simPipe) remember() {
 	}
 }
 
-// holds reports whether the log has the event of a record at its place.
+// holds reports whether the log has the event of a record at its position.
 func (db *simDB) holds(r *events.Record, at events.Position) bool {
 	rows := db.rows[at.Partition]
 	return at.Number <= int64(len(rows)) && rows[at.Number-1].id() == string(r.Header(events.HeaderEventID))

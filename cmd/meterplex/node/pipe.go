@@ -23,7 +23,7 @@ type pipe struct {
 	subscriber func(c *projections.Consumer) (message.Subscriber, error)
 	rewind     watermill.Mover
 	ping       func(ctx context.Context) error
-	tops       func(ctx context.Context) ([]events.Place, error)                 // last record of each topic and partition
+	tops       func(ctx context.Context) ([]events.RecordPosition, error)        // last record of each topic and partition
 	retention  func(ctx context.Context) (map[events.Topic]time.Duration, error) // of each topic whose records expire
 	// messages of usage.commands in each partition that its consumer has not passed
 	waiting   func(ctx context.Context) (map[int16]int64, error)

@@ -251,7 +251,7 @@ func (l *Log) startEpoch(ctx context.Context) error {
 
 // RaiseBeyond begins a new epoch in each partition of which a topic holds records of this
 // log beyond the head: the database was set back. Tops are the last records of the topics.
-func (l *Log) RaiseBeyond(ctx context.Context, tops []events.Place) error {
+func (l *Log) RaiseBeyond(ctx context.Context, tops []events.RecordPosition) error {
 	rows, err := l.db.Query(ctx, `SELECT partition, position FROM log_heads`)
 	if err != nil {
 		return fmt.Errorf("comparing topics with the log: %w", err)

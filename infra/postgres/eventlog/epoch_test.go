@@ -106,17 +106,17 @@ func TestATopicAheadOfTheLogRaisesTheEpoch(t *testing.T) {
 	submit(t, l, tenant, usageEvent(tenant, "a", 1))
 	epoch := func() int32 { return readEpoch(t, pool, p) }
 	before := epoch()
-	top := events.Place{Position: events.Position{Partition: p, Number: 1}, Epoch: before, Log: l.ID()}
-	other := events.Place{Position: events.Position{Partition: p, Number: 9}, Epoch: before, Log: uuid.Must(uuid.NewV7())}
-	if err := l.RaiseBeyond(t.Context(), []events.Place{top, other}); err != nil || epoch() != before {
+	top := events.RecordPosition{Position: events.Position{Partition: p, Number: 1}, Epoch: before, Log: l.ID()}
+	other := events.RecordPosition{Position: events.Position{Partition: p, Number: 9}, Epoch: before, Log: uuid.Must(uuid.NewV7())}
+	if err := l.RaiseBeyond(t.Context(), []events.RecordPosition{top, other}); err != nil || epoch() != before {
 		t.Fatalf("the epoch went from %d to %d: %v", before, epoch(), err)
 	}
 	top.Position.Number = 2
-	if err := l.RaiseBeyond(t.Context(), []events.Place{top}); err != nil || epoch() <= before {
+	if err := l.RaiseBeyond(t.Context(), []events.RecordPosition{top}); err != nil || epoch() <= before {
 		t.Fatalf("the epoch stayed %d: %v", epoch(), err)
 	}
 	before = epoch()
-	if err := l.RaiseBeyond(t.Context(), []events.Place{top}); err != nil || epoch() != before {
+	if err := l.RaiseBeyond(t.Context(), []events.RecordPosition{top}); err != nil || epoch() != before {
 		t.Errorf("a record of an epoch that is over raised the epoch from %d to %d: %v", before, epoch(), err)
 	}
 }

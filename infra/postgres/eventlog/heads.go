@@ -235,7 +235,7 @@ func (pl *placer) place(p *events.Pending, origin int32) server.Row {
 	}
 	r.Recorded = h.recorded
 	if p.Reservation != nil {
-		p.Reservation.Place(h.position)
+		p.Reservation.SetPosition(h.position)
 	}
 	h.counts.Accepted += p.Counts.Accepted
 	h.counts.Validated += p.Counts.Validated

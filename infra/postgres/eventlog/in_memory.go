@@ -18,7 +18,7 @@ func (g *group) offer() (all bool) {
 	told := 0
 	for i := range g.rows {
 		r := &g.rows[i]
-		at := events.Place{Position: r.Position, Previous: r.Previous, Epoch: r.Epoch, Log: g.log.id, EventID: r.EventID}
+		at := events.RecordPosition{Position: r.Position, Previous: r.Previous, Epoch: r.Epoch, Log: g.log.id, EventID: r.EventID}
 		event := func() *events.Envelope { return g.event(r) }
 		if recent.Offer(at, r.Topic, r.Subject, event) || g.folded(r) {
 			told++

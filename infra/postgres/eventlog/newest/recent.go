@@ -95,7 +95,7 @@ func (r *Recent) HasReaders() bool { return r != nil && len(r.readers) > 0 }
 // larger list would keep all of it.
 func (r *Recent) Put(list []*events.Envelope) (told int) {
 	for _, e := range list {
-		if r.Offer(e.Place(), e.Subject.Topic(), e.Subject, func() *events.Envelope { return e }) {
+		if r.Offer(e.RecordPosition(), e.Subject.Topic(), e.Subject, func() *events.Envelope { return e }) {
 			told++
 		}
 	}
@@ -105,7 +105,7 @@ func (r *Recent) Put(list []*events.Envelope) (told int) {
 // Offer holds a committed event, if a reader wants it; its position, in any case. The event is made only if it is
 // held, before Offer returns. Events may be offered in another order than that of the log. It reports whether a consumer of the event's
 // topic is told of it here.
-func (r *Recent) Offer(at events.Place, topic events.Topic, subject events.Subject, event func() *events.Envelope) (told bool) {
+func (r *Recent) Offer(at events.RecordPosition, topic events.Topic, subject events.Subject, event func() *events.Envelope) (told bool) {
 	if !r.HasReaders() {
 		return false
 	}
@@ -171,7 +171,7 @@ func (r *Reader) ofLog() bool { return r.topic == 0 && !r.relay }
 func (l *recentPlace) leave() { l.follows, l.upTo, l.newest, l.fence = false, 0, 0, 0 }
 
 // tell notes a new event of the reader's topic, and reports whether it follows those that the consumer has reached or is told of.
-func (r *Reader) tell(p *recentPart, at events.Place) bool {
+func (r *Reader) tell(p *recentPart, at events.RecordPosition) bool {
 	l := &r.at[at.Position.Partition]
 	if !l.follows || at.Position.Number <= l.after {
 		return false
@@ -238,7 +238,7 @@ func (r *Reader) Reached(to events.Position, epoch int32) {
 }
 
 // Passed reports whether the consumer has reached a record's position in its epoch, as far as this process knows.
-func (r *Reader) Passed(at events.Place) bool {
+func (r *Reader) Passed(at events.RecordPosition) bool {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	l := &r.at[at.Position.Partition]

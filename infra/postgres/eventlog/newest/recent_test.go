@@ -229,8 +229,8 @@ func TestP2_OtherTopicsMakeNoGap(t *testing.T) {
 // After a failover positions may name other events: nothing of the ended epoch is told, read or taken for passed.
 func TestP2_NothingOfAnEndedEpochIsTold(t *testing.T) {
 	x := newTopicTest(t)
-	at := func(n int64) events.Place {
-		return events.Place{Position: events.Position{Partition: followed, Number: n}, Epoch: x.epoch}
+	at := func(n int64) events.RecordPosition {
+		return events.RecordPosition{Position: events.Position{Partition: followed, Number: n}, Epoch: x.epoch}
 	}
 	x.reach(1, 0)
 	x.offer(3, true)

@@ -179,7 +179,7 @@ func TestNoEventIsMadeThatNoReaderTakes(t *testing.T) {
 	x.relay.Follow(followed, 0, 0, 0)
 	for _, r := range []*Recent{nil, NewRecent(), x.Recent} {
 		e := eventAt(12, epochOf7, 100)
-		r.Offer(e.Place(), e.Subject.Topic(), e.Subject, func() *events.Envelope {
+		r.Offer(e.RecordPosition(), e.Subject.Topic(), e.Subject, func() *events.Envelope {
 			t.Error("an event was made that no reader takes")
 			return &e
 		})
