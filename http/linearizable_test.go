@@ -40,7 +40,7 @@ type replacedLog struct{ atomic.Pointer[eventlog.Log] }
 
 func (l *replacedLog) Admit(tenant uuid.UUID) error { return l.Load().Admit(tenant) }
 
-func (l *replacedLog) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
+func (l *replacedLog) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Outcome, error) {
 	return l.Load().Submit(ctx, tenant, batch)
 }
 

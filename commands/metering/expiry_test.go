@@ -44,19 +44,19 @@ func (d *dueTable) Due(_ context.Context, _ time.Time, without []uuid.UUID, limi
 	return list, nil
 }
 
-func (d *dueTable) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error) {
+func (d *dueTable) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Outcome, error) {
 	if tenant == d.stuck {
 		return nil, errors.New("the head is locked")
 	}
 	d.turns = append(d.turns, tenant)
-	places := make([]Placement, len(batch))
+	outcomes := make([]Outcome, len(batch))
 	for i := range batch {
-		places[i].Status = Appended
+		outcomes[i].Status = Appended
 		d.due = slices.DeleteFunc(d.due, func(r DueReservation) bool {
 			return r.TenantID == tenant && r.ReservationID == batch[i].Quota.ReservationID
 		})
 	}
-	return places, nil
+	return outcomes, nil
 }
 
 func (d *dueTable) Admit(uuid.UUID) error { return nil }

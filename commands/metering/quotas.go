@@ -90,24 +90,24 @@ type granted struct {
 // request submits quota requests that are granted together, and returns their events.
 func (c *Quotas) request(ctx context.Context, by *commands.Caller, submitted []Submitted, at func(i int) string) ([]granted, error) {
 	submitted[0].Whole, submitted[0].Admission = true, by.Admission.OrNil()
-	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
+	outcomes, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
 		return nil, err
 	}
-	for i := range places {
-		if refusal := refusalOf(&submitted[i], &places[i]); refusal != nil {
+	for i := range outcomes {
+		if refusal := refusalOf(&submitted[i], &outcomes[i]); refusal != nil {
 			placed := *refusal
 			placed.Pointer = pointerAt(at(i), refusal.Pointer)
 			return nil, &placed
 		}
 	}
 	list := make([]granted, len(submitted))
-	for i := range places {
-		switch places[i].Status {
+	for i := range outcomes {
+		switch outcomes[i].Status {
 		case Appended:
-			list[i] = granted{submitted[i].Payload, submitted[i].Subject, places[i].Position, false}
+			list[i] = granted{submitted[i].Payload, submitted[i].Subject, outcomes[i].Position, false}
 		case Duplicate:
-			if list[i], err = c.first(ctx, by.TenantID, &submitted[i], places[i].Position); err != nil {
+			if list[i], err = c.first(ctx, by.TenantID, &submitted[i], outcomes[i].Position); err != nil {
 				return nil, err
 			}
 		default:
@@ -131,19 +131,19 @@ func (c *Quotas) first(ctx context.Context, tenant uuid.UUID, s *Submitted, at e
 }
 
 // refusalOf returns why a quota request was not granted, nil if it was, or if another one was refused.
-func refusalOf(s *Submitted, p *Placement) *domain.Error {
-	switch p.Status {
+func refusalOf(s *Submitted, o *Outcome) *domain.Error {
+	switch o.Status {
 	case Denied:
-		return p.Refusal
+		return o.Refusal
 	case Conflict:
 		if s.Subject == events.ReservationHeld {
 			return domain.Refuse("reservation_conflict", "/reservationId",
 				"reservationId was first used for another feature or amount, at %s; that reservation stays. Use a reservationId of its "+
-					"own for another request", p.Position)
+					"own for another request", o.Position)
 		}
 		return domain.Refuse("payload_conflict", "/eventId",
 			"eventId was first used with another payload, at %s; the first one stays. Use an eventId of its own for another request",
-			p.Position)
+			o.Position)
 	}
 	return nil
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// quotaLog is a fake log that grants each quota request by the decision, or places all as a test sets.
+// quotaLog is a fake log that grants each quota request by the decision, or answers all as a test sets.
 type quotaLog struct {
 	decision domain.Decision
-	places   []Placement // in place of a decision
+	outcomes []Outcome // instead of a decision
 	err      error
 	got      []Submitted
 	stored   []events.Envelope // position n is stored[n-1]
@@ -30,12 +30,12 @@ type quotaLog struct {
 
 func (l *quotaLog) Admit(uuid.UUID) error { return l.err }
 
-func (l *quotaLog) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error) {
+func (l *quotaLog) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Outcome, error) {
 	l.got = batch
-	if l.err != nil || l.places != nil {
-		return l.places, l.err
+	if l.err != nil || l.outcomes != nil {
+		return l.outcomes, l.err
 	}
-	places := make([]Placement, len(batch))
+	outcomes := make([]Outcome, len(batch))
 	for i := range batch {
 		p := &batch[i].Pending
 		if err := batch[i].Quota.Grant(p, &l.decision); err != nil {
@@ -43,9 +43,9 @@ func (l *quotaLog) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted
 		}
 		at := events.Position{Partition: 3, Number: int64(len(l.stored) + 1)}
 		l.stored = append(l.stored, events.Envelope{Subject: p.Subject, TenantID: tenant, Payload: p.Payload, Position: at})
-		places[i] = Placement{Status: Appended, Position: at}
+		outcomes[i] = Outcome{Status: Appended, Position: at}
 	}
-	return places, nil
+	return outcomes, nil
 }
 
 func (l *quotaLog) Read(_ context.Context, _ int16, after, upTo int64, limit int) ([]events.Envelope, error) {
@@ -145,7 +145,7 @@ func TestP7_ARepetitionIsAnsweredFromItsEvent(t *testing.T) {
 		t.Error(got)
 	}
 	l.decision = domain.Decision{}
-	l.places = []Placement{{Status: Duplicate, Position: first[0].Position}, {Status: Duplicate, Position: first[1].Position}}
+	l.outcomes = []Outcome{{Status: Duplicate, Position: first[0].Position}, {Status: Duplicate, Position: first[1].Position}}
 	quotas.Now = func() time.Time { return noon.AddDate(1, 0, 0) }
 	again, _, err := quotas.Consume(t.Context(), consumer, list, inItems)
 	if err != nil || string(must(json.Marshal(again))) != string(must(json.Marshal(first))) {
@@ -166,30 +166,30 @@ func must[T any](v T, err error) T {
 
 func TestConsumeNamesTheRefusedItem(t *testing.T) {
 	first := events.Position{Partition: 3, Number: 7}
-	refusal := func(code, pointer string) Placement {
-		return Placement{Status: Denied, Refusal: &domain.Error{Code: code, Pointer: pointer, Message: "no"}}
+	refusal := func(code, pointer string) Outcome {
+		return Outcome{Status: Denied, Refusal: &domain.Error{Code: code, Pointer: pointer, Message: "no"}}
 	}
-	absent := Placement{Status: Absent}
+	absent := Outcome{Status: Absent}
 	for name, c := range map[string]struct {
-		places        []Placement
+		outcomes      []Outcome
 		at            func(int) string
 		code, pointer string
 	}{
-		"a conflict": {[]Placement{{Status: Conflict, Position: first}}, whole, "payload_conflict", "/eventId"},
-		"a conflict of an item": {[]Placement{absent, {Status: Conflict, Position: first}, absent}, inItems, "payload_conflict",
+		"a conflict": {[]Outcome{{Status: Conflict, Position: first}}, whole, "payload_conflict", "/eventId"},
+		"a conflict of an item": {[]Outcome{absent, {Status: Conflict, Position: first}, absent}, inItems, "payload_conflict",
 			"/items/1"},
-		"a conflict behind a repetition": {[]Placement{{Status: Duplicate, Position: first}, {Status: Conflict, Position: first}}, inItems,
+		"a conflict behind a repetition": {[]Outcome{{Status: Duplicate, Position: first}, {Status: Conflict, Position: first}}, inItems,
 			"payload_conflict", "/items/1"},
-		"a denial": {[]Placement{refusal("quota_exceeded", "/amount")}, whole, "quota_exceeded", "/amount"},
-		"a denial of an item": {[]Placement{absent, absent, refusal("quota_exceeded", "/amount")}, inItems, "quota_exceeded",
+		"a denial": {[]Outcome{refusal("quota_exceeded", "/amount")}, whole, "quota_exceeded", "/amount"},
+		"a denial of an item": {[]Outcome{absent, absent, refusal("quota_exceeded", "/amount")}, inItems, "quota_exceeded",
 			"/items/2"},
-		"a feature in the path": {[]Placement{refusal("not_entitled", "/feature")}, whole, "not_entitled", ""},
-		"a feature of an item": {[]Placement{absent, refusal("feature_not_found", "/feature")}, inItems, "feature_not_found",
+		"a feature in the path": {[]Outcome{refusal("not_entitled", "/feature")}, whole, "not_entitled", ""},
+		"a feature of an item": {[]Outcome{absent, refusal("feature_not_found", "/feature")}, inItems, "feature_not_found",
 			"/items/1"},
-		"a feature of the only item": {[]Placement{refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/0"},
+		"a feature of the only item": {[]Outcome{refusal("feature_not_found", "/feature")}, inItems, "feature_not_found", "/items/0"},
 	} {
-		l := &quotaLog{places: c.places}
-		list := make([]intake.Consumption, len(c.places))
+		l := &quotaLog{outcomes: c.outcomes}
+		list := make([]intake.Consumption, len(c.outcomes))
 		for i := range list {
 			list[i] = consumptionOf(fmt.Sprint(i))
 		}
@@ -198,7 +198,7 @@ func TestConsumeNamesTheRefusedItem(t *testing.T) {
 		if answers != nil {
 			t.Errorf("%s: answered %+v", name, answers)
 		}
-		for _, p := range c.places {
+		for _, p := range c.outcomes {
 			if p.Refusal != nil && strings.HasPrefix(p.Refusal.Pointer, "/items") {
 				t.Errorf("%s: the log's refusal was changed", name)
 			}
@@ -213,24 +213,24 @@ func TestP1_ConsumeAnswersNoUnknownOutcome(t *testing.T) {
 	anothers, recorded, unreadable, noSum := own, own, own, own
 	anothers.TenantID, recorded.Subject = uuid.UUID{8}, events.UsageRecorded
 	unreadable.Payload, noSum.Payload = []byte(`{"amount":"x"}`), []byte(`{"admitted":{"limit":5,"used":1.5,"held":0}}`)
-	duplicate := []Placement{{Status: Duplicate, Position: at}}
+	duplicate := []Outcome{{Status: Duplicate, Position: at}}
 	for name, c := range map[string]struct {
 		log         quotaLog
 		unavailable bool
 	}{
 		"no COMMIT":            {quotaLog{err: fmt.Errorf("%w: no answer", commands.ErrUnavailable)}, true},
-		"no verdict":           {quotaLog{places: []Placement{{}}}, true},
-		"left out":             {quotaLog{places: []Placement{{Status: Absent}}}, true},
-		"unread":               {quotaLog{places: duplicate, unread: errors.New("reset"), stored: []events.Envelope{own}}, true},
-		"not found":            {quotaLog{places: duplicate}, false},
-		"another tenant's":     {quotaLog{places: duplicate, stored: []events.Envelope{anothers}}, false},
-		"of another subject":   {quotaLog{places: duplicate, stored: []events.Envelope{recorded}}, false},
-		"not decodable":        {quotaLog{places: duplicate, stored: []events.Envelope{unreadable}}, false},
-		"an account is no sum": {quotaLog{places: duplicate, stored: []events.Envelope{noSum}}, false},
-		"the second is unknown": {quotaLog{places: []Placement{{Status: Duplicate, Position: at}, {}}, stored: []events.Envelope{own}},
+		"no verdict":           {quotaLog{outcomes: []Outcome{{}}}, true},
+		"left out":             {quotaLog{outcomes: []Outcome{{Status: Absent}}}, true},
+		"unread":               {quotaLog{outcomes: duplicate, unread: errors.New("reset"), stored: []events.Envelope{own}}, true},
+		"not found":            {quotaLog{outcomes: duplicate}, false},
+		"another tenant's":     {quotaLog{outcomes: duplicate, stored: []events.Envelope{anothers}}, false},
+		"of another subject":   {quotaLog{outcomes: duplicate, stored: []events.Envelope{recorded}}, false},
+		"not decodable":        {quotaLog{outcomes: duplicate, stored: []events.Envelope{unreadable}}, false},
+		"an account is no sum": {quotaLog{outcomes: duplicate, stored: []events.Envelope{noSum}}, false},
+		"the second is unknown": {quotaLog{outcomes: []Outcome{{Status: Duplicate, Position: at}, {}}, stored: []events.Envelope{own}},
 			true},
 	} {
-		list := make([]intake.Consumption, max(1, len(c.log.places)))
+		list := make([]intake.Consumption, max(1, len(c.log.outcomes)))
 		for i := range list {
 			list[i] = consumptionOf(fmt.Sprint(i))
 		}

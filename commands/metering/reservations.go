@@ -130,11 +130,11 @@ func (c *Quotas) ended(ctx context.Context, by *commands.Caller, id string) (sta
 	probe := []Submitted{{Refusal: domain.ReservationNotFound()}}
 	c.prepare(&probe[0], by, events.ReservationReleased, events.KeyReservationEnd(id), domain.LedgerRequest{})
 	probe[0].Quota = nil
-	places, err := c.Log.Submit(ctx, by.TenantID, probe)
-	if err != nil || places[0].Status != Duplicate {
+	outcomes, err := c.Log.Submit(ctx, by.TenantID, probe)
+	if err != nil || outcomes[0].Status != Duplicate {
 		return "", err
 	}
-	e, err := c.first(ctx, by.TenantID, &probe[0], places[0].Position)
+	e, err := c.first(ctx, by.TenantID, &probe[0], outcomes[0].Position)
 	if err != nil || e.subject != events.ReservationExpired {
 		return events.StateReleased, err
 	}
@@ -242,12 +242,12 @@ func (c *Quotas) Expire(ctx context.Context, due []DueReservation) (ended int, e
 		c.prepare(&submitted[i], &by, events.ReservationExpired, events.KeyReservationEnd(due[i].ReservationID),
 			domain.LedgerRequest{Kind: domain.Expire, Feature: due[i].Feature, ReservationID: due[i].ReservationID})
 	}
-	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
+	outcomes, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
 		return 0, err
 	}
-	for i := range places {
-		if places[i].Status == Appended {
+	for i := range outcomes {
+		if outcomes[i].Status == Appended {
 			ended++
 		}
 	}

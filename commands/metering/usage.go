@@ -149,26 +149,26 @@ func (c *IngestUsage) do(ctx context.Context, by commands.Caller, items []intake
 	if len(submitted) > 0 {
 		submitted[0].Admission = by.Admission.OrNil()
 	}
-	places, err := c.Log.Submit(ctx, by.TenantID, submitted)
+	outcomes, err := c.Log.Submit(ctx, by.TenantID, submitted)
 	if err != nil {
 		return nil, err // the log may be at work on them still
 	}
 	c.release(submitted)
-	return b.verdicts, c.settle(&by, &b, places)
+	return b.verdicts, c.settle(&by, &b, outcomes)
 }
 
-// settle completes the verdicts with the places of the submitted events.
-func (c *IngestUsage) settle(by *commands.Caller, b *ingested, places []Placement) error {
-	unrecorded := len(b.items) - len(places) // duplicates and refusals
-	for n := range places {
+// settle completes the verdicts with the outcomes of the submitted events.
+func (c *IngestUsage) settle(by *commands.Caller, b *ingested, outcomes []Outcome) error {
+	unrecorded := len(b.items) - len(outcomes) // duplicates and refusals
+	for n := range outcomes {
 		i := b.index[n]
 		v := &b.verdicts[i]
 		if v.Status == StatusRejected { // because of its shape; the refusal is stored
-			v.Position = &places[n].Position
+			v.Position = &outcomes[n].Position
 			unrecorded++
 			continue
 		}
-		if err := v.place(&places[n], inBody(places[n].Refusal, &b.items[i])); err != nil {
+		if err := v.complete(&outcomes[n], inBody(outcomes[n].Refusal, &b.items[i])); err != nil {
 			return err
 		}
 		if v.Status == StatusDuplicate || v.Status == StatusRejected {
@@ -247,15 +247,15 @@ func (v *EventVerdict) reject(e *domain.Error) {
 	v.Status, v.Code, v.Reason, v.Pointer = StatusRejected, e.Code, e.Message, e.Pointer
 }
 
-func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
-	switch p.Status {
+func (v *EventVerdict) complete(o *Outcome, refusal *domain.Error) error {
+	switch o.Status {
 	case Appended:
 		v.Status = StatusAccepted
 	case Duplicate:
 		v.Status = StatusDuplicate
 	case Conflict:
 		v.Status, v.Code, v.Reason = StatusConflict, "payload_conflict", "eventId was first used with another payload"
-		if p.Position.Number == 0 { // by an event of the same batch, which is not recorded
+		if o.Position.Number == 0 { // by an event of the same batch, which is not recorded
 			return nil
 		}
 	case Absent:
@@ -272,7 +272,7 @@ func (v *EventVerdict) place(p *Placement, refusal *domain.Error) error {
 	default:
 		return fmt.Errorf("%w: the log gave no verdict", commands.ErrUnavailable)
 	}
-	v.Position = &p.Position
+	v.Position = &o.Position
 	return nil
 }
 

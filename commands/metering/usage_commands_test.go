@@ -26,23 +26,23 @@ type ledger struct {
 
 func (l *ledger) Admit(uuid.UUID) error { return nil }
 
-func (l *ledger) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error) {
+func (l *ledger) Submit(_ context.Context, tenant uuid.UUID, batch []Submitted) ([]Outcome, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
 		return nil, l.err
 	}
-	places := make([]Placement, len(batch))
+	outcomes := make([]Outcome, len(batch))
 	for i := range batch {
 		p := &batch[i].Pending
-		places[i].Status = Appended
+		outcomes[i].Status = Appended
 		if refusal := batch[i].Refusal; refusal != nil {
 			refused := batch[i].Refuse(refusal)
-			p, places[i] = &refused, Placement{Status: Refused, Refusal: refusal}
+			p, outcomes[i] = &refused, Outcome{Status: Refused, Refusal: refusal}
 		}
 		l.kept[tenant.String()+" "+p.DedupeKey] = *p
 	}
-	return places, nil
+	return outcomes, nil
 }
 
 func (l *ledger) refused(t *testing.T) (list []events.RefusedUsage) {

@@ -46,26 +46,26 @@ type CorrectionTarget struct {
 	Retraction bool
 }
 
-// Placement is the outcome for a submitted event.
-type Placement struct {
-	Status   PlacementStatus
+// Outcome is the outcome of a submitted event.
+type Outcome struct {
+	Status   OutcomeStatus
 	Position events.Position // of the event, or of the one that was stored first
 	Refusal  *domain.Error   // of a denied event, also if the denial is stored; nil if only an earlier delivery was refused
 }
 
-// PlacementStatus is one of the constants below.
-type PlacementStatus int
+// OutcomeStatus is one of the statuses of an outcome.
+type OutcomeStatus int
 
-// Outcomes for a submitted event.
+// Statuses of an outcome.
 const (
-	Unknown   PlacementStatus = iota // never returned without an error
-	Appended                         // stored now
-	Duplicate                        // the same payload is stored at Position
-	Conflict                         // another payload is stored at Position; the conflict is recorded
-	Absent                           // not stored, because another event of a whole submission was refused
-	Later                            // a quota request that is not decided: submit it again
-	Refused                          // the refusal is stored at Position, now or earlier
-	Denied                           // refused before, by a limit or by its target, for the reason in Refusal; no row is stored
+	Unknown   OutcomeStatus = iota // never returned without an error
+	Appended                       // stored now
+	Duplicate                      // the same payload is stored at Position
+	Conflict                       // another payload is stored at Position; the conflict is recorded
+	Absent                         // not stored, because another event of a whole submission was refused
+	Undecided                      // a quota request that is not decided: submit it again
+	Refused                        // the refusal is stored at Position, now or earlier
+	Denied                         // refused before, by a limit or by its target, for the reason in Refusal; no row is stored
 )
 
 // UsageLog appends usage to the log.
@@ -76,7 +76,7 @@ type UsageLog interface {
 	// up until the outcome is known; if that fails, the error is ErrUnavailable
 	// (wrapped), and the outcome is unknown. Overloaded is returned at once, and then
 	// no event was stored. Without an error, no reference to batch remains.
-	Submit(ctx context.Context, tenant uuid.UUID, batch []Submitted) ([]Placement, error)
+	Submit(ctx context.Context, tenant uuid.UUID, batch []Submitted) ([]Outcome, error)
 	// Admit returns Overloaded if Submit would return it now. It is called before a
 	// batch is read, so that a refusal costs less than serving.
 	Admit(tenant uuid.UUID) error

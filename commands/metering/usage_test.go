@@ -39,23 +39,23 @@ func (s *fakeLog) Fresh(context.Context, uuid.UUID) (domain.TenantHistory, error
 
 func (s *fakeLog) Admit(uuid.UUID) error { return nil }
 
-func (s *fakeLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
+func (s *fakeLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Outcome, error) {
 	s.got = batch
-	places := make([]Placement, len(batch))
+	outcomes := make([]Outcome, len(batch))
 	for i, b := range batch {
 		hash, ok := s.known[b.DedupeKey]
 		switch {
 		case ok && hash == string(codec.PayloadHash(&b.Pending)):
-			places[i].Status = Duplicate
+			outcomes[i].Status = Duplicate
 		case ok:
-			places[i].Status = Conflict
+			outcomes[i].Status = Conflict
 		case b.Refusal != nil:
-			places[i] = Placement{Status: Denied, Refusal: b.Refusal}
+			outcomes[i] = Outcome{Status: Denied, Refusal: b.Refusal}
 		default:
-			places[i].Status = Appended
+			outcomes[i].Status = Appended
 		}
 	}
-	return places, nil
+	return outcomes, nil
 }
 
 func active() domain.TenantHistory {
@@ -221,7 +221,7 @@ type unansweredLog struct {
 	held [][]Submitted
 }
 
-func (s *unansweredLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Placement, error) {
+func (s *unansweredLog) Submit(_ context.Context, _ uuid.UUID, batch []Submitted) ([]Outcome, error) {
 	s.held = append(s.held, batch)
 	return nil, commands.ErrUnavailable
 }

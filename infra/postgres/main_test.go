@@ -29,7 +29,7 @@ func appendOne(ctx context.Context, pool *pgxpool.Pool, tenant uuid.UUID) (event
 		return events.Position{}, err
 	}
 	defer l.Close()
-	places, err := l.Submit(ctx, tenant, []metering.Submitted{{Pending: events.Pending{
+	outcomes, err := l.Submit(ctx, tenant, []metering.Submitted{{Pending: events.Pending{
 		EventID: uuid.Must(uuid.NewV7()), Subject: events.UsageRecorded, TenantID: tenant, DedupeKey: events.KeyUsage("a"),
 		Canonical: strictjson.Version, Actor: events.Actor{Type: "api_key", ID: "k"}, Residency: events.ResidencyUnspecified,
 		OccurredAt: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Payload: []byte(`[1,"f"]`), Counts: events.Counts{Accepted: 1},
@@ -37,5 +37,5 @@ func appendOne(ctx context.Context, pool *pgxpool.Pool, tenant uuid.UUID) (event
 	if err != nil {
 		return events.Position{}, err
 	}
-	return places[0].Position, nil
+	return outcomes[0].Position, nil
 }

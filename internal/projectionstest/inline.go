@@ -80,9 +80,9 @@ func (l *Inline) Record(tenant uuid.UUID, feature string, ids ...string) (valida
 	for _, id := range ids {
 		batch = append(batch, metering.Submitted{Pending: Usage(tenant, id, feature, 1, May)})
 	}
-	places, err := l.Inlined.Submit(context.Background(), tenant, batch)
+	outcomes, err := l.Inlined.Submit(context.Background(), tenant, batch)
 	l.Must(err)
-	last := slices.MaxFunc(places, func(a, b metering.Placement) int { return cmp.Compare(a.Position.Number, b.Position.Number) }).Position
+	last := slices.MaxFunc(outcomes, func(a, b metering.Outcome) int { return cmp.Compare(a.Position.Number, b.Position.Number) }).Position
 	return l.Checkpoint(events.GroupValidator, last.Partition) == last.Number
 }
 

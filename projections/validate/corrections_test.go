@@ -91,9 +91,9 @@ func (f *correctionFixture) submit(inline bool, list ...metering.Submitted) (cod
 	if inline {
 		log = f.Inline.Inlined
 	}
-	places, err := log.Submit(context.Background(), f.tenant, list)
+	outcomes, err := log.Submit(context.Background(), f.tenant, list)
 	f.Must(err)
-	for _, p := range places {
+	for _, p := range outcomes {
 		code := ""
 		switch {
 		case p.Refusal != nil:

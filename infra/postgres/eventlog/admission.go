@@ -60,7 +60,7 @@ type arrival struct {
 // other tenants are queued or submitted lately. The caller holds the lock.
 func (q *queueLoad) arrive(s *submission) (had share, others bool) {
 	tenant, now := s.tenant, max(1, time.Since(q.started))
-	if s.owed {
+	if s.resubmitted {
 		tenant = uuid.Max // room is left for it as for another tenant
 	}
 	if q.seen[0].tenant != tenant {
@@ -138,7 +138,7 @@ func (q *queueLoad) checkShare(has share, ahead, rows, bytes int64) error {
 // batch: usage that the tenant sends otherwise does not count against them.
 func (q *queueLoad) refusal(s *submission, ahead int64, had share, others bool) error {
 	rows := int64(len(s.batch))
-	if err := q.check(ahead, rows, s.bytes); err != nil || !others || s.owed {
+	if err := q.check(ahead, rows, s.bytes); err != nil || !others || s.resubmitted {
 		return err
 	}
 	return q.checkShare(had, ahead, rows, s.bytes)

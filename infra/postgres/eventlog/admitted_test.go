@@ -32,7 +32,7 @@ func admissionOf(t *testing.T, pool *pgxpool.Pool, status, set string) *commands
 // submissionBy makes a submission of two events.
 func submissionBy(a *commands.Admission) *submission {
 	s := &submission{tenant: a.TenantID, admission: a, done: make(chan error, 1), load: newQueueLoad(time.Hour),
-		places: make([]metering.Placement, 2)}
+		outcomes: make([]metering.Outcome, 2)}
 	s.batch = []metering.Submitted{usageEvent(a.TenantID, "a", 1), usageEvent(a.TenantID, "b", 1)}
 	return s
 }
@@ -84,9 +84,9 @@ func TestAGroupRefusesTheSubmissionsWhoseKeyEnded(t *testing.T) {
 				if what == "unchanged" { // the head confirms what admission saw: the tables, which no event changed, are not read
 					c.code = ""
 				}
-				if c.code == "" && (err != nil || subs[i].places[1].Status != metering.Appended) ||
-					c.code != "" && (refusal == nil || refusal.Code != c.code || subs[i].places != nil) {
-					t.Errorf("%s, %s: %v, %v; want %q", c.status, c.set, err, subs[i].places, c.code)
+				if c.code == "" && (err != nil || subs[i].outcomes[1].Status != metering.Appended) ||
+					c.code != "" && (refusal == nil || refusal.Code != c.code || subs[i].outcomes != nil) {
+					t.Errorf("%s, %s: %v, %v; want %q", c.status, c.set, err, subs[i].outcomes, c.code)
 				}
 				var stored int
 				must.OK(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM event_log_rows WHERE tenant_id = $1`, subs[i].tenant).

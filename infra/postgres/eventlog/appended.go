@@ -36,8 +36,8 @@ func (l *Log) submitted(ctx context.Context, began time.Time, s *submission, err
 	}
 	var stored []server.Row
 	for i := range s.batch {
-		if s.places[i].Status == metering.Appended {
-			stored = append(stored, server.Row{Pending: &s.batch[i].Pending, Position: s.places[i].Position})
+		if s.outcomes[i].Status == metering.Appended {
+			stored = append(stored, server.Row{Pending: &s.batch[i].Pending, Position: s.outcomes[i].Position})
 		}
 	}
 	l.appended(ctx, began, stored)

@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 )
 
-// erasedCopiesSQL returns the payloads of those events whose tenants are ARCHIVED, without personal data, by their places from 1. LATERAL
+// erasedCopiesSQL returns the payloads of those events whose tenants are ARCHIVED, without personal data, by their numbers from 1. LATERAL
 // with LIMIT forces one look-up for each.
 const erasedCopiesSQL = `SELECT n.place, erased_body(n.subject, n.payload) FROM unnest($1::uuid[], $2::smallint[],
 	$3::text[]) WITH ORDINALITY AS n (tenant_id, subject, payload, place)

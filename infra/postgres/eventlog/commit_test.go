@@ -28,14 +28,14 @@ func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
 			for round := range 5 {
 				before := c.Reached.Load()
 				arm(c).Store(int32(1 + round%2)) // the second look may be cut, too
-				places := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round), 1))
-				if places[0].Status != metering.Appended || places[1].Status != metering.Appended {
-					t.Fatalf("round %d: %v", round, places)
+				outcomes := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round), 1))
+				if outcomes[0].Status != metering.Appended || outcomes[1].Status != metering.Appended {
+					t.Fatalf("round %d: %v", round, outcomes)
 				}
 				if c.Reached.Load() == before {
 					t.Fatalf("round %d: no COMMIT was cut", round)
 				}
-				checkRepeated(t, l, usageEvent(tenant, fmt.Sprint("a", round), 1), places[0].Position)
+				checkRepeated(t, l, usageEvent(tenant, fmt.Sprint("a", round), 1), outcomes[0].Position)
 			}
 			if n := count(t, pool, `SELECT count(*) FROM event_log WHERE tenant_id = $1`, tenant); n != 11 {
 				t.Fatalf("%d events for 11", n)
@@ -87,8 +87,8 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 					Scan(&at.Number, &epoch))
 				reader.Reached(at, epoch) // the consumer has read all
 				c.Answer.Store(int32(round % 2))
-				if places := submit(t, l, tenant, event(tenant, fmt.Sprint("e", round), 1)); places[0].Status != metering.Appended {
-					t.Fatalf("event %d: %v", round, places)
+				if outcomes := submit(t, l, tenant, event(tenant, fmt.Sprint("e", round), 1)); outcomes[0].Status != metering.Appended {
+					t.Fatalf("event %d: %v", round, outcomes)
 				}
 				if got := <-woken; got != want {
 					t.Errorf("event %d: the relay polls %s instead of %s", round, got, want)
@@ -182,7 +182,7 @@ func TestP1_NothingIsAnsweredBeforeItsCommit(t *testing.T) {
 func TestAFailedAttemptGivesItsConnectionBack(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	s := &submission{tenant: tenant, batch: []metering.Submitted{usageEvent(tenant, "a", 1)}, places: make([]metering.Placement, 1)}
+	s := &submission{tenant: tenant, batch: []metering.Submitted{usageEvent(tenant, "a", 1)}, outcomes: make([]metering.Outcome, 1)}
 	g := newGroup(l, []*submission{s})
 	for round := range 40 { // more than the pool has
 		g.partitions = []int16{99}

@@ -86,7 +86,7 @@ func (d *deciding) correct(from, to int) bool {
 	for k := from; k < to; k++ {
 		m := &d.group.members[k]
 		s := m.submitted
-		if m.placement.Status != metering.Unknown || d.group.firstOf(k) != k {
+		if m.outcome.Status != metering.Unknown || d.group.firstOf(k) != k {
 			continue
 		}
 		if s.Target != nil {

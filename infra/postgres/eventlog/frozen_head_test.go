@@ -113,8 +113,8 @@ func TestP1_ASessionFrozenInMidCopyBlocksNoOther(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for places := []metering.Placement(nil); len(places) == 0; {
-		places, err = l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, "waits", 1)})
+	for outcomes := []metering.Outcome(nil); len(outcomes) == 0; {
+		outcomes, err = l.Submit(t.Context(), tenant, []metering.Submitted{usageEvent(tenant, "waits", 1)})
 		if took := time.Since(began); took > after+15*time.Second {
 			t.Fatalf("not stored after %v: %v", took, err)
 		}

@@ -16,7 +16,7 @@ import (
 // member is an event of a group, with the destination of its answer.
 type member struct {
 	submitted *metering.Submitted
-	placement *metering.Placement
+	outcome   *metering.Outcome
 	first     int // index of the first member with the same key; its own if it is the first
 }
 
@@ -58,7 +58,7 @@ func (g *group) fill(subs []*submission) {
 	for _, s := range subs {
 		for i := range s.batch {
 			sub := &s.batch[i]
-			m := member{sub, &s.places[i], g.firsts.Of(g.pending, &sub.Pending, len(g.pending), sub.Refusal == nil)}
+			m := member{sub, &s.outcomes[i], g.firsts.Of(g.pending, &sub.Pending, len(g.pending), sub.Refusal == nil)}
 			g.mustProbe = g.mustProbe || sub.Refusal != nil
 			g.hasQuotas, g.hasTargets = g.hasQuotas || sub.Quota != nil, g.hasTargets || sub.Target != nil
 			if sub.Inbox != "" {
@@ -100,7 +100,7 @@ func (g *group) originsIn(ctx context.Context, era uint64) ([]int32, error) {
 // deciding is the state of decide.
 type deciding struct {
 	group     *group
-	places    *placer
+	sequence  *sequencer
 	known     map[dedupe.Key]dedupe.Found
 	origin    []int32
 	quotas    *quotaRequests // nil without quota requests
@@ -117,7 +117,7 @@ type deciding struct {
 // keep the result of the probe true.
 func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origin []int32, quotas *quotaRequests, named targets,
 	probing bool) error {
-	d := &deciding{group: g, places: &placer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas, targets: named}
+	d := &deciding{group: g, sequence: &sequencer{heads: hs, now: g.log.now()}, origin: origin, quotas: quotas, targets: named}
 	if probing {
 		var err error
 		if d.known, err = dedupe.Probe(ctx, conn, append(g.pending[:len(g.pending):len(g.pending)], g.inbox...)); err != nil {
@@ -141,7 +141,7 @@ func (g *group) decide(ctx context.Context, conn server.Session, hs heads, origi
 	if err := d.checkRefused(ctx, conn, probing); err != nil {
 		return err
 	}
-	return g.appendConflicts(ctx, conn, d.places, d.conflicts)
+	return g.appendConflicts(ctx, conn, d.sequence, d.conflicts)
 }
 
 // decide decides members that are stored together or not at all: by their keys, then by the targets of corrections, then by limits.
@@ -158,11 +158,11 @@ func (d *deciding) decide(ctx context.Context, conn server.Session, from, to int
 	}
 	for k := from; k < to; k++ {
 		switch m := &d.group.members[k]; {
-		case m.placement.Status != metering.Unknown:
+		case m.outcome.Status != metering.Unknown:
 		case stored:
-			d.place(k)
+			d.add(k)
 		default:
-			*m.placement = metering.Placement{Status: metering.Absent}
+			*m.outcome = metering.Outcome{Status: metering.Absent}
 			d.refuse(k)
 		}
 	}
@@ -173,40 +173,40 @@ func (d *deciding) decide(ctx context.Context, conn server.Session, from, to int
 func (d *deciding) compare(k, first int) bool {
 	g := d.group
 	m := &g.members[k]
-	*m.placement = metering.Placement{} // not that of an earlier attempt
+	*m.outcome = metering.Outcome{} // not that of an earlier attempt
 	f, ok := d.known[dedupe.KeyOf(&m.submitted.Pending)]
 	switch earlier := g.firstOf(k); {
 	case m.refusedBefore(d.known):
 		g.promoteNext(k)
 	case ok && f.EventID == m.submitted.EventID: // of an unanswered COMMIT
 		g.ours = true
-		*m.placement = metering.Placement{Status: metering.Appended, Position: f.Position}
+		*m.outcome = metering.Outcome{Status: metering.Appended, Position: f.Position}
 	case ok:
 		d.compareWith(k, f)
 	case earlier < first:
 		d.compareWith(k, g.inGroup(earlier))
 	case earlier < k: // one that is stored together with it, or not at all
 		if !bytes.Equal(g.inGroup(earlier).Hash, codec.PayloadHash(&m.submitted.Pending)) {
-			*m.placement = metering.Placement{Status: metering.Conflict}
+			*m.outcome = metering.Outcome{Status: metering.Conflict}
 		}
 	case m.submitted.Refusal != nil:
 		d.deny(k, m.submitted.Refusal)
 	}
-	status := m.placement.Status
+	status := m.outcome.Status
 	return status == metering.Unknown || status == metering.Appended || status == metering.Duplicate
 }
 
-// place gives a member's event the next position, unless it repeats one that is stored together with it.
-func (d *deciding) place(k int) {
+// add gives a member's event the next position, unless it repeats one that is stored together with it.
+func (d *deciding) add(k int) {
 	g := d.group
 	m := &g.members[k]
 	if first := g.firstOf(k); first != k {
-		*m.placement = metering.Placement{Status: metering.Duplicate, Position: g.members[first].placement.Position}
+		*m.outcome = metering.Outcome{Status: metering.Duplicate, Position: g.members[first].outcome.Position}
 		return
 	}
-	r := d.places.place(&m.submitted.Pending, d.origin[k])
+	r := d.sequence.next(&m.submitted.Pending, d.origin[k])
 	g.rows = append(g.rows, r)
-	*m.placement = metering.Placement{Status: metering.Appended, Position: r.Position}
+	*m.outcome = metering.Outcome{Status: metering.Appended, Position: r.Position}
 }
 
 // refuse notes a member that is not stored: it is not the first with its key.
@@ -227,7 +227,7 @@ func (g *group) extend(ctx context.Context, conn server.Session, hs heads, quota
 // isDurable reports whether every event that an answer of the group rests on is known to be durable.
 func (g *group) isDurable(hs heads) bool {
 	for i := range g.members {
-		at := g.members[i].placement.Position
+		at := g.members[i].outcome.Position
 		if at.Number > 0 && !g.log.durable.covers(hs[at.Partition], at) {
 			return false
 		}
@@ -243,7 +243,7 @@ func (m *member) refusedBefore(known map[dedupe.Key]dedupe.Found) bool {
 	}
 	f, ok := known[dedupe.Key{Tenant: m.submitted.TenantID, Key: m.submitted.Inbox}]
 	if ok {
-		*m.placement = metering.Placement{Status: metering.Refused, Position: f.Position, Refusal: m.submitted.Refusal}
+		*m.outcome = metering.Outcome{Status: metering.Refused, Position: f.Position, Refusal: m.submitted.Refusal}
 	}
 	return ok
 }
@@ -277,7 +277,7 @@ func (g *group) firstOf(i int) int {
 // inGroup returns the first member in the form that a probe returns for a later one.
 func (g *group) inGroup(first int) dedupe.Found {
 	m := &g.members[first]
-	return dedupe.Found{Position: m.placement.Position, EventID: m.submitted.EventID, Hash: codec.PayloadHash(&m.submitted.Pending)}
+	return dedupe.Found{Position: m.outcome.Position, EventID: m.submitted.EventID, Hash: codec.PayloadHash(&m.submitted.Pending)}
 }
 
 type conflict struct {
@@ -289,17 +289,17 @@ type conflict struct {
 func (d *deciding) compareWith(k int, f dedupe.Found) {
 	m := &d.group.members[k]
 	if bytes.Equal(f.Hash, codec.PayloadHash(&m.submitted.Pending)) {
-		*m.placement = metering.Placement{Status: metering.Duplicate, Position: f.Position}
+		*m.outcome = metering.Outcome{Status: metering.Duplicate, Position: f.Position}
 		return
 	}
-	*m.placement = metering.Placement{Status: metering.Conflict, Position: f.Position}
+	*m.outcome = metering.Outcome{Status: metering.Conflict, Position: f.Position}
 	if m.submitted.Subject != events.ReservationHeld {
 		d.conflicts = append(d.conflicts, conflict{metering.ConflictOf(&m.submitted.Pending, f.Position, f.Hash), d.origin[k]})
 	}
 }
 
 // appendConflicts records each conflict once for each eventId and hash.
-func (g *group) appendConflicts(ctx context.Context, conn server.Session, places *placer, conflicts []conflict) error {
+func (g *group) appendConflicts(ctx context.Context, conn server.Session, sequence *sequencer, conflicts []conflict) error {
 	if len(conflicts) == 0 {
 		return nil
 	}
@@ -317,24 +317,24 @@ func (g *group) appendConflicts(ctx context.Context, conn server.Session, places
 			continue
 		}
 		pending[i].EventID = g.log.cfg.NewID()
-		r := places.place(pending[i], conflicts[i].origin)
+		r := sequence.next(pending[i], conflicts[i].origin)
 		g.rows = append(g.rows, r)
 		known[key] = dedupe.Found{Position: r.Position}
 	}
 	return nil
 }
 
-// answer gives every submission its placements, or one error.
+// answer gives every submission its outcomes, or one error.
 func (g *group) answer(err error) {
 	for _, s := range g.subs {
 		s.end(err)
 	}
 }
 
-// end answers a submission, with its placements or an error.
+// end answers a submission, with its outcomes or an error.
 func (s *submission) end(err error) {
 	if err != nil {
-		s.places = nil
+		s.outcomes = nil
 	}
 	s.load.remove(s)
 	s.done <- err

@@ -172,7 +172,7 @@ func (tx *Tx) lock(ctx context.Context, partitions []int16, reads ...*LockedRead
 			hs[p] = h
 		}
 	}
-	hs = hs.clone() // an append that fails places its events, too
+	hs = hs.clone() // an append that fails gives positions, too
 	locking := len(hs) < len(partitions)
 	if locking {
 		b.Queue(lockHeadsSQL, partitions)
@@ -209,29 +209,29 @@ func (tx *Tx) moved(hs heads) {
 	}
 }
 
-// placer assigns events their positions after the heads. The events of a tenant are
+// sequencer gives events their positions after the heads. The events of a tenant are
 // adjacent, so its partition is computed once for all of them.
-type placer struct {
+type sequencer struct {
 	heads  heads
 	now    time.Time
 	tenant uuid.UUID
 	head   *head // of the tenant; nil at first
 }
 
-// place gives a pending event the next position of its partition.
-func (pl *placer) place(p *events.Pending, origin int32) server.Row {
-	if pl.head == nil || pl.tenant != p.TenantID {
-		pl.tenant, pl.head = p.TenantID, pl.heads[events.PartitionOf(p.TenantID)]
+// next gives a pending event the next position of its partition.
+func (s *sequencer) next(p *events.Pending, origin int32) server.Row {
+	if s.head == nil || s.tenant != p.TenantID {
+		s.tenant, s.head = p.TenantID, s.heads[events.PartitionOf(p.TenantID)]
 	}
-	h, topic := pl.head, p.Subject.Topic()
+	h, topic := s.head, p.Subject.Topic()
 	h.position++
 	r := server.Row{
 		Pending: p, Position: events.Position{Partition: h.partition, Number: h.position},
 		Previous: h.topics[topic-1], Epoch: h.epoch, Origin: origin, Topic: topic,
 	}
 	h.topics[topic-1] = h.position
-	if pl.now.After(h.recorded) {
-		h.recorded = pl.now
+	if s.now.After(h.recorded) {
+		h.recorded = s.now
 	}
 	r.Recorded = h.recorded
 	if p.Reservation != nil {

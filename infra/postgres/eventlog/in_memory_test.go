@@ -117,9 +117,9 @@ func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	p, head := follow(t, l, relay, tenant)
 	c.Answer.Store(1)
 	before := c.Reached.Load()
-	if places := submit(t, l, tenant, usageEvent(tenant, "a", 1)); places[0].Status != metering.Appended ||
-		places[0].Position.Number != head+1 {
-		t.Fatalf("appended as %v", places)
+	if outcomes := submit(t, l, tenant, usageEvent(tenant, "a", 1)); outcomes[0].Status != metering.Appended ||
+		outcomes[0].Position.Number != head+1 {
+		t.Fatalf("appended as %v", outcomes)
 	}
 	if c.Reached.Load() == before {
 		t.Fatal("no COMMIT was cut")

@@ -45,7 +45,7 @@ type expected struct {
 	stored  map[string]int
 }
 
-func (x *expected) take(d delivery) metering.PlacementStatus {
+func (x *expected) take(d delivery) metering.OutcomeStatus {
 	amount, known := x.stored[d.event]
 	switch {
 	case x.refused[d.message]:
@@ -76,7 +76,7 @@ func TestP2_RefusedMessagesStayRefused(t *testing.T) {
 		}
 		for range 8 {
 			var batch []metering.Submitted
-			var statuses []metering.PlacementStatus
+			var statuses []metering.OutcomeStatus
 			var sent []delivery
 			for range 1 + rng.IntN(16) {
 				d := messages[rng.IntN(len(messages))]
@@ -105,7 +105,7 @@ func TestP2_AnEventBehindRefusedOnesIsStored(t *testing.T) {
 	}
 	submit(t, l, tenant, deliver(0, true))
 	got := submit(t, l, tenant, deliver(0, false), deliver(1, true), deliver(2, false), deliver(3, false))
-	for i, want := range []metering.PlacementStatus{metering.Refused, metering.Refused, metering.Appended, metering.Duplicate} {
+	for i, want := range []metering.OutcomeStatus{metering.Refused, metering.Refused, metering.Appended, metering.Duplicate} {
 		if got[i].Status != want {
 			t.Errorf("delivery %d: status %d, want %d", i, got[i].Status, want)
 		}
@@ -173,27 +173,27 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 				requestByMessage(tenant, 2, "b", 5),
 				requestByMessage(tenant, 5, "c", 1),
 			}
-			var places []metering.Placement
+			var outcomes []metering.Outcome
 			if together {
-				places = submit(t, l, tenant, batch...)
+				outcomes = submit(t, l, tenant, batch...)
 			} else {
 				for i := range batch {
-					places = append(places, submit(t, l, tenant, batch[i])...)
+					outcomes = append(outcomes, submit(t, l, tenant, batch[i])...)
 				}
 			}
-			for i, want := range []metering.PlacementStatus{metering.Appended, metering.Refused, metering.Refused, metering.Duplicate,
+			for i, want := range []metering.OutcomeStatus{metering.Appended, metering.Refused, metering.Refused, metering.Duplicate,
 				metering.Appended,
 				metering.Conflict, metering.Refused, metering.Appended} {
-				if places[i].Status != want || want == metering.Refused && places[i].Position != places[1].Position {
-					t.Errorf("message %d: %+v instead of %d", i, places[i], want)
+				if outcomes[i].Status != want || want == metering.Refused && outcomes[i].Position != outcomes[1].Position {
+					t.Errorf("message %d: %+v instead of %d", i, outcomes[i], want)
 				}
 			}
 			g.limits[tenant] = 1000
 			if again := submit(t, l, tenant, requestByMessage(tenant, 2, "b", 5)); again[0].Status != metering.Refused ||
-				again[0].Position != places[1].Position {
+				again[0].Position != outcomes[1].Position {
 				t.Errorf("delivered again under a higher limit: %+v", again)
 			}
-			stored, err := l.Read(t.Context(), places[1].Position.Partition, places[1].Position.Number-1, places[1].Position.Number, 1)
+			stored, err := l.Read(t.Context(), outcomes[1].Position.Partition, outcomes[1].Position.Number-1, outcomes[1].Position.Number, 1)
 			var refused events.RefusedUsage
 			if err != nil || len(stored) != 1 || json.Unmarshal(stored[0].Payload, &refused) != nil || refused.Code != "quota_exceeded" {
 				t.Errorf("the refusal is %+v %v", stored, err)

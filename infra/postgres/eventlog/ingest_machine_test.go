@@ -65,7 +65,7 @@ func (m *ingestModel) batch(rt *rapid.T, probes bool) (uuid.UUID, []metering.Sub
 }
 
 // take returns the expected result of one submission after the others.
-func (m *ingestModel) take(batch []metering.Submitted) (want []metering.PlacementStatus) {
+func (m *ingestModel) take(batch []metering.Submitted) (want []metering.OutcomeStatus) {
 	for i := range batch {
 		p := &batch[i].Pending
 		key := dedupe.KeyOf(p)
@@ -88,9 +88,9 @@ func (m *ingestModel) take(batch []metering.Submitted) (want []metering.Placemen
 
 // compareAnswer compares an answer with the expected one. If an earlier answer was lost, or
 // another client sent the same, a new event may be recorded already.
-func (m *ingestModel) compareAnswer(rt *rapid.T, batch []metering.Submitted, want []metering.PlacementStatus, places []metering.Placement,
+func (m *ingestModel) compareAnswer(rt *rapid.T, batch []metering.Submitted, want []metering.OutcomeStatus, outcomes []metering.Outcome,
 	sentBefore bool) {
-	for i, p := range places {
+	for i, p := range outcomes {
 		key := dedupe.KeyOf(&batch[i].Pending)
 		was := m.stored[key]
 		if p.Status != want[i] && (!sentBefore || want[i] != metering.Appended || p.Status != metering.Duplicate) {
@@ -113,18 +113,18 @@ func (m *ingestModel) via(rt *rapid.T) *Log { return m.logs[rapid.IntRange(0, 1)
 
 func (m *ingestModel) submit(rt *rapid.T) {
 	tenant, batch := m.batch(rt, true)
-	places, err := m.via(rt).Submit(context.Background(), tenant, batch)
+	outcomes, err := m.via(rt).Submit(context.Background(), tenant, batch)
 	must.OK(rt, err)
-	m.compareAnswer(rt, batch, m.take(batch), places, false)
+	m.compareAnswer(rt, batch, m.take(batch), outcomes, false)
 }
 
 // oneByOne sends each event of a batch in a submission of its own.
 func (m *ingestModel) oneByOne(rt *rapid.T) {
 	tenant, batch := m.batch(rt, true)
 	for i := range min(len(batch), 8) {
-		places, err := m.via(rt).Submit(context.Background(), tenant, batch[i:i+1])
+		outcomes, err := m.via(rt).Submit(context.Background(), tenant, batch[i:i+1])
 		must.OK(rt, err)
-		m.compareAnswer(rt, batch[i:i+1], m.take(batch[i:i+1]), places, false)
+		m.compareAnswer(rt, batch[i:i+1], m.take(batch[i:i+1]), outcomes, false)
 	}
 }
 
@@ -134,9 +134,9 @@ func (m *ingestModel) unknown(rt *rapid.T) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
 	want := m.take(batch)
-	places, err := m.via(rt).Submit(gone, tenant, batch)
+	outcomes, err := m.via(rt).Submit(gone, tenant, batch)
 	if err == nil { // the answer was faster
-		m.compareAnswer(rt, batch, want, places, false)
+		m.compareAnswer(rt, batch, want, outcomes, false)
 		return
 	}
 	if !errors.Is(err, commands.ErrUnavailable) {
@@ -147,10 +147,10 @@ func (m *ingestModel) unknown(rt *rapid.T) {
 		again[i] = batch[i]
 		again[i].EventID = uuid.Must(uuid.NewV7())
 	}
-	if places, err = m.via(rt).Submit(context.Background(), tenant, again); err != nil {
+	if outcomes, err = m.via(rt).Submit(context.Background(), tenant, again); err != nil {
 		rt.Fatal(err)
 	}
-	m.compareAnswer(rt, again, want, places, true)
+	m.compareAnswer(rt, again, want, outcomes, true)
 }
 
 // together sends the same through both instances at once: for a new event, only one of
@@ -158,7 +158,7 @@ func (m *ingestModel) unknown(rt *rapid.T) {
 func (m *ingestModel) together(rt *rapid.T) {
 	tenant, batch := m.batch(rt, false)
 	want := m.take(batch)
-	var answers [4][]metering.Placement
+	var answers [4][]metering.Outcome
 	var errs [4]error
 	var wait sync.WaitGroup
 	for n := range answers {

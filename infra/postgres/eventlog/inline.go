@@ -135,7 +135,7 @@ func scanCheckpoints(rows pgx.Rows, positions map[int16]int64) error {
 	return nil
 }
 
-// foldInline folds the rows of the group on the consumer's topic, and places the follow-ups after them. It leaves a
+// foldInline folds the rows of the group on the consumer's topic, and appends the follow-ups. It leaves a
 // partition to the consumer unless its locked checkpoint is at, or shortly before, the first of its rows.
 func (g *group) foldInline(ctx context.Context, conn server.Session, hs heads, checkpoints map[int16]int64) error {
 	by := g.log.cfg.Inline
@@ -178,7 +178,7 @@ func (g *group) foldInline(ctx context.Context, conn server.Session, hs heads, c
 		return err
 	}
 	in.followUps = followUps
-	return g.placeFollowUps(ctx, hs, in)
+	return g.addFollowUps(ctx, hs, in)
 }
 
 // behind returns the events between a checkpoint and the first row of the group; not ok if they are too many or
@@ -194,16 +194,16 @@ func (g *group) behind(ctx context.Context, conn server.Session, s events.Stretc
 	return list, !slices.ContainsFunc(list, func(e events.Envelope) bool { return e.Withheld || e.Late }), nil
 }
 
-// placeFollowUps leaves the group as it is if a follow-up has a new origin: it is numbered for the next group, since
+// addFollowUps leaves the group as it is if a follow-up has a new origin: it is numbered for the next group, since
 // no group waits for that while it holds heads.
-func (g *group) placeFollowUps(ctx context.Context, hs heads, in inlined) error {
+func (g *group) addFollowUps(ctx context.Context, hs heads, in inlined) error {
 	origins, err := g.log.origins.KnownNumbers(ctx, len(in.followUps), func(i int) *events.Pending { return &in.followUps[i] })
 	if err != nil || origins == nil {
 		return err
 	}
-	places := &placer{heads: hs, now: g.log.now()}
+	sequence := &sequencer{heads: hs, now: g.log.now()}
 	for i := range in.followUps {
-		g.rows = append(g.rows, places.place(&in.followUps[i], origins[i]))
+		g.rows = append(g.rows, sequence.next(&in.followUps[i], origins[i]))
 	}
 	g.inlined, g.unreported = in, in
 	return nil

@@ -294,7 +294,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 	positions := make([]events.Position, len(pending))
 	seen := make(map[dedupe.Key]events.Position, len(pending))
 	rows := make([]server.Row, 0, len(pending))
-	places := placer{heads: hs, now: l.now()}
+	sequence := sequencer{heads: hs, now: l.now()}
 	for i := range pending {
 		key := dedupe.KeyOf(pending[i])
 		if f, ok := known[key]; ok {
@@ -302,7 +302,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 		} else if at, ok := seen[key]; ok {
 			positions[i] = at
 		} else {
-			r := places.place(pending[i], origin[i])
+			r := sequence.next(pending[i], origin[i])
 			positions[i], seen[key] = r.Position, r.Position
 			rows = append(rows, r)
 		}
@@ -310,7 +310,7 @@ func (l *Log) tryAppend(ctx context.Context, tx *Tx, hs heads, pending []*events
 	if len(rows) == 0 {
 		return positions, nil, nil
 	}
-	rows, err := appendCrossings(ctx, tx, watching, &places, rows, l.cfg.NewID)
+	rows, err := appendCrossings(ctx, tx, watching, &sequence, rows, l.cfg.NewID)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -61,16 +61,16 @@ func usageEvent(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 	}}
 }
 
-func submit(t testing.TB, l *Log, tenant uuid.UUID, batch ...metering.Submitted) []metering.Placement {
+func submit(t testing.TB, l *Log, tenant uuid.UUID, batch ...metering.Submitted) []metering.Outcome {
 	t.Helper()
-	places, err := l.Submit(t.Context(), tenant, batch)
+	outcomes, err := l.Submit(t.Context(), tenant, batch)
 	must.OK(t, err)
-	return places
+	return outcomes
 }
 
-func statuses(places []metering.Placement) []metering.PlacementStatus {
-	var s []metering.PlacementStatus
-	for _, p := range places {
+func statuses(outcomes []metering.Outcome) []metering.OutcomeStatus {
+	var s []metering.OutcomeStatus
+	for _, p := range outcomes {
 		s = append(s, p.Status)
 	}
 	return s
@@ -147,14 +147,14 @@ func TestP2_SixteenClientsSendTheSameBatchInOtherOrders(t *testing.T) {
 			for i, n := range order {
 				batch[i] = usageEvent(tenant, fmt.Sprint("e", n), n+1)
 			}
-			places, err := l.Submit(context.Background(), tenant, batch)
+			outcomes, err := l.Submit(context.Background(), tenant, batch)
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for i, p := range places {
+			for i, p := range outcomes {
 				if p.Status == metering.Appended {
 					appended[batch[i].DedupeKey]++
 				} else if p.Status != metering.Duplicate {
@@ -282,7 +282,7 @@ func TestP4_ConflictWithinABatchComesBeforePolicy(t *testing.T) {
 	only := func(s metering.Submitted) metering.Submitted { s.Refusal = domain.Refuse("c", "", "r"); return s }
 	got := submit(t, l, tenant, only(usageEvent(tenant, "a", 3)), usageEvent(tenant, "a", 1), only(usageEvent(tenant, "a", 2)),
 		only(usageEvent(tenant, "a", 1)), only(usageEvent(tenant, "b", 1)))
-	want := []metering.PlacementStatus{metering.Denied, metering.Appended, metering.Conflict, metering.Duplicate, metering.Denied}
+	want := []metering.OutcomeStatus{metering.Denied, metering.Appended, metering.Conflict, metering.Duplicate, metering.Denied}
 	if !slices.Equal(statuses(got), want) {
 		t.Errorf("%v, want %v", statuses(got), want)
 	}

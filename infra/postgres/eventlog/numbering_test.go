@@ -102,8 +102,8 @@ func TestP9_NewOriginsOfATenantDelayNoOther(t *testing.T) {
 	}
 	for n, batch := range [][]metering.Submitted{{by("known", b, "1")}, {by("new", b, "2")}, large,
 		{by("known", b, "3"), by("newer", b, "4")}} {
-		if places, err := l.Submit(t.Context(), b, batch); err != nil || places[0].Status != metering.Appended {
-			t.Errorf("batch %d of B: %v, %v", n, places, err)
+		if outcomes, err := l.Submit(t.Context(), b, batch); err != nil || outcomes[0].Status != metering.Appended {
+			t.Errorf("batch %d of B: %v, %v", n, outcomes, err)
 		}
 	}
 	select {

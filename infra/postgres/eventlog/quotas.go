@@ -121,14 +121,14 @@ func (a *quotaRequests) complete(ctx context.Context, conn server.Session, hs he
 // errKnownRefused means that a refused event is a repetition: the group is decided again with all keys looked up.
 var errKnownRefused = errors.New("a refused event was recorded before")
 
-// grant decides about members that are stored together, of which those without a placement may be stored: by the targets of corrections,
+// grant decides about members that are stored together, of which those without an outcome may be stored: by the targets of corrections,
 // then by limits. If one is refused it returns false, and none takes effect.
 func (d *deciding) grant(ctx context.Context, conn server.Session, from, to int) (granted bool, err error) {
 	g := d.group
 	d.requested, d.requests = d.requested[:0], d.requests[:0]
 	if granted = d.correct(from, to); granted {
 		for k := from; k < to; k++ {
-			if m := &g.members[k]; m.submitted.Quota != nil && m.placement.Status == metering.Unknown && g.firstOf(k) == k {
+			if m := &g.members[k]; m.submitted.Quota != nil && m.outcome.Status == metering.Unknown && g.firstOf(k) == k {
 				d.requested, d.requests = append(d.requested, k), append(d.requests, m.submitted.Quota.LedgerRequest)
 			}
 		}
@@ -148,7 +148,7 @@ func (d *deciding) request(ctx context.Context, conn server.Session, tenant uuid
 	if !readable && slices.ContainsFunc(d.requests, func(r domain.LedgerRequest) bool { return r.Kind.NeedsRoom() }) {
 		for _, k := range d.requested {
 			d.refuse(k)
-			*d.group.members[k].placement = metering.Placement{Status: metering.Later}
+			*d.group.members[k].outcome = metering.Outcome{Status: metering.Undecided}
 		}
 		return false, nil
 	}
@@ -168,15 +168,15 @@ func (d *deciding) request(ctx context.Context, conn server.Session, tenant uuid
 func (d *deciding) deny(k int, refusal *domain.Error) {
 	d.refuse(k)
 	m := &d.group.members[k]
-	*m.placement = metering.Placement{Status: metering.Denied, Refusal: refusal}
+	*m.outcome = metering.Outcome{Status: metering.Denied, Refusal: refusal}
 	if m.submitted.Refuse == nil {
 		return
 	}
 	stored := m.submitted.Refuse(refusal)
-	r := d.places.place(&stored, d.origin[k])
+	r := d.sequence.next(&stored, d.origin[k])
 	d.group.rows = append(d.group.rows, r)
 	d.known[dedupe.KeyOf(&stored)] = dedupe.Found{Position: r.Position, EventID: stored.EventID}
-	*m.placement = metering.Placement{Status: metering.Refused, Position: r.Position, Refusal: refusal}
+	*m.outcome = metering.Outcome{Status: metering.Refused, Position: r.Position, Refusal: refusal}
 }
 
 // checkRefused looks up the keys of refused events: the repetition of a granted request, or of a recorded correction, gets its first

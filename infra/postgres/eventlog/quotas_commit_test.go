@@ -69,7 +69,7 @@ func TestP7_LostCommitAnswersEndReservationsOnce(t *testing.T) {
 				arm(c).Store(int32(1 + i%2)) // the second look may be cut, too
 				s := asksOf(tenant, step.list...)
 				rows := countRows(t, pool, tenant)
-				s.places = submit(t, l, tenant, s.batch...)
+				s.outcomes = submit(t, l, tenant, s.batch...)
 				if got := strings.Join(outcomesOf(s), ", "); got != step.want {
 					t.Fatalf("step %d, %+v: %v instead of %v", i, step.list, got, step.want)
 				}
@@ -77,9 +77,9 @@ func TestP7_LostCommitAnswersEndReservationsOnce(t *testing.T) {
 					t.Fatalf("step %d: %d COMMITs were cut, %d rows are stored", i, c.Reached.Load()-before, stored-rows)
 				}
 				arm(c).Store(0)
-				for k := range s.places {
-					if s.places[k].Status == metering.Appended {
-						checkStored(t, l, &s.batch[k], &s.places[k])
+				for k := range s.outcomes {
+					if s.outcomes[k].Status == metering.Appended {
+						checkStored(t, l, &s.batch[k], &s.outcomes[k])
 					}
 				}
 			}
@@ -115,7 +115,7 @@ var errCaptured = errors.New("captured")
 
 func (c *capture) Admit(uuid.UUID) error { return nil }
 
-func (c *capture) Submit(_ context.Context, _ uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
+func (c *capture) Submit(_ context.Context, _ uuid.UUID, batch []metering.Submitted) ([]metering.Outcome, error) {
 	c.batch = batch
 	return nil, errCaptured
 }
@@ -169,18 +169,18 @@ func asksOf(tenant uuid.UUID, list ...request) *submission {
 		_, _ = q.Expire(ctx, due)
 	}
 	return &submission{
-		tenant: tenant,
-		batch:  c.batch,
-		whole:  c.batch[0].Whole,
-		places: make([]metering.Placement, len(c.batch)),
-		done:   make(chan error, 1),
-		load:   newQueueLoad(time.Hour),
+		tenant:   tenant,
+		batch:    c.batch,
+		whole:    c.batch[0].Whole,
+		outcomes: make([]metering.Outcome, len(c.batch)),
+		done:     make(chan error, 1),
+		load:     newQueueLoad(time.Hour),
 	}
 }
 
-// outcomesOf describes the placements of a submission: the used and held amounts after each grant, the code of each denial.
+// outcomesOf describes the outcomes of a submission: the used and held amounts after each grant, the code of each denial.
 func outcomesOf(s *submission) (outcomes []string) {
-	for i, p := range s.places {
+	for i, p := range s.outcomes {
 		switch p.Status {
 		case metering.Appended:
 			var e struct {
@@ -199,9 +199,9 @@ func outcomesOf(s *submission) (outcomes []string) {
 }
 
 // checkStored checks that the payload of a granted request is that of its stored event.
-func checkStored(t *testing.T, l *Log, s *metering.Submitted, place *metering.Placement) {
+func checkStored(t *testing.T, l *Log, s *metering.Submitted, outcome *metering.Outcome) {
 	t.Helper()
-	at := place.Position
+	at := outcome.Position
 	stored, err := l.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1)
 	if err != nil || len(stored) != 1 || string(stored[0].Payload) != string(s.Payload) {
 		t.Fatalf("answered by %s, stored at %s is %v %v", s.Payload, at, stored, err)

@@ -62,7 +62,7 @@ func TestP7_ALostGroupIsDecidedFromTheBeginning(t *testing.T) {
 	}
 	var subs []*submission
 	for _, amount := range []int{5, 2} {
-		s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]metering.Placement, 1)}
+		s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), outcomes: make([]metering.Outcome, 1)}
 		s.batch = []metering.Submitted{requestFor(tenant, "x", amount)}
 		subs = append(subs, s)
 	}
@@ -70,7 +70,7 @@ func TestP7_ALostGroupIsDecidedFromTheBeginning(t *testing.T) {
 	newWriter(l, false).commit(subs)
 	for i, want := range []string{"denied", "granted at 3"} {
 		must.OK(t, <-subs[i].done)
-		if got := outcomeOf(&subs[i].batch[0], &subs[i].places[0]); got != want {
+		if got := outcomeOf(&subs[i].batch[0], &subs[i].outcomes[0]); got != want {
 			t.Errorf("request %d is %s, not %s", i, got, want)
 		}
 	}
@@ -162,7 +162,7 @@ func TestAFailedGroupNamesItsCause(t *testing.T) {
 		ctx, torn.end = context.WithCancel(t.Context())
 		return ctx, torn.end
 	}
-	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), places: make([]metering.Placement, 1)}
+	s := &submission{tenant: tenant, done: make(chan error, 1), load: newQueueLoad(time.Hour), outcomes: make([]metering.Outcome, 1)}
 	s.batch = []metering.Submitted{requestFor(tenant, "x", 1)}
 	w.commit([]*submission{s})
 	if err := <-s.done; !errors.Is(err, commands.ErrUnavailable) || !strings.Contains(err.Error(), "the history is torn") {

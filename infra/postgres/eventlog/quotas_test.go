@@ -64,8 +64,8 @@ func requestFor(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 	return s
 }
 
-// outcomeOf describes a placement as the model does.
-func outcomeOf(s *metering.Submitted, p *metering.Placement) string {
+// outcomeOf describes an outcome as the model does.
+func outcomeOf(s *metering.Submitted, p *metering.Outcome) string {
 	switch p.Status {
 	case metering.Appended:
 		if s.Quota == nil {

@@ -92,7 +92,7 @@ func (d *deciding) makeRoom(ctx context.Context, conn server.Session, h domain.H
 		if d.expired >= maxGroupRows {
 			if new(big.Int).Add(refusal.Quota.Used, big.NewInt(r.Amount)).Cmp(refusal.Quota.Limit) <= 0 {
 				decisions[n].Refusal = nil
-				*d.group.members[k].placement = metering.Placement{Status: metering.Later}
+				*d.group.members[k].outcome = metering.Outcome{Status: metering.Undecided}
 				d.refuse(k)
 			}
 			continue
@@ -151,7 +151,7 @@ func (d *deciding) expire(h domain.History, k int, due []*events.ReservationStat
 			return err
 		}
 		expired.EventID = d.group.log.cfg.NewID()
-		d.group.rows = append(d.group.rows, d.places.place(&expired, d.origin[k]))
+		d.group.rows = append(d.group.rows, d.sequence.next(&expired, d.origin[k]))
 		d.expired++
 	}
 	return nil

@@ -26,12 +26,12 @@ type collecting struct {
 	subs chan *submission
 }
 
-func (c *collecting) Submit(_ context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
-	s := &submission{tenant: tenant, batch: batch, places: make([]metering.Placement, len(batch)), done: make(chan error, 1),
+func (c *collecting) Submit(_ context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Outcome, error) {
+	s := &submission{tenant: tenant, batch: batch, outcomes: make([]metering.Outcome, len(batch)), done: make(chan error, 1),
 		load: newQueueLoad(time.Hour)}
 	c.subs <- s
 	err := <-s.done
-	return s.places, err
+	return s.outcomes, err
 }
 
 // inOneGroup makes requests whose submissions one transaction decides, in this order. Each request submits once.

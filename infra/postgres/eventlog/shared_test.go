@@ -93,9 +93,9 @@ func TestP2_TenantsOfOnePartitionHaveEachTheirOwnEventIDs(t *testing.T) {
 	for i, tenant := range tenants {
 		all.Go(func() {
 			for n := range 50 {
-				places, err := l.Submit(context.Background(), tenant, []metering.Submitted{usageEvent(tenant, fmt.Sprint("e", n), i+1)})
-				if err != nil || places[0].Status != metering.Appended {
-					t.Errorf("event %d of tenant %d: %v %v", n, i, places, err)
+				outcomes, err := l.Submit(context.Background(), tenant, []metering.Submitted{usageEvent(tenant, fmt.Sprint("e", n), i+1)})
+				if err != nil || outcomes[0].Status != metering.Appended {
+					t.Errorf("event %d of tenant %d: %v %v", n, i, outcomes, err)
 				}
 			}
 		})
@@ -111,17 +111,17 @@ func TestP2_SmallAndLargeSubmissionsOfTheSameEventsCountOnce(t *testing.T) {
 	const size = 3 * smallRows
 	var appended atomic.Int64
 	send := func(tenant uuid.UUID, batch []metering.Submitted) {
-		places, err := l.Submit(t.Context(), tenant, batch)
+		outcomes, err := l.Submit(t.Context(), tenant, batch)
 		if err != nil {
 			t.Error(err)
 		}
-		for i := range places {
-			switch places[i].Status {
+		for i := range outcomes {
+			switch outcomes[i].Status {
 			case metering.Appended:
 				appended.Add(1)
 			case metering.Duplicate:
 			default:
-				t.Errorf("status %v", places[i].Status)
+				t.Errorf("status %v", outcomes[i].Status)
 			}
 		}
 	}
@@ -191,7 +191,7 @@ func TestAGroupThatLeavesASubmissionKeepsTheOriginsOfTheOthers(t *testing.T) {
 	}
 	var subs []*submission
 	for _, tenant := range tenants {
-		s := &submission{tenant: tenant, batch: []metering.Submitted{eventOf(tenant, "x")}, places: make([]metering.Placement, 1),
+		s := &submission{tenant: tenant, batch: []metering.Submitted{eventOf(tenant, "x")}, outcomes: make([]metering.Outcome, 1),
 			done: make(chan error, 1), load: newQueueLoad(time.Hour)}
 		must.OK(t, l.numberOrigins(t.Context(), s))
 		subs = append(subs, s)
@@ -199,7 +199,7 @@ func TestAGroupThatLeavesASubmissionKeepsTheOriginsOfTheOthers(t *testing.T) {
 	newWriter(l, true).commit(subs)
 	for i, s := range subs[1:] {
 		must.OK(t, <-s.done)
-		at := s.places[0].Position
+		at := s.outcomes[0].Position
 		list, err := l.Read(t.Context(), at.Partition, at.Number-1, at.Number, 1)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%v %v", list, err)

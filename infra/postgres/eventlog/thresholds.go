@@ -56,8 +56,8 @@ func unknown(ctx context.Context, q postgres.Queryer, list []crossings.Crossing)
 	return slices.DeleteFunc(list, func(r crossings.Crossing) bool { _, ok := known[dedupe.KeyOf(&r.Pending)]; return ok }), err
 }
 
-// appendCrossings places the crossings of rows after them.
-func appendCrossings(ctx context.Context, q postgres.Queryer, w *crossings.Watched, places *placer, rows []server.Row,
+// appendCrossings appends the crossings of rows.
+func appendCrossings(ctx context.Context, q postgres.Queryer, w *crossings.Watched, sequence *sequencer, rows []server.Row,
 	newID func() uuid.UUID) ([]server.Row, error) {
 	list, err := w.Crossings(rows, newID)
 	if err == nil {
@@ -67,19 +67,19 @@ func appendCrossings(ctx context.Context, q postgres.Queryer, w *crossings.Watch
 		return rows, err
 	}
 	for i := range list {
-		rows = append(rows, places.place(&list[i].Pending, list[i].Origin))
+		rows = append(rows, sequence.next(&list[i].Pending, list[i].Origin))
 	}
 	return rows, nil
 }
 
-// appendCrossings places the crossings of the group's rows, also of follow-ups that were folded inline. A group whose tenants have no
+// appendCrossings appends the crossings of the group's rows, also of follow-ups that were folded inline. A group whose tenants have no
 // thresholds has no statement more: the histories that its requests are decided by hold the thresholds.
 func (g *group) appendCrossings(ctx context.Context, conn server.Session, hs heads, quotas *quotaRequests, decided int) error {
 	w, err := g.watched(ctx, conn, hs, quotas, decided)
 	if err != nil || w == nil {
 		return err
 	}
-	g.rows, err = appendCrossings(ctx, conn, w, &placer{heads: hs, now: g.log.now()}, g.rows, g.log.cfg.NewID)
+	g.rows, err = appendCrossings(ctx, conn, w, &sequencer{heads: hs, now: g.log.now()}, g.rows, g.log.cfg.NewID)
 	return err
 }
 

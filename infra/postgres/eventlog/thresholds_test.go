@@ -90,11 +90,11 @@ func orNil[T comparable](v T) *T {
 	return &v
 }
 
-func (f *thresholdFixture) consume(id string, amount int) metering.Placement {
+func (f *thresholdFixture) consume(id string, amount int) metering.Outcome {
 	f.Helper()
-	places, err := f.log.Submit(context.Background(), f.tenant, []metering.Submitted{requestFor(f.tenant, id, amount)})
+	outcomes, err := f.log.Submit(context.Background(), f.tenant, []metering.Submitted{requestFor(f.tenant, id, amount)})
 	must.OK(f, err)
-	return places[0]
+	return outcomes[0]
 }
 
 // verdict makes a verdict on usage, or on a correction, of a feature.
@@ -327,7 +327,7 @@ func TestThresholdIsCrossedByInlineVerdicts(t *testing.T) {
 		{tenant: f.tenant, batch: []metering.Submitted{usageEvent(f.tenant, "v", 5)}},
 	}
 	for _, s := range subs {
-		s.places, s.done, s.load = make([]metering.Placement, 1), make(chan error, 1), newQueueLoad(time.Hour)
+		s.outcomes, s.done, s.load = make([]metering.Outcome, 1), make(chan error, 1), newQueueLoad(time.Hour)
 	}
 	w.commit(subs)
 	for _, s := range subs {

@@ -48,46 +48,46 @@ func TestP3_WholeSubmissionsOfAGroupAreStoredOrLeaveNothing(t *testing.T) {
 	type batch struct {
 		whole bool
 		list  []metering.Submitted
-		want  []metering.PlacementStatus
+		want  []metering.OutcomeStatus
 	}
 	for n, group := range [][]batch{
 		{
-			{true, []metering.Submitted{retraction("r1", "x"), retraction("r2", "x")}, []metering.PlacementStatus{absent, denied}},
-			{true, []metering.Submitted{retraction("r3", "y"), request("over", 11)}, []metering.PlacementStatus{absent, denied}},
+			{true, []metering.Submitted{retraction("r1", "x"), retraction("r2", "x")}, []metering.OutcomeStatus{absent, denied}},
+			{true, []metering.Submitted{retraction("r3", "y"), request("over", 11)}, []metering.OutcomeStatus{absent, denied}},
 			{false, []metering.Submitted{correctionEvent(t, tenant, "correction", "c1", "x"), retraction("r1", "y")},
-				[]metering.PlacementStatus{appended, appended}},
+				[]metering.OutcomeStatus{appended, appended}},
 			{true, []metering.Submitted{usage("a", 1), usage("a", 1), usage("b", 1)},
-				[]metering.PlacementStatus{appended, duplicate, appended}},
+				[]metering.OutcomeStatus{appended, duplicate, appended}},
 			{true, []metering.Submitted{request("p", 6), request("q", 6), request("r", 3), request("s", 7)},
-				[]metering.PlacementStatus{absent, denied, absent, denied}},
-			{true, []metering.Submitted{request("q", 4), request("s", 6)}, []metering.PlacementStatus{appended, appended}},
-			{false, []metering.Submitted{usage("p", 7), request("last", 1)}, []metering.PlacementStatus{appended, denied}},
+				[]metering.OutcomeStatus{absent, denied, absent, denied}},
+			{true, []metering.Submitted{request("q", 4), request("s", 6)}, []metering.OutcomeStatus{appended, appended}},
+			{false, []metering.Submitted{usage("p", 7), request("last", 1)}, []metering.OutcomeStatus{appended, denied}},
 			{true, []metering.Submitted{usage("d", 1), usage("e", 1), usage("e", 2)},
-				[]metering.PlacementStatus{absent, absent, conflict}},
-			{false, []metering.Submitted{usage("e", 2)}, []metering.PlacementStatus{appended}},
+				[]metering.OutcomeStatus{absent, absent, conflict}},
+			{false, []metering.Submitted{usage("e", 2)}, []metering.OutcomeStatus{appended}},
 		},
 		{
-			{true, []metering.Submitted{usage("good", 1), usage("x", 3)}, []metering.PlacementStatus{absent, conflict}},
-			{true, []metering.Submitted{request("q", 4), request("s", 6)}, []metering.PlacementStatus{duplicate, duplicate}},
-			{true, []metering.Submitted{usage("good", 1), usage("x", 2)}, []metering.PlacementStatus{appended, duplicate}},
+			{true, []metering.Submitted{usage("good", 1), usage("x", 3)}, []metering.OutcomeStatus{absent, conflict}},
+			{true, []metering.Submitted{request("q", 4), request("s", 6)}, []metering.OutcomeStatus{duplicate, duplicate}},
+			{true, []metering.Submitted{usage("good", 1), usage("x", 2)}, []metering.OutcomeStatus{appended, duplicate}},
 		},
 		{ // refused by the state of now, and recorded before
-			{true, []metering.Submitted{request("q", 4), request("s", 6)}, []metering.PlacementStatus{duplicate, duplicate}},
-			{true, []metering.Submitted{usage("z", 1), retraction("r1", "y")}, []metering.PlacementStatus{appended, duplicate}},
+			{true, []metering.Submitted{request("q", 4), request("s", 6)}, []metering.OutcomeStatus{duplicate, duplicate}},
+			{true, []metering.Submitted{usage("z", 1), retraction("r1", "y")}, []metering.OutcomeStatus{appended, duplicate}},
 		},
 	} {
 		var subs []*submission
 		for _, b := range group {
-			subs = append(subs, &submission{tenant: tenant, batch: b.list, whole: b.whole, places: make([]metering.Placement, len(b.list)),
+			subs = append(subs, &submission{tenant: tenant, batch: b.list, whole: b.whole, outcomes: make([]metering.Outcome, len(b.list)),
 				done: make(chan error, 1), load: newQueueLoad(time.Hour)})
 		}
 		newWriter(l, false).commit(subs)
 		for i, s := range subs {
 			must.OK(t, <-s.done)
-			if got := statuses(s.places); !slices.Equal(got, group[i].want) {
+			if got := statuses(s.outcomes); !slices.Equal(got, group[i].want) {
 				t.Errorf("group %d, submission %d: %v, want %v", n, i, got, group[i].want)
 			}
-			for _, p := range s.places {
+			for _, p := range s.outcomes {
 				if (p.Status == appended || p.Status == duplicate) && p.Position.Number == 0 {
 					t.Errorf("group %d, submission %d: %+v has no position", n, i, p)
 				}

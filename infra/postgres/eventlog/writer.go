@@ -31,15 +31,15 @@ const (
 
 // submission is one caller's batch on its way through a writer.
 type submission struct {
-	tenant    uuid.UUID
-	batch     []metering.Submitted
-	bytes     int64 // of the payloads
-	owed      bool  // it is submitted again until it is stored
-	places    []metering.Placement
-	admission *commands.Admission // nil: not compared
-	whole     bool                // its events are stored together or not at all
-	load      *queueLoad          // counts it until it is answered
-	done      chan error
+	tenant      uuid.UUID
+	batch       []metering.Submitted
+	bytes       int64 // of the payloads
+	resubmitted bool  // it is submitted again until it is stored
+	outcomes    []metering.Outcome
+	admission   *commands.Admission // nil: not compared
+	whole       bool                // its events are stored together or not at all
+	load        *queueLoad          // counts it until it is answered
+	done        chan error
 
 	origins []int32 // the numbers of its events' origins; nil: not known yet
 	era     uint64  // of the cache of origins that the numbers are from
@@ -71,12 +71,12 @@ func newWriter(l *Log, shared bool) *writer {
 }
 
 // Submit implements metering.UsageLog.
-func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Placement, error) {
+func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Submitted) ([]metering.Outcome, error) {
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), owed: isOwed(&batch[0]), admission: batch[0].Admission,
-		whole: batch[0].Whole, places: make([]metering.Placement, len(batch)), done: make(chan error, 1)}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), resubmitted: isResubmitted(&batch[0]), admission: batch[0].Admission,
+		whole: batch[0].Whole, outcomes: make([]metering.Outcome, len(batch)), done: make(chan error, 1)}
 	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Sub
 	select {
 	case err := <-s.done:
 		l.submitted(ctx, began, s, err)
-		return s.places, err
+		return s.outcomes, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %v", commands.ErrUnavailable, ctx.Err())
 	}
@@ -100,9 +100,9 @@ func (l *Log) numberOrigins(ctx context.Context, s *submission) (err error) {
 	return err
 }
 
-// isOwed reports whether messages brought a submission, whose refusals are events, too, or the end of a reservation's time: neither
+// isResubmitted reports whether messages brought a submission, whose refusals are events, too, or the end of a reservation's time: neither
 // waits for its tenant's own requests.
-func isOwed(s *metering.Submitted) bool {
+func isResubmitted(s *metering.Submitted) bool {
 	return s.Inbox != "" || s.Subject == events.UsageRefused || s.Subject == events.ReservationExpired
 }
 

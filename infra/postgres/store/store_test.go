@@ -77,11 +77,11 @@ func usageEvent(tenant uuid.UUID, eventID string, amount int) metering.Submitted
 	}}
 }
 
-func submit(t testing.TB, l *eventlog.Log, tenant uuid.UUID, batch ...metering.Submitted) []metering.Placement {
+func submit(t testing.TB, l *eventlog.Log, tenant uuid.UUID, batch ...metering.Submitted) []metering.Outcome {
 	t.Helper()
-	places, err := l.Submit(t.Context(), tenant, batch)
+	outcomes, err := l.Submit(t.Context(), tenant, batch)
 	must.OK(t, err)
-	return places
+	return outcomes
 }
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.NoLeaks()) }
