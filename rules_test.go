@@ -85,7 +85,7 @@ var layers = map[string]layer{
 	"internal/stripetest": {},
 	"internal/jsonschema": {ours: []string{"events"}, others: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"internal/projectionstest": {ours: []string{"internal/must", "commands", "commands/metering", "commands/repair", "domain", "events",
-		"internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/newest",
+		"internal/localtest", "internal/logtest", "infra/postgres", "infra/postgres/eventlog", "infra/postgres/eventlog/recent",
 		"infra/postgres/store", "infra/postgres/store/repairs", "infra",
 		"projections", "projections/query", "projections/consume", "projections/rebuild", "projections/validate", "projections/usage",
 		"projections/entitlements",
@@ -98,11 +98,11 @@ var layers = map[string]layer{
 	// the relay's leases, so that the cursors are below the log, and the relay is above it.
 	"infra/postgres": {ours: []string{"domain/loop", "migrations"}, anyOther: true},
 	"infra/postgres/eventlog": {ours: []string{"commands", "commands/metering", "domain", "domain/loop", "events", "infra/postgres",
-		"infra/postgres/eventlog/newest",
+		"infra/postgres/eventlog/recent",
 		"infra/postgres/eventlog/crossings", "infra/postgres/eventlog/dedupe", "infra/postgres/eventlog/origins",
 		"infra/postgres/eventlog/reads", "infra/postgres/eventlog/server", "infra/postgres/eventlog/tables", "infra/relay/cursors"},
 		anyOther: true},
-	"infra/postgres/eventlog/newest": {ours: []string{"events"}}, // in memory: it reads no database
+	"infra/postgres/eventlog/recent": {ours: []string{"events"}}, // in memory: it reads no database
 	"infra/postgres/eventlog/origins": {ours: []string{"commands", "events", "infra/postgres"},
 		others: []string{"github.com/google/uuid", "github.com/jackc/pgx/v5"}},
 	"infra/postgres/eventlog/crossings": {ours: []string{"domain", "events", "infra/postgres", "infra/postgres/eventlog/server",
@@ -202,7 +202,7 @@ var layers = map[string]layer{
 		"commands/webhooks", "commands/repair", "commands/offboarding",
 		"domain", "domain/webhook", "domain/retries", "domain/loop", "events", "http", "http/api", "http/auth", "http/console", "http/edge",
 		"infra", "infra/webhook", "infra/local", "infra/local/localkafka", "infra/postgres",
-		"infra/postgres/eventlog", "infra/postgres/eventlog/newest", "infra/postgres/store", "infra/postgres/store/closes",
+		"infra/postgres/eventlog", "infra/postgres/eventlog/recent", "infra/postgres/store", "infra/postgres/store/closes",
 		"infra/postgres/store/offboardings", "infra/postgres/store/pushes", "infra/postgres/store/repairs", "projections",
 		"projections/query",
 		"projections/consume", "projections/rebuild", "projections/validate", "projections/periods", "projections/query",

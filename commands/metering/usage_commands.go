@@ -22,8 +22,8 @@ import (
 type UsageCommands struct {
 	Ingest  *IngestUsage
 	Tenants commands.TenantReader
-	// Told is called with the class of a tenant, "" for messages without a known tenant, and its verdicts; nil: no call.
-	Told func(class string, verdicts []EventVerdict)
+	// Decided is called with the class of a tenant, "" for messages without a known tenant, and its verdicts; nil: no call.
+	Decided func(class string, verdicts []EventVerdict)
 	// Backlog, if set, makes Process fail while waiting exceeds bound, as HTTP ingest does.
 	Backlog func() (waiting, bound int64)
 }
@@ -190,8 +190,8 @@ func (c *UsageCommands) store(ctx context.Context, by commands.Caller, class str
 	if err != nil {
 		return err
 	}
-	if c.Told != nil {
-		c.Told(class, verdicts)
+	if c.Decided != nil {
+		c.Decided(class, verdicts)
 	}
 	return nil
 }

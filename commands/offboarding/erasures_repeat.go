@@ -37,11 +37,11 @@ type RepeatErasures struct {
 	Tenants  commands.TenantReader
 	Reader   ErasureReader
 
-	told map[uuid.UUID]time.Time // when a tenant that cannot be erased was logged
+	logged map[uuid.UUID]time.Time // when a tenant that cannot be erased was logged
 }
 
-// erasureTold is the time after which a tenant that cannot be erased is logged again.
-const erasureTold = time.Hour
+// erasureLogEvery is the time after which a tenant that cannot be erased is logged again.
+const erasureLogEvery = time.Hour
 
 // Look compares the files with the database once.
 func (r *RepeatErasures) Look(ctx context.Context) error {
@@ -81,11 +81,11 @@ func (r *RepeatErasures) repeat(ctx context.Context, f ErasureFile) error {
 		}
 		return err
 	}
-	if time.Since(r.told[f.TenantID]) > erasureTold {
-		if r.told == nil {
-			r.told = map[uuid.UUID]time.Time{}
+	if time.Since(r.logged[f.TenantID]) > erasureLogEvery {
+		if r.logged == nil {
+			r.logged = map[uuid.UUID]time.Time{}
 		}
-		r.told[f.TenantID] = time.Now()
+		r.logged[f.TenantID] = time.Now()
 		r.Erasures.Logger.ErrorContext(ctx,
 			"personal data that was erased is in the database again, of a tenant that is not ARCHIVED there: offboard it (meterplex "+
 				"tenants offboard start), then it is erased by itself",

@@ -23,7 +23,7 @@ import (
 	"github.com/meterplex/meterplex/infra/kafka"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/internal/kafkatest"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -38,7 +38,7 @@ type relayFixture struct {
 	url    string
 	pool   *pgxpool.Pool
 	log    *eventlog.Log
-	recent *newest.Recent // of the log
+	recent *recent.Cache // of the log
 	cfg    kafka.Config
 	notify *relay.Notifier
 	serial int
@@ -57,7 +57,7 @@ func (w *relayFixture) noDuplicates(repeats int) {
 func newRelayFixture(t testing.TB, before ...func(kafka.Config)) *relayFixture {
 	url := localtest.Migrated(t, postgres.Migrate)
 	pool := openPool(t, url)
-	w := &relayFixture{t: t, url: url, pool: pool, recent: newest.NewRecent(), notify: relay.NewNotifier(pool, slog.Default())}
+	w := &relayFixture{t: t, url: url, pool: pool, recent: recent.New(), notify: relay.NewNotifier(pool, slog.Default())}
 	w.cfg = kafka.Config{Brokers: kafkatest.Broker(t).Brokers(), TopicPrefix: kafkatest.TopicPrefix(t), Logger: quiet()}
 	w.log = openLog(t, pool, w.notify.Appended)
 	for _, f := range before {

@@ -140,7 +140,7 @@ type Log interface {
 	ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error)
 }
 
-// Recent holds committed events of this process, which the relay does not have to read.
+// Recent is the part of the cache of committed events that the relay reads: these it does not read from the database.
 type Recent interface {
 	// Follow holds the events of a partition after a head that was read under a lease, if the fence of the lease is
 	// not 0.

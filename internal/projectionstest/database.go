@@ -20,7 +20,7 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/postgres/store/repairs"
 	"github.com/meterplex/meterplex/internal/localtest"
@@ -40,7 +40,7 @@ type Database struct {
 	EventLog *eventlog.Log
 	Store    *store.Store
 	// recent holds the newest events if a consumer is reading the log.
-	recent  *newest.Recent
+	recent  *recent.Cache
 	reading bool
 	// payloads compares the payloads that are written and applied with their schemas.
 	Payloads localtest.Payloads
@@ -56,7 +56,7 @@ func NewDatabase(t testing.TB) *Database {
 	w.Must(err)
 	t.Cleanup(w.Pool.Close)
 	w.Payloads = localtest.CheckPayloads(t)
-	w.recent = newest.NewRecent()
+	w.recent = recent.New()
 	w.EventLog, err = eventlog.New(t.Context(), w.Pool,
 		eventlog.Config{Producer: events.Producer{Service: "test", Instance: "1", Commit: "0"}, Written: w.Payloads.Written,
 			Recent: w.recent})
@@ -214,7 +214,7 @@ func (w *Database) Runner(c projections.Consumer) (*consume.Runner, *Tally) {
 	}
 	writeTotalsOften(&c)
 	r := &consume.Runner{Pool: w.Pool, Log: w.EventLog, Consumer: c, NewID: NewID, Logger: slog.New(slog.DiscardHandler),
-		Observe: w.Payloads.Observer(seen), Newest: w.recent}
+		Observe: w.Payloads.Observer(seen), Cache: w.recent}
 	if c.Topic == 0 && len(c.Subjects) > 0 {
 		r.Recent, w.reading = w.recent.Reader(0, c.Subjects), true
 	}

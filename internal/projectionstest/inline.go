@@ -14,7 +14,7 @@ import (
 	"github.com/meterplex/meterplex/domain"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/projections/consume"
 )
 
@@ -22,8 +22,8 @@ import (
 type Inline struct {
 	*Database
 	Inlined   *eventlog.Log
-	recent    *newest.Recent
-	readers   map[events.Topic]*newest.Reader
+	recent    *recent.Cache
+	readers   map[events.Topic]*recent.Reader
 	validator *consume.Runner
 	Seen      *Tally
 }
@@ -37,7 +37,7 @@ func NewInline(w *Database) *Inline {
 // NewInlineAt is newInlineLog, with a pool of its own for the submissions.
 func NewInlineAt(w *Database, pool *pgxpool.Pool) *Inline {
 	w.Helper()
-	l := &Inline{Database: w, recent: newest.NewRecent(), readers: map[events.Topic]*newest.Reader{}}
+	l := &Inline{Database: w, recent: recent.New(), readers: map[events.Topic]*recent.Reader{}}
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		l.readers[topic] = l.recent.Reader(topic, nil)
 	}
@@ -58,7 +58,7 @@ func NewInlineAt(w *Database, pool *pgxpool.Pool) *Inline {
 
 // Tell makes a consumer one of this process: it has the events that the process commits in memory.
 func (l *Inline) Tell(r *consume.Runner) {
-	r.Newest = l.recent
+	r.Cache = l.recent
 	if reader, reads := l.readers[r.Consumer.Topic]; reads {
 		r.Recent = reader
 	}

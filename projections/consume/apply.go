@@ -16,7 +16,7 @@ import (
 type folded struct {
 	failed    []projections.Failure
 	followUps int
-	appended  []events.Envelope // the follow-ups, if consumers of this process may be told of them
+	appended  []events.Envelope // the follow-ups, if consumers of this process may be notified of them
 }
 
 // fold passes the batch to the handler and appends the follow-ups. Events that fail
@@ -59,11 +59,11 @@ func (r *Runner) foldAndAppend(ctx context.Context, tx pgx.Tx, batch []events.En
 	return folded{result.Failed, len(pending), appended}, nil
 }
 
-// append appends follow-ups, and returns them if consumers of this process may be told of them.
+// append appends follow-ups, and returns them if consumers of this process may be notified of them.
 func (r *Runner) append(ctx context.Context, tx pgx.Tx, pending []events.Pending) (appended []events.Envelope, err error) {
 	switch {
 	case len(pending) == 0:
-	case r.Newest == nil:
+	case r.Cache == nil:
 		_, err = r.Log.AppendTx(ctx, tx, pending)
 	default:
 		appended, err = r.Log.AppendEventsTx(ctx, tx, pending)

@@ -33,7 +33,7 @@ type consumerModel struct {
 	tenants   [2]uuid.UUID
 	before    events.Counts
 	usage     []sentUsage
-	folded    int             // events that were told in memory
+	folded    int             // events that a consumer was notified of in memory
 	inlined   int             // events that were validated as they were recorded
 	discarded map[string]bool // tenant and event id
 }
@@ -71,7 +71,7 @@ func (c *consumerModel) record(rt *rapid.T) {
 			c.usage = append(c.usage, u)
 		}
 		at := c.Append(Usage(u.tenant, u.id, u.feature, u.amount, May))[0]
-		if rapid.IntRange(0, 9).Draw(rt, "told") > 0 {
+		if rapid.IntRange(0, 9).Draw(rt, "notified") > 0 {
 			c.inline.Committed(Separate(c.Read(events.TopicUsageRaw, c.partition, at.Number-1)[:1]))
 		}
 	}
@@ -114,7 +114,7 @@ func (c *consumerModel) recordInline(rt *rapid.T) {
 	}
 }
 
-// fold folds the events of which a consumer is told in memory.
+// fold folds the events of which a consumer is notified in memory.
 func (c *consumerModel) fold(rt *rapid.T, which string) {
 	r := c.instance(which, rapid.IntRange(0, 4).Draw(rt, "broken") == 0)
 	r.Consumer.MaxPerPartition = rapid.IntRange(1, 20).Draw(rt, "chunk")

@@ -29,12 +29,12 @@ type Pool interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Newest holds committed events for the relay and the consumers of this process. Put returns of how many a consumer of their topic is told.
-type Newest interface {
-	Put(list []*events.Envelope) (told int)
+// Cache holds recent events for the relay and the consumers of this process. Put returns of how many a consumer of their topic is notified.
+type Cache interface {
+	Put(list []*events.Envelope) (notified int)
 }
 
-// Recent holds committed events of this process for a consumer. It may miss any event.
+// Recent is the part of the cache that a consumer reads. The cache may miss any event.
 type Recent interface {
 	// Stretch appends the events of the consumer in a stretch to a list, at most limit, and reports whether all of
 	// the stretch up to that limit is held; if not, the list stays as it is. The epoch is that of the partition's head, which the
@@ -63,12 +63,12 @@ type Runner struct {
 	Logger   *slog.Logger
 	Observe  projections.Observer // may be nil
 	// Appended is called after each commit with follow-ups, with the partitions that may
-	// hold them, and whether other consumers of this process are told of all of them. It must not
+	// hold them, and whether other consumers of this process are notified of all of them. It must not
 	// block. May be nil.
-	Appended func(partitions []int16, told bool)
+	Appended func(partitions []int16, notified bool)
 	Moves    *projections.Moves // notified of each commit; may be nil
-	Newest   Newest             // of the log, for committed follow-ups; may be nil
-	Recent   Recent             // of the log, for this consumer; may be nil
+	Cache    Cache              // of recent events, for committed follow-ups; may be nil
+	Recent   Recent             // the cache as this consumer reads it; may be nil
 	// Trace, if set, begins the span of a transaction that applies events, and returns the function that ends it.
 	Trace func(ctx context.Context, c *projections.Consumer, began time.Time, applied []events.Envelope) (context.Context, func(error))
 
@@ -240,12 +240,12 @@ func (r *Runner) committed(runs []*partitionRun, done projections.Batch, appende
 		}
 	}
 	r.Moves.Move(r.Consumer.Name, moved)
-	told, list := 0, separate(appended)
-	if r.Newest != nil {
-		told = r.Newest.Put(list)
+	notified, list := 0, separate(appended)
+	if r.Cache != nil {
+		notified = r.Cache.Put(list)
 	}
 	if done.FollowUps > 0 && r.Appended != nil {
-		r.Appended(partitions, told == max(done.FollowUps, len(list))) // more are appended if thresholds are crossed
+		r.Appended(partitions, notified == max(done.FollowUps, len(list))) // more are appended if thresholds are crossed
 	}
 }
 

@@ -180,7 +180,7 @@ type grantStep struct {
 	epoch     int32
 	moved     []uuid.UUID // the tenants whose catalogue or periods changed since the previous poll; nil: no tenant, or not known
 	changed   []uuid.UUID
-	told      bool // changed is complete
+	complete  bool // changed is complete
 }
 
 // grantServer is shared by all partitions of a poll: the flips, and the identity and start
@@ -274,7 +274,7 @@ func (c *Cache) readChanges(ctx context.Context, now time.Time) (steps []grantSt
 	err = c.looks.Snapshot(ctx, query.Viewer{Operator: true}, query.New(keepPlans, nil, nothing), query.New(alongIndexes, nil, nothing),
 		query.New(readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan), seen[:]}, query.Each(func(rows pgx.Rows) error {
 			var s grantStep
-			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.told, &s.changed, &s.epoch, &s.moved, &server.flip, &server.started)
+			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.complete, &s.changed, &s.epoch, &s.moved, &server.flip, &server.started)
 			steps = append(steps, s)
 			return err
 		})))
@@ -301,7 +301,7 @@ func (c *Cache) apply(ctx context.Context, steps []grantStep, server grantServer
 		switch {
 		case flipped || s.folded < p.folded:
 			p.forget(never)
-		case !s.told:
+		case !s.complete:
 			p.forget(s.folded)
 		default:
 			for _, g := range p.changed(s.changed, s.folded, at) {

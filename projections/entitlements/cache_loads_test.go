@@ -19,7 +19,7 @@ func TestAnotherStartOfTheServerChangesEveryMark(t *testing.T) {
 		p.kept[uuid.Max] = &granted{stands: query.Standing{Folded: folded}}
 		c.apply(
 			t.Context(),
-			[]grantStep{{partition: 3, folded: folded, catalogue: 101, told: true}},
+			[]grantStep{{partition: 3, folded: folded, catalogue: 101, complete: true}},
 			grantServer{started: time.Unix(second, 0)},
 			1,
 		)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/projections"
 	"github.com/meterplex/meterplex/projections/consume"
 	"github.com/meterplex/meterplex/projections/validate"
@@ -42,14 +42,14 @@ func (s *sim) startNode(i int) {
 
 // memory holds the newest events of a process, for its relay and its consumers.
 type memory struct {
-	recent  *newest.Recent
-	relay   *newest.Reader
-	readers map[events.Topic]*newest.Reader
+	recent  *recent.Cache
+	relay   *recent.Reader
+	readers map[events.Topic]*recent.Reader
 }
 
 func newMemory() *memory {
-	recent := newest.NewRecent()
-	m := &memory{recent, recent.Relay(), map[events.Topic]*newest.Reader{}}
+	cache := recent.New()
+	m := &memory{cache, cache.Relay(), map[events.Topic]*recent.Reader{}}
 	for _, topic := range []events.Topic{events.TopicUsageRaw, events.TopicUsageValidated} {
 		m.readers[topic] = m.recent.Reader(topic, nil)
 	}
@@ -71,14 +71,14 @@ func (s *sim) newConsumer(p *proc, c projections.Consumer, l *eventlog.Log, m *m
 		Appended: func([]int16, bool) {},
 	}}
 	if m != nil {
-		of.runner.Recent, of.runner.Newest = simReader{m.readers[c.Topic], s}, m.recent
+		of.runner.Recent, of.runner.Cache = simReader{m.readers[c.Topic], s}, m.recent
 	}
 	return of
 }
 
 // simReader counts the stretches that are read from memory.
 type simReader struct {
-	*newest.Reader
+	*recent.Reader
 	s *sim
 }
 

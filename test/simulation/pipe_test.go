@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/events/codec"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/relay"
 	"github.com/meterplex/meterplex/infra/watermill"
@@ -290,13 +290,13 @@ func never() bool { return false }
 func (s *sim) startRelay(name string) {
 	p := s.newProc(name)
 	p.start = func() { s.startRelay(name) }
-	s.relayOn(p, s.logOf(p), newest.NewRecent().Relay())
+	s.relayOn(p, s.logOf(p), recent.New().Relay())
 }
 
 // simRelayed counts the batches that a relay takes from the memory of its process.
 type simRelayed struct {
 	s *sim
-	*newest.Reader
+	*recent.Reader
 }
 
 func (t simRelayed) Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope {
@@ -308,10 +308,10 @@ func (t simRelayed) Take(partition int16, fence, after, upTo int64, room int) []
 }
 
 // relayOn runs a relay in a process.
-func (s *sim) relayOn(p *proc, l *eventlog.Log, recent *newest.Reader) {
+func (s *sim) relayOn(p *proc, l *eventlog.Log, reader *recent.Reader) {
 	looked := 0
 	steps := (&relay.Relay{
-		Pool: simPool{p}, Log: l, Recent: simRelayed{s, recent}, Appender: l, Publisher: simPublisher{p, &looked},
+		Pool: simPool{p}, Log: l, Recent: simRelayed{s, reader}, Appender: l, Publisher: simPublisher{p, &looked},
 		Instance: fmt.Sprint(p.name, "/", p.life),
 		NewID:    p.newID, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Jitter: half, MaxEvents: 12, MaxBytes: 8 << 10,
 	}).Steps()

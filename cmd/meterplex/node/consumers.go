@@ -9,7 +9,7 @@ import (
 
 	"github.com/meterplex/meterplex/commands/repair"
 	"github.com/meterplex/meterplex/events"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/watermill"
 	"github.com/meterplex/meterplex/projections"
@@ -41,7 +41,7 @@ func (n *Node) consumers() []projections.Consumer {
 
 // remember makes the memory of the newest events, with its readers: the relay and the consumers of this instance.
 func (n *Node) remember() {
-	n.recent, n.reading = newest.NewRecent(), map[string]*newest.Reader{}
+	n.recent, n.reading = recent.New(), map[string]*recent.Reader{}
 	if n.has("relay") {
 		n.relaying = n.recent.Relay()
 	}
@@ -61,7 +61,7 @@ func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projectio
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,
-		Share: n.cfg.RebuildShare, Lags: n.lags, Newest: n.recent,
+		Share: n.cfg.RebuildShare, Lags: n.lags, Cache: n.recent,
 	}
 	reader, remembers := n.reading[c.Name]
 	if remembers {

@@ -28,7 +28,7 @@ import (
 	"github.com/meterplex/meterplex/http/edge"
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/infra/postgres/store"
 	"github.com/meterplex/meterplex/infra/postgres/store/offboardings"
 	"github.com/meterplex/meterplex/infra/postgres/store/pushes"
@@ -72,9 +72,9 @@ type Node struct {
 type memory struct {
 	grants    *entitlements.Cache
 	histories *validate.Histories
-	recent    *newest.Recent            // for the relay and the consumers of this instance
-	relaying  *newest.Reader            // the relay's
-	reading   map[string]*newest.Reader // by consumer
+	recent    *recent.Cache             // for the relay and the consumers of this instance
+	relaying  *recent.Reader            // the relay's
+	reading   map[string]*recent.Reader // by consumer
 	moves     *projections.Moves
 	lags      *consume.Lags // of the consumers of this instance
 }
@@ -288,9 +288,9 @@ func (n *Node) quotas() *metering.Quotas {
 	return &metering.Quotas{Log: n.log, Reservations: n.store, Now: time.Now, NewID: newIDAt}
 }
 
-// followed hints the relay of follow-ups. Those of which a consumer of this process is told are not urgent.
-func (n *Node) followed(partitions []int16, told bool) {
-	if told {
+// followed hints the relay of follow-ups. Those of which a consumer of this process is notified are not urgent.
+func (n *Node) followed(partitions []int16, notified bool) {
+	if notified {
 		n.notifier.InMemory(partitions)
 	} else {
 		n.notifier.Followed(partitions)

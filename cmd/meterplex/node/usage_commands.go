@@ -27,7 +27,7 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 	if err != nil {
 		return fmt.Errorf("register the metrics of usage.commands: %w", err)
 	}
-	told := func(class string, verdicts []metering.EventVerdict) {
+	decided := func(class string, verdicts []metering.EventVerdict) {
 		count(class, verdicts)
 		n.metrics.UsageDecided(len(verdicts), duplicatesAmong(verdicts))
 	}
@@ -38,7 +38,7 @@ func (n *Node) startUsageCommands(ctx context.Context, g *errgroup.Group) error 
 			Log: n.log, Histories: n.store.Histories, Now: time.Now, Window: domain.TimestampWindow{Ahead: n.cfg.IngestAhead,
 				Behind: n.cfg.IngestBehind}, NewID: newIDAt, Seen: seen,
 		},
-		Tenants: &store.Catalogue{Pool: n.pool}, Told: told,
+		Tenants: &store.Catalogue{Pool: n.pool}, Decided: decided,
 		Backlog: n.backlog,
 	}
 	inner, err := n.pipe.subscriber(&projections.Consumer{

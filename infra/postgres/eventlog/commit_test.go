@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -65,7 +65,7 @@ func TestP1_AGroupFoundInTheLogWasAppended(t *testing.T) {
 	}
 }
 
-// The relay polls at once after a COMMIT whose answer was lost: no consumer of this process is told of its events.
+// The relay polls at once after a COMMIT whose answer was lost: no consumer of this process is notified of its events.
 func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 	database := localtest.Migrated(t, postgres.Migrate)
 	for name, event := range map[string]func(uuid.UUID, string, int) metering.Submitted{"usage": usageEvent, "ask": requestFor} {
@@ -73,11 +73,11 @@ func TestP11_ASubmissionFoundInTheLogWakesTheRelay(t *testing.T) {
 			c, proxied := localtest.NewCutter(t, database)
 			tenant := uuid.Must(uuid.NewV7())
 			woken := make(chan string, 10)
-			recent := newest.NewRecent()
-			reader := recent.Reader(events.TopicUsageRaw, nil)
+			cache := recent.New()
+			reader := cache.Reader(events.TopicUsageRaw, nil)
 			l, pool := openLogAt(t, proxied, func(c *Config) {
 				c.Histories = &grants{limits: map[uuid.UUID]int64{tenant: 10}}
-				c.Recent = recent
+				c.Recent = cache
 				c.OnInMemory = func([]int16) { woken <- "later" }
 				c.OnAppend = func([]int16) { woken <- "at once" }
 			})

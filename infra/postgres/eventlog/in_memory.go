@@ -9,22 +9,22 @@ import (
 )
 
 // offer offers the events of a committed group to the relay and the consumers of this process, and
-// reports whether the consumers of topics are told of all. They are told of no member that was found in the log: its row is gone.
+// reports whether the consumers of topics are notified of all. They are notified of no member that was found in the log: its row is gone.
 func (g *group) offer() (all bool) {
-	recent := g.log.cfg.Recent
-	if !recent.HasReaders() {
+	cache := g.log.cfg.Recent
+	if !cache.HasReaders() {
 		return false
 	}
-	told := 0
+	notified := 0
 	for i := range g.rows {
 		r := &g.rows[i]
 		at := events.RecordPosition{Position: r.Position, Previous: r.Previous, Epoch: r.Epoch, Log: g.log.id, EventID: r.EventID}
 		event := func() *events.Envelope { return g.event(r) }
-		if recent.Offer(at, r.Topic, r.Subject, event) || g.folded(r) {
-			told++
+		if cache.Offer(at, r.Topic, r.Subject, event) || g.folded(r) {
+			notified++
 		}
 	}
-	return told == len(g.rows) && !g.ours
+	return notified == len(g.rows) && !g.ours
 }
 
 // event returns the event of a row in memory of its own, which is made once.

@@ -13,7 +13,7 @@ import (
 	"github.com/meterplex/meterplex/commands/metering"
 	"github.com/meterplex/meterplex/events"
 	"github.com/meterplex/meterplex/infra/postgres"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/internal/localtest"
 	"github.com/meterplex/meterplex/internal/must"
 )
@@ -23,15 +23,15 @@ const fence = 7 // of the lease of a relay
 // The events that consumers of this process and the relay get from memory are those that the log has, in its order, once each, and stay so
 // when the submitter uses its memory again.
 func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
-	recent := newest.NewRecent()
-	relay := recent.Relay()
+	cache := recent.New()
+	relay := cache.Relay()
 	var all []events.Subject
 	for _, s := range events.Subjects() {
 		all = append(all, s.Subject)
 	}
-	reader := recent.Reader(0, all)
+	reader := cache.Reader(0, all)
 	l, pool := openLogAt(t, localtest.Migrated(t, postgres.Migrate), func(c *Config) {
-		c.Recent, c.Written = recent, nil // payloads that no schema allows are held, too
+		c.Recent, c.Written = cache, nil // payloads that no schema allows are held, too
 	})
 	tenant := uuid.Must(uuid.NewV7())
 	p, head := follow(t, l, relay, tenant)
@@ -44,7 +44,7 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 		}
 	}
 	appended := appendBoth(t, l, pool, tenant, added)
-	recent.Put(pointers(appended))
+	cache.Put(pointers(appended))
 	stored, err := l.Read(t.Context(), p, head, 1<<40, 10_000)
 	if err != nil || len(stored) < 10+len(added) {
 		t.Fatalf("the log has %d events, want at least %d: %v", len(stored), 10+len(added), err)
@@ -72,7 +72,7 @@ func TestP2_EventsInMemoryAreThoseOfTheLog(t *testing.T) {
 }
 
 // follow follows the partition of a tenant from the head of the log on, and returns the head.
-func follow(t *testing.T, l *Log, relay *newest.Reader, tenant uuid.UUID) (partition int16, head int64) {
+func follow(t *testing.T, l *Log, relay *recent.Reader, tenant uuid.UUID) (partition int16, head int64) {
 	t.Helper()
 	var epoch int32
 	partition = events.PartitionOf(tenant)
@@ -108,10 +108,10 @@ func appendBoth(t *testing.T, l *Log, pool *pgxpool.Pool, tenant uuid.UUID, adde
 
 func TestP1_MemoryHoldsNoEventOfACommitWithoutAnswer(t *testing.T) {
 	c, proxied := localtest.NewCutter(t, localtest.Migrated(t, postgres.Migrate))
-	recent := newest.NewRecent()
-	relay := recent.Relay()
-	reader := recent.Reader(0, []events.Subject{events.UsageRecorded})
-	l, pool := openLogAt(t, proxied, func(c *Config) { c.Recent = recent })
+	cache := recent.New()
+	relay := cache.Relay()
+	reader := cache.Reader(0, []events.Subject{events.UsageRecorded})
+	l, pool := openLogAt(t, proxied, func(c *Config) { c.Recent = cache })
 	tenant := uuid.Must(uuid.NewV7())
 	submit(t, l, tenant, usageEvent(tenant, "warm", 1)) // origins and statements are known
 	p, head := follow(t, l, relay, tenant)

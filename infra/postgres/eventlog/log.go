@@ -21,9 +21,9 @@ import (
 	"github.com/meterplex/meterplex/infra/postgres"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/crossings"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/dedupe"
-	"github.com/meterplex/meterplex/infra/postgres/eventlog/newest"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/origins"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/reads"
+	"github.com/meterplex/meterplex/infra/postgres/eventlog/recent"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/server"
 	"github.com/meterplex/meterplex/infra/postgres/eventlog/tables"
 )
@@ -45,13 +45,13 @@ type Config struct {
 	Carrying postgres.Queryer
 	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
-	// Recent, if set, holds the events of committed submissions for the consumers and the relay of this process.
-	Recent *newest.Recent
+	// Recent, if set, caches the events of committed submissions for the consumers and the relay of this process.
+	Recent *recent.Cache
 	// Inline, if set, folds events in the transaction that appends them.
 	Inline Inline
 	// Histories decides quota requests. Without it the log accepts no such request.
 	Histories Histories
-	// OnInMemory is called instead of OnAppend if consumers of this process are told of all events of the
+	// OnInMemory is called instead of OnAppend if consumers of this process are notified of all events of the
 	// commit.
 	OnInMemory func(partitions []int16)
 	// Written, if set, is offered the events of each append, with payloads in memory of their own. It must

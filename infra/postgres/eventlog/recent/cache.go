@@ -1,6 +1,6 @@
-// Package newest holds the newest committed events of a process in memory, for its consumers and its relay. It is a cache that may
+// Package recent caches the newest committed events of a process, for its consumers and its relay. The cache may
 // miss any event; the log in the database has all of them.
-package newest
+package recent
 
 import (
 	"slices"
@@ -9,22 +9,22 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// Recent holds the newest committed events of this process for its consumers and its relay, which then do not read them from the
-// database. It is a cache that may miss any event, and a missing one is noticed: positions are dense, and each event names the one before
-// it on its topic. Then the stretch is read from the database. A nil Recent holds no events.
-type Recent struct {
+// Cache holds the newest committed events of this process for its consumers and its relay, which then do not read them from the
+// database. It may miss any event, and a missing one is noticed: positions are dense, and each event names the one before
+// it on its topic. Then the stretch is read from the database. A nil Cache holds no events.
+type Cache struct {
 	readers []*Reader // complete before the first event
 
-	mu    sync.Mutex
-	parts [events.Partitions]recentPart
-	bytes int // of all events
+	mu         sync.Mutex
+	partitions [events.Partitions]partition
+	bytes      int // of all events
 	// passed is the entry of an event that no reader wants.
 	passed events.Envelope
 	filled chan struct{}
 }
 
-// recentPart is the state of a partition.
-type recentPart struct {
+// partition holds the newest events of a partition of the log.
+type partition struct {
 	epoch int32
 	first int64              // position of the first entry
 	queue []*events.Envelope // by position, without gaps; nil: the event is missing
@@ -32,21 +32,21 @@ type recentPart struct {
 }
 
 // end is the position of the last entry.
-func (p *recentPart) end() int64 { return p.first + int64(len(p.queue)) - 1 }
+func (p *partition) end() int64 { return p.first + int64(len(p.queue)) - 1 }
 
-// Reader is a reader of a Recent: a consumer of a topic or of some subjects of the log, or the relay, which reads all events of
+// Reader is a reader of a Cache: a consumer of a topic or of some subjects of the log, or the relay, which reads all events of
 // the partitions that it leases.
 type Reader struct {
-	of    *Recent
+	of    *Cache
 	topic events.Topic // of a consumer of a topic
 	relay bool
 	wants []events.Subject // of a consumer of the log
-	at    [events.Partitions]recentPlace
+	at    [events.Partitions]progress
 	ready chan struct{}
 }
 
-// recentPlace is how far a reader has come in a partition.
-type recentPlace struct {
+// progress is how far a reader has come in a partition.
+type progress struct {
 	after int64 // the position that the reader has reached: no earlier event is needed
 	// A consumer of a topic, and the relay, get events only while they follow the partition.
 	follows bool
@@ -56,70 +56,70 @@ type recentPlace struct {
 }
 
 const (
-	// maxRecent bounds the memory of a Recent: 0.7 s of the events that two cores can record.
-	maxRecent = 24 << 20
-	// heldEvent is the memory of an event without its payload.
-	heldEvent = 500
-	// recentEntry is the memory of an entry, also of one without an event.
-	recentEntry = 8
-	// maxRecentGap is by how many positions an event may be ahead of the last one: those between come later, if their
+	// maxBytes bounds the memory of a Cache: 0.7 s of the events that two cores can record.
+	maxBytes = 24 << 20
+	// eventBytes is the memory of an event without its payload.
+	eventBytes = 500
+	// entryBytes is the memory of an entry, also of one without an event.
+	entryBytes = 8
+	// maxGap is by how many positions an event may be ahead of the last one: those between come later, if their
 	// commits were earlier, or never, if another process appended them.
-	maxRecentGap = 1000
+	maxGap = 1000
 )
 
-// NewRecent returns a Recent without events and readers.
-func NewRecent() *Recent { return &Recent{filled: make(chan struct{}, 1)} }
+// New returns a cache without events and readers.
+func New() *Cache { return &Cache{filled: make(chan struct{}, 1)} }
 
 // Reader adds a reader of the events of a topic, or of some subjects of the log if topic is 0. All readers are added before the first
 // event.
-func (r *Recent) Reader(topic events.Topic, wants []events.Subject) *Reader {
-	reader := &Reader{of: r, topic: topic, wants: wants, ready: make(chan struct{}, 1)}
-	r.readers = append(r.readers, reader)
+func (c *Cache) Reader(topic events.Topic, wants []events.Subject) *Reader {
+	reader := &Reader{of: c, topic: topic, wants: wants, ready: make(chan struct{}, 1)}
+	c.readers = append(c.readers, reader)
 	return reader
 }
 
 // Relay adds the relay of this process as a reader.
-func (r *Recent) Relay() *Reader {
-	reader := &Reader{of: r, relay: true}
-	r.readers = append(r.readers, reader)
+func (c *Cache) Relay() *Reader {
+	reader := &Reader{of: c, relay: true}
+	c.readers = append(c.readers, reader)
 	return reader
 }
 
 // Filled hints that half of the memory is used: a reader that waits should read now.
-func (r *Recent) Filled() <-chan struct{} { return r.filled }
+func (c *Cache) Filled() <-chan struct{} { return c.filled }
 
 // HasReaders reports whether there is a reader: without one, events use no memory.
-func (r *Recent) HasReaders() bool { return r != nil && len(r.readers) > 0 }
+func (c *Cache) HasReaders() bool { return c != nil && len(c.readers) > 0 }
 
-// Put offers committed events, and returns of how many a consumer of their topic is told. Each has memory of its own: a part of a
+// Put offers committed events, and returns of how many a consumer of their topic is notified. Each has memory of its own: a part of a
 // larger list would keep all of it.
-func (r *Recent) Put(list []*events.Envelope) (told int) {
+func (c *Cache) Put(list []*events.Envelope) (notified int) {
 	for _, e := range list {
-		if r.Offer(e.RecordPosition(), e.Subject.Topic(), e.Subject, func() *events.Envelope { return e }) {
-			told++
+		if c.Offer(e.RecordPosition(), e.Subject.Topic(), e.Subject, func() *events.Envelope { return e }) {
+			notified++
 		}
 	}
-	return told
+	return notified
 }
 
 // Offer holds a committed event, if a reader wants it; its position, in any case. The event is made only if it is
 // held, before Offer returns. Events may be offered in another order than that of the log. It reports whether a consumer of the event's
-// topic is told of it here.
-func (r *Recent) Offer(at events.RecordPosition, topic events.Topic, subject events.Subject, event func() *events.Envelope) (told bool) {
-	if !r.HasReaders() {
+// topic is notified of it here.
+func (c *Cache) Offer(at events.RecordPosition, topic events.Topic, subject events.Subject, event func() *events.Envelope) (notified bool) {
+	if !c.HasReaders() {
 		return false
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := &r.parts[at.Position.Partition]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := &c.partitions[at.Position.Partition]
 	if at.Epoch < p.epoch {
 		return false
 	}
 	if at.Epoch > p.epoch {
-		r.begin(at.Position.Partition, at.Epoch)
+		c.begin(at.Position.Partition, at.Epoch)
 	}
-	if i := at.Position.Number - p.first; i > int64(len(p.queue))+maxRecentGap {
-		r.drop(p, len(p.queue))
+	if i := at.Position.Number - p.first; i > int64(len(p.queue))+maxGap {
+		c.drop(p, len(p.queue))
 		p.first = at.Position.Number
 	}
 	i := int(at.Position.Number - p.first)
@@ -128,30 +128,30 @@ func (r *Recent) Offer(at events.RecordPosition, topic events.Topic, subject eve
 	}
 	for i >= len(p.queue) {
 		p.queue = append(p.queue, nil)
-		r.grow(p, recentEntry)
+		c.grow(p, entryBytes)
 	}
-	p.queue[i] = &r.passed
-	if slices.ContainsFunc(r.readers, func(reader *Reader) bool { return reader.needs(at.Position, topic, subject) }) {
+	p.queue[i] = &c.passed
+	if slices.ContainsFunc(c.readers, func(reader *Reader) bool { return reader.needs(at.Position, topic, subject) }) {
 		p.queue[i] = event()
-		r.grow(p, memoryOf(p.queue[i]))
-		for _, reader := range r.readers {
+		c.grow(p, memoryOf(p.queue[i]))
+		for _, reader := range c.readers {
 			if reader.topic != 0 && reader.topic == topic {
-				told = reader.tell(p, at) || told
+				notified = reader.notify(p, at) || notified
 			}
 		}
 	}
-	if r.bytes > maxRecent {
-		r.shrink()
+	if c.bytes > maxBytes {
+		c.shrink()
 	}
-	return told
+	return notified
 }
 
 // begin begins an epoch of a partition, in which positions of before may name other events.
-func (r *Recent) begin(partition int16, epoch int32) {
-	p := &r.parts[partition]
-	r.drop(p, len(p.queue))
+func (c *Cache) begin(partition int16, epoch int32) {
+	p := &c.partitions[partition]
+	c.drop(p, len(p.queue))
 	p.epoch, p.first = epoch, 0
-	for _, reader := range r.readers {
+	for _, reader := range c.readers {
 		reader.at[partition].leave()
 	}
 }
@@ -168,10 +168,10 @@ func (r *Reader) needs(p events.Position, topic events.Topic, subject events.Sub
 // ofLog reports whether the reader is a consumer of the log.
 func (r *Reader) ofLog() bool { return r.topic == 0 && !r.relay }
 
-func (l *recentPlace) leave() { l.follows, l.upTo, l.newest, l.fence = false, 0, 0, 0 }
+func (l *progress) leave() { l.follows, l.upTo, l.newest, l.fence = false, 0, 0, 0 }
 
-// tell notes a new event of the reader's topic, and reports whether it follows those that the consumer has reached or is told of.
-func (r *Reader) tell(p *recentPart, at events.RecordPosition) bool {
+// notify notes a new event of the reader's topic, and reports whether it follows those that the consumer has reached or is notified of.
+func (r *Reader) notify(p *partition, at events.RecordPosition) bool {
 	l := &r.at[at.Position.Partition]
 	if !l.follows || at.Position.Number <= l.after {
 		return false
@@ -184,7 +184,7 @@ func (r *Reader) tell(p *recentPart, at events.RecordPosition) bool {
 }
 
 // extend finds the end of the events that follow without a gap, and hints if there are some.
-func (r *Reader) extend(p *recentPart, l *recentPlace) {
+func (r *Reader) extend(p *partition, l *progress) {
 	for n := max(l.upTo+1, p.first); n <= min(l.newest, p.end()); n++ {
 		e := p.queue[n-p.first]
 		if e == nil || e == &r.of.passed || e.Subject.Topic() != r.topic {
@@ -223,7 +223,7 @@ func (r *Reader) Reached(to events.Position, epoch int32) {
 	of := r.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	p, l := &of.parts[to.Partition], &r.at[to.Partition]
+	p, l := &of.partitions[to.Partition], &r.at[to.Partition]
 	if epoch < p.epoch {
 		return // read before the epoch began
 	}
@@ -242,7 +242,7 @@ func (r *Reader) Passed(at events.RecordPosition) bool {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
 	l := &r.at[at.Position.Partition]
-	return l.follows && at.Epoch == r.of.parts[at.Position.Partition].epoch && at.Position.Number <= l.after
+	return l.follows && at.Epoch == r.of.partitions[at.Position.Partition].epoch && at.Position.Number <= l.after
 }
 
 // Leave ends the hints of a partition until the consumer reaches a position there.
@@ -265,7 +265,7 @@ func (r *Reader) Follows(partitions []int16) (followed []int16) {
 }
 
 // memoryOf is the memory of an event, in bytes.
-func memoryOf(e *events.Envelope) int { return heldEvent + len(e.Payload) }
+func memoryOf(e *events.Envelope) int { return eventBytes + len(e.Payload) }
 
 // Follow lets the relay take the events of a partition from now on, if the fence of its lease is not 0. Head and epoch were read under
 // that lease. Under another lease than before it takes none up to the head: the relay that had the lease meanwhile may have withheld it.
@@ -273,14 +273,14 @@ func (r *Reader) Follow(partition int16, fence int64, epoch int32, head int64) {
 	of := r.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	p, l := &of.parts[partition], &r.at[partition]
+	p, l := &of.partitions[partition], &r.at[partition]
 	if l.fence == fence || fence != 0 && epoch < p.epoch {
 		return
 	}
 	if fence != 0 && epoch > p.epoch {
 		of.begin(partition, epoch)
 	}
-	*l = recentPlace{after: head, follows: fence != 0, fence: fence}
+	*l = progress{after: head, follows: fence != 0, fence: fence}
 	of.tidy(partition)
 }
 
@@ -291,7 +291,7 @@ func (r *Reader) Take(partition int16, fence, after, upTo int64, room int) (take
 	of := r.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	p, l := &of.parts[partition], &r.at[partition]
+	p, l := &of.partitions[partition], &r.at[partition]
 	if l.fence != fence {
 		return nil
 	}
@@ -311,35 +311,35 @@ func (r *Reader) Take(partition int16, fence, after, upTo int64, room int) (take
 }
 
 // grow counts the memory of a partition.
-func (r *Recent) grow(p *recentPart, bytes int) {
-	if r.bytes <= maxRecent/2 && r.bytes+bytes > maxRecent/2 {
+func (c *Cache) grow(p *partition, bytes int) {
+	if c.bytes <= maxBytes/2 && c.bytes+bytes > maxBytes/2 {
 		select {
-		case r.filled <- struct{}{}:
+		case c.filled <- struct{}{}:
 		default:
 		}
 	}
-	p.bytes, r.bytes = p.bytes+bytes, r.bytes+bytes
+	p.bytes, c.bytes = p.bytes+bytes, c.bytes+bytes
 }
 
 // shrink drops the older half of the partition that uses most memory.
-func (r *Recent) shrink() {
-	most := &r.parts[0]
-	for i := range r.parts {
-		if r.parts[i].bytes > most.bytes {
-			most = &r.parts[i]
+func (c *Cache) shrink() {
+	most := &c.partitions[0]
+	for i := range c.partitions {
+		if c.partitions[i].bytes > most.bytes {
+			most = &c.partitions[i]
 		}
 	}
-	r.drop(most, (len(most.queue)+1)/2)
+	c.drop(most, (len(most.queue)+1)/2)
 }
 
 // drop drops the first entries of a partition. An event of an earlier commit may still come after them.
-func (r *Recent) drop(p *recentPart, n int) {
+func (c *Cache) drop(p *partition, n int) {
 	for _, e := range p.queue[:n] {
-		bytes := recentEntry
-		if e != nil && e != &r.passed {
+		bytes := entryBytes
+		if e != nil && e != &c.passed {
 			bytes += memoryOf(e)
 		}
-		p.bytes, r.bytes = p.bytes-bytes, r.bytes-bytes
+		p.bytes, c.bytes = p.bytes-bytes, c.bytes-bytes
 	}
 	clear(p.queue[:n])
 	p.queue, p.first = p.queue[n:], p.first+int64(n)
@@ -356,7 +356,7 @@ func (r *Reader) Stretch(list []events.Envelope, s events.Stretch, epoch int32, 
 	of := r.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
-	p := &of.parts[s.Partition]
+	p := &of.partitions[s.Partition]
 	if r.topic == 0 {
 		r.at[s.Partition].after = s.After
 		of.tidy(s.Partition)
@@ -371,7 +371,7 @@ func (r *Reader) Stretch(list []events.Envelope, s events.Stretch, epoch int32, 
 }
 
 // dense reads a stretch of the log, in which every position is held.
-func (r *Reader) dense(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
+func (r *Reader) dense(list []events.Envelope, p *partition, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
 	from := s.After + 1 - p.first
 	if from < 0 || from >= int64(len(p.queue)) {
 		return list, false
@@ -396,7 +396,7 @@ func (r *Reader) dense(list []events.Envelope, p *recentPart, s events.Stretch, 
 }
 
 // chain reads a stretch of a topic, in which each event follows the one before it.
-func (r *Reader) chain(list []events.Envelope, p *recentPart, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
+func (r *Reader) chain(list []events.Envelope, p *partition, s events.Stretch, limit int) (_ []events.Envelope, ok bool) {
 	was, last := len(list), s.After
 	for n := max(s.After+1, p.first); n <= min(s.UpTo, p.end()) && len(list)-was < limit; n++ {
 		e := p.queue[n-p.first]
@@ -415,15 +415,15 @@ func (r *Reader) chain(list []events.Envelope, p *recentPart, s events.Stretch, 
 }
 
 // tidy drops the events of a partition that no reader needs.
-func (r *Recent) tidy(partition int16) {
-	p := &r.parts[partition]
+func (c *Cache) tidy(partition int16) {
+	p := &c.partitions[partition]
 	least := p.end()
-	for _, reader := range r.readers {
+	for _, reader := range c.readers {
 		if l := &reader.at[partition]; reader.ofLog() || l.follows && (reader.relay || l.newest > l.after) {
 			least = min(least, l.after)
 		}
 	}
 	if least >= p.first {
-		r.drop(p, int(least-p.first+1))
+		c.drop(p, int(least-p.first+1))
 	}
 }

@@ -1,4 +1,4 @@
-package newest
+package recent
 
 import (
 	"slices"
@@ -13,15 +13,15 @@ const (
 	epochOf7 = 11 // of its head
 )
 
-// relayTest is a Recent whose relay follows one partition from position 10 on.
+// relayTest is a Cache whose relay follows one partition from position 10 on.
 type relayTest struct {
 	*testing.T
-	*Recent
+	*Cache
 	relay *Reader
 }
 
 func newRelayTest(t *testing.T) relayTest {
-	r := NewRecent()
+	r := New()
 	x := relayTest{t, r, r.Relay()}
 	x.relay.Follow(followed, fence, epochOf7, 10)
 	return x
@@ -31,7 +31,7 @@ func eventAt(number int64, epoch int32, payload int) events.Envelope {
 	return events.Envelope{Position: events.Position{Partition: followed, Number: number}, Epoch: epoch, Payload: make([]byte, payload)}
 }
 
-// held returns events as a Recent holds them.
+// held returns events as a Cache holds them.
 func held(list ...events.Envelope) (all []*events.Envelope) {
 	for i := range list {
 		all = append(all, &list[i])
@@ -63,23 +63,23 @@ func (x relayTest) takesWithin(room int, after, upTo int64, want ...int64) {
 }
 
 // counts checks the bytes that are counted.
-func (r *Recent) counts(t testing.TB) {
+func (c *Cache) counts(t testing.TB) {
 	t.Helper()
 	bytes := 0
-	for i := range r.parts {
+	for i := range c.partitions {
 		sum := 0
-		for _, e := range r.parts[i].queue {
-			sum += recentEntry
-			if e != nil && e != &r.passed {
+		for _, e := range c.partitions[i].queue {
+			sum += entryBytes
+			if e != nil && e != &c.passed {
 				sum += memoryOf(e)
 			}
 		}
-		if bytes += sum; sum != r.parts[i].bytes {
-			t.Errorf("%d bytes are counted in partition %d, %d are held", r.parts[i].bytes, i, sum)
+		if bytes += sum; sum != c.partitions[i].bytes {
+			t.Errorf("%d bytes are counted in partition %d, %d are held", c.partitions[i].bytes, i, sum)
 		}
 	}
-	if bytes != r.bytes {
-		t.Errorf("%d bytes are counted, %d are held", r.bytes, bytes)
+	if bytes != c.bytes {
+		t.Errorf("%d bytes are counted, %d are held", c.bytes, bytes)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestTheRelayTakesEachEventOnce(t *testing.T) {
 // memory, although a consumer still needs it.
 func TestP2_AnEventThatIsReadAgainComesFromTheDatabase(t *testing.T) {
 	x := newRelayTest(t)
-	x.Recent.Reader(0, []events.Subject{events.UsageValidated}) // has read nothing
+	x.Cache.Reader(0, []events.Subject{events.UsageValidated}) // has read nothing
 	x.put(11, 12, 13, 14)
 	x.takes(10, 12, 11, 12)
 	x.relay.Follow(followed, fence+1, epochOf7, 13) // the cursor moved back, and the lease ended
@@ -146,7 +146,7 @@ func TestTheRelayTakesOnlyEventsBehindTheHeadOfItsLease(t *testing.T) {
 	x := newRelayTest(t)
 	x.put(9, 10)
 	x.takes(8, 10)
-	x.Recent.Reader(0, []events.Subject{0})                                 // a consumer needs them all
+	x.Cache.Reader(0, []events.Subject{0})                                  // a consumer needs them all
 	x.Put(held(eventAt(11, epochOf7-1, 100), eventAt(11, epochOf7+1, 100))) // the lease is of the epoch between them
 	x.takes(10, 20)
 	x.relay.Follow(followed, fence+1, epochOf7, 10) // its head was read before the epoch ended
@@ -177,7 +177,7 @@ func TestNoEventIsMadeThatNoReaderTakes(t *testing.T) {
 	x := newRelayTest(t)
 	x.put(11)
 	x.relay.Follow(followed, 0, 0, 0)
-	for _, r := range []*Recent{nil, NewRecent(), x.Recent} {
+	for _, r := range []*Cache{nil, New(), x.Cache} {
 		e := eventAt(12, epochOf7, 100)
 		r.Offer(e.RecordPosition(), e.Subject.Topic(), e.Subject, func() *events.Envelope {
 			t.Error("an event was made that no reader takes")
@@ -190,15 +190,15 @@ func TestNoEventIsMadeThatNoReaderTakes(t *testing.T) {
 // A relay that stands still, e.g. without a broker, keeps no more than the bound, and takes no event from a consumer that keeps up.
 func TestAConsumerReadsFromMemoryBesideARelayThatStandsStill(t *testing.T) {
 	x := newRelayTest(t)
-	raw := x.Recent.Reader(events.TopicUsageRaw, nil)
+	raw := x.Cache.Reader(events.TopicUsageRaw, nil)
 	const payload = 10 << 10
 	raw.Reached(events.Position{Partition: followed, Number: 10}, epochOf7)
 	last := int64(10)
-	for ; last < 3*maxRecent/payload; last++ {
+	for ; last < 3*maxBytes/payload; last++ {
 		e := eventAt(last+1, epochOf7, payload)
 		e.Subject, e.Previous = events.UsageRecorded, last
-		if x.Put(held(e)) != 1 || x.bytes > maxRecent {
-			t.Fatalf("the consumer is not told of event %d, or %d bytes are held", last+1, x.bytes)
+		if x.Put(held(e)) != 1 || x.bytes > maxBytes {
+			t.Fatalf("the consumer is not notified of event %d, or %d bytes are held", last+1, x.bytes)
 		}
 		if list, ok := raw.Stretch(nil, events.Stretch{Partition: followed, After: last, UpTo: last + 1}, epochOf7, 10); !ok ||
 			len(list) != 1 {
@@ -208,7 +208,7 @@ func TestAConsumerReadsFromMemoryBesideARelayThatStandsStill(t *testing.T) {
 	}
 	x.counts(t)
 	x.takes(10, 20) // dropped: the database has them
-	if first := x.parts[followed].first; first > last || len(x.relay.Take(followed, fence, first-1, last, 1<<40)) != int(last-first+1) {
+	if first := x.partitions[followed].first; first > last || len(x.relay.Take(followed, fence, first-1, last, 1<<40)) != int(last-first+1) {
 		t.Errorf("the relay does not take the events from %d to %d", first, last)
 	}
 }

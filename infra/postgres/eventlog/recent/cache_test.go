@@ -1,4 +1,4 @@
-package newest
+package recent
 
 import (
 	"slices"
@@ -7,21 +7,21 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// recentTest is a Recent with two readers of one partition: one of verdicts, one of verdicts and dead letters.
-type recentTest struct {
+// cacheTest is a Cache with two readers of one partition: one of verdicts, one of verdicts and dead letters.
+type cacheTest struct {
 	*testing.T
-	*Recent
+	*Cache
 	verdicts, letters *Reader
 }
 
-func newRecentTest(t *testing.T) recentTest {
-	r := NewRecent()
-	return recentTest{t, r, r.Reader(0, []events.Subject{events.UsageValidated}),
+func newCacheTest(t *testing.T) cacheTest {
+	r := New()
+	return cacheTest{t, r, r.Reader(0, []events.Subject{events.UsageValidated}),
 		r.Reader(0, []events.Subject{events.UsageValidated, events.AggregationFailed})}
 }
 
 // put offers an event of a subject at each position.
-func (x recentTest) put(subject events.Subject, numbers ...int64) {
+func (x cacheTest) put(subject events.Subject, numbers ...int64) {
 	for _, n := range numbers {
 		e := eventAt(n, epochOf7, 100)
 		e.Subject = subject
@@ -30,7 +30,7 @@ func (x recentTest) put(subject events.Subject, numbers ...int64) {
 }
 
 // reads expects the events of a stretch; nil: it has to be read from the database.
-func (x recentTest) reads(r *Reader, after, upTo int64, limit int, want []int64) {
+func (x cacheTest) reads(r *Reader, after, upTo int64, limit int, want []int64) {
 	x.Helper()
 	before := []events.Envelope{{}}
 	list, ok := r.Stretch(before, events.Stretch{Partition: followed, After: after, UpTo: upTo}, epochOf7, limit)
@@ -48,7 +48,7 @@ func (x recentTest) reads(r *Reader, after, upTo int64, limit int, want []int64)
 }
 
 func TestAReaderGetsTheEventsOfItsSubjects(t *testing.T) {
-	x := newRecentTest(t)
+	x := newCacheTest(t)
 	x.put(events.UsageRecorded, 1, 2)
 	x.put(events.UsageValidated, 3, 4)
 	x.put(events.AggregationFailed, 5)
@@ -57,17 +57,17 @@ func TestAReaderGetsTheEventsOfItsSubjects(t *testing.T) {
 	x.reads(x.verdicts, 0, 6, 1, []int64{3})
 	x.reads(x.verdicts, 3, 4, 10, []int64{4})
 	x.reads(x.letters, 0, 6, 10, []int64{3, 4, 5})
-	if x.reads(x.verdicts, 5, 6, 10, []int64{}); len(x.parts[followed].queue) != 6 {
-		t.Errorf("%d entries are held, although a reader has read none of them", len(x.parts[followed].queue))
+	if x.reads(x.verdicts, 5, 6, 10, []int64{}); len(x.partitions[followed].queue) != 6 {
+		t.Errorf("%d entries are held, although a reader has read none of them", len(x.partitions[followed].queue))
 	}
-	if x.reads(x.letters, 4, 6, 10, []int64{5}); len(x.parts[followed].queue) != 2 {
-		t.Errorf("%d entries are held, want the two behind both readers", len(x.parts[followed].queue))
+	if x.reads(x.letters, 4, 6, 10, []int64{5}); len(x.partitions[followed].queue) != 2 {
+		t.Errorf("%d entries are held, want the two behind both readers", len(x.partitions[followed].queue))
 	}
 }
 
 // Positions are dense: a missing one is an event of another process, or one that is offered later.
 func TestAStretchWithAMissingEventIsReadFromTheDatabase(t *testing.T) {
-	x := newRecentTest(t)
+	x := newCacheTest(t)
 	x.put(events.UsageValidated, 1, 2, 4)
 	x.reads(x.verdicts, 0, 4, 10, nil)
 	x.reads(x.verdicts, 0, 4, 2, []int64{1, 2})
@@ -75,14 +75,14 @@ func TestAStretchWithAMissingEventIsReadFromTheDatabase(t *testing.T) {
 	x.reads(x.verdicts, 3, 4, 10, []int64{4})
 	x.put(events.UsageValidated, 3, 2)
 	x.reads(x.verdicts, 0, 4, 10, []int64{1, 2, 3, 4})
-	x.put(events.UsageValidated, 4+maxRecentGap+2) // far ahead: the older events are dropped
+	x.put(events.UsageValidated, 4+maxGap+2) // far ahead: the older events are dropped
 	x.reads(x.verdicts, 0, 4, 10, nil)
-	x.reads(x.verdicts, 4+maxRecentGap+1, 4+maxRecentGap+2, 10, []int64{4 + maxRecentGap + 2})
+	x.reads(x.verdicts, 4+maxGap+1, 4+maxGap+2, 10, []int64{4 + maxGap + 2})
 }
 
 // An event that a failover has lost has the position of another one, in the next epoch.
 func TestP4_EventsOfAnEarlierEpochAreNotRead(t *testing.T) {
-	x := newRecentTest(t)
+	x := newCacheTest(t)
 	x.put(events.UsageValidated, 1, 2, 3)
 	later := held(events.Envelope{Position: events.Position{Partition: followed, Number: 3}, Epoch: epochOf7 + 1,
 		Subject: events.UsageValidated})
@@ -103,51 +103,51 @@ func TestP4_EventsOfAnEarlierEpochAreNotRead(t *testing.T) {
 }
 
 func TestARecentIsBounded(t *testing.T) {
-	x := newRecentTest(t)
+	x := newCacheTest(t)
 	const large = 100 << 10
-	for n := int64(1); n <= 3*maxRecent/large; n++ {
+	for n := int64(1); n <= 3*maxBytes/large; n++ {
 		e := eventAt(n, epochOf7, large)
 		e.Subject = events.UsageValidated
 		if n%3 == 0 {
 			e.Position.Partition++ // with a gap of two after each
 		}
 		x.Put(held(e))
-		if x.Recent.bytes > maxRecent {
-			t.Fatalf("%d bytes after event %d, want at most %d", x.Recent.bytes, n, maxRecent)
+		if x.Cache.bytes > maxBytes {
+			t.Fatalf("%d bytes after event %d, want at most %d", x.Cache.bytes, n, maxBytes)
 		}
-		if filled := len(x.Filled()) == 1; filled != (n > maxRecent/2/large) {
+		if filled := len(x.Filled()) == 1; filled != (n > maxBytes/2/large) {
 			t.Fatalf("hinted: %t, after %d events", filled, n)
 		}
 	}
-	last := x.parts[followed].first + int64(len(x.parts[followed].queue)) - 1
+	last := x.partitions[followed].first + int64(len(x.partitions[followed].queue)) - 1
 	x.reads(x.letters, last-1, last, 10, []int64{last})
 	x.reads(x.letters, 0, 2, 10, nil)
 }
 
-// topicTest is a Recent with a consumer of usage.raw, which holds every second position of the partition.
+// topicTest is a Cache with a consumer of usage.raw, which holds every second position of the partition.
 type topicTest struct {
 	*testing.T
-	*Recent
+	*Cache
 	raw   *Reader
 	epoch int32
 }
 
 func newTopicTest(t *testing.T) *topicTest {
-	r := NewRecent()
+	r := New()
 	return &topicTest{t, r, r.Reader(events.TopicUsageRaw, nil), epochOf7}
 }
 
-// offer offers an event at an odd position, and checks whether the consumer is told of it.
+// offer offers an event at an odd position, and checks whether the consumer is notified of it.
 func (x *topicTest) offer(n int64, want bool) {
 	x.Helper()
 	e := eventAt(n, x.epoch, 100)
 	e.Subject, e.Previous = events.UsageRecorded, max(n-2, 0)
 	if got := x.Put(held(e)) == 1; got != want {
-		x.Errorf("told of the event at %d: %t, want %t", n, got, want)
+		x.Errorf("notified of the event at %d: %t, want %t", n, got, want)
 	}
 }
 
-// reach moves the checkpoint, and checks up to which position the consumer is told of events then; 0: of none.
+// reach moves the checkpoint, and checks up to which position the consumer is notified of events then; 0: of none.
 func (x *topicTest) reach(n, ahead int64) {
 	x.Helper()
 	x.raw.Reached(events.Position{Partition: followed, Number: n}, x.epoch)
@@ -161,7 +161,7 @@ func (x *topicTest) ahead(want int64) {
 		got = p.Number
 	}
 	if got != want {
-		x.Errorf("told of events up to %d, want %d", got, want)
+		x.Errorf("notified of events up to %d, want %d", got, want)
 	}
 	if hinted := len(x.raw.Ready()) == 1; want > 0 && !hinted {
 		x.Error("there is no hint")
@@ -181,7 +181,7 @@ func (x *topicTest) reads(after, upTo int64, limit int, want ...int64) {
 	}
 }
 
-// A consumer of a topic is told of the events that follow its checkpoint without a gap: each names the one before it on the topic.
+// A consumer of a topic is notified of the events that follow its checkpoint without a gap: each names the one before it on the topic.
 func TestP2_AConsumerOfATopicIsToldOfWhatFollows(t *testing.T) {
 	x := newTopicTest(t)
 	x.offer(1, false) // before its first checkpoint
@@ -206,7 +206,7 @@ func TestP2_AConsumerOfATopicIsToldOfWhatFollows(t *testing.T) {
 	x.reads(11, 15, 10, 13, 15)
 	x.reads(11, 17, 10) // the end of it is missing
 	x.reach(15, 0)
-	if n := len(x.parts[followed].queue); n != 0 {
+	if n := len(x.partitions[followed].queue); n != 0 {
 		t.Errorf("%d entries are held, although the consumer has read all", n)
 	}
 }
@@ -219,14 +219,14 @@ func TestP2_OtherTopicsMakeNoGap(t *testing.T) {
 	e.Subject = events.UsageValidated
 	x.offer(3, true)
 	if x.Put(held(e)) != 0 {
-		t.Error("a consumer is told of an event of another topic")
+		t.Error("a consumer is notified of an event of another topic")
 	}
 	x.offer(5, true)
 	x.offer(7, true)
 	x.reads(1, 7, 10, 3, 5, 7)
 }
 
-// After a failover positions may name other events: nothing of the ended epoch is told, read or taken for passed.
+// After a failover positions may name other events: nothing of the ended epoch is notified, read or taken for passed.
 func TestP2_NothingOfAnEndedEpochIsTold(t *testing.T) {
 	x := newTopicTest(t)
 	at := func(n int64) events.RecordPosition {
@@ -255,7 +255,7 @@ func TestP2_NothingOfAnEndedEpochIsTold(t *testing.T) {
 	x.reads(3, 5, 10)
 }
 
-// A consumer that leaves a partition to another instance is told of nothing there, and needs no memory.
+// A consumer that leaves a partition to another instance is notified of nothing there, and needs no memory.
 func TestAConsumerIsToldOnlyWhereItFollows(t *testing.T) {
 	x := newTopicTest(t)
 	x.reach(1, 0)
