@@ -226,7 +226,7 @@ func TestP8_SixteenClientsCorrectOneEvent(t *testing.T) {
 				})
 			}
 			for n := 0; open.Load() > 0; n++ {
-				instances[n%2].feed(validate.Consumer(newID, new(validate.Histories)))
+				instances[n%2].feed(validate.Consumer(newID, new(validate.HistoryReader)))
 			}
 			all.Wait()
 			w.fold()

@@ -101,7 +101,7 @@ func newErasureWorld(t *testing.T, behind bool) *erasureWorld {
 	w.message(`{"eventId":"hostile","feature":"api_calls","amount":-1,"timestamp":"` + now() +
 		`","metadata":{"zebra\u0000":1e200000,"user":"\ud83d zebra"}}`)
 	if behind {
-		w.judge()
+		w.feedValidator()
 		w.feed(usage.Consumer(newID, models.DefaultFolds().Usage))
 		w.follow()
 	} else {
@@ -314,7 +314,7 @@ func (w *erasureWorld) rebuildsAgree() {
 // The personal data of an archived tenant is in no table after its erasure, and each figure is as before. Each step may be lost and run
 // twice.
 func TestP6_ErasureOfPersonalData(t *testing.T) {
-	for _, lose := range []bool{true, false}[:tier.Histories(t, 1, 2)] {
+	for _, lose := range []bool{true, false}[:tier.Draws(t, 1, 2)] {
 		t.Run(fmt.Sprintf("lost results %v", lose), func(t *testing.T) { testErasure(newErasureWorld(t, false), lose) })
 	}
 }

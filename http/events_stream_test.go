@@ -185,7 +185,7 @@ func TestStreamsOutliveRequestsAndEndWithTheServer(t *testing.T) {
 // A client that disconnects is released at once: its stream leaves no resources behind.
 func TestClosedStreamsReleaseTheirResources(t *testing.T) {
 	w, a, _, auditor := newServiceWithEvents(t)
-	for range tier.Histories(t, 65, 3*64) { // more than the maximum of open streams
+	for range tier.Draws(t, 65, 3*64) { // more than the maximum of open streams
 		for _, path := range []string{"stream", "export"} {
 			ctx, cancel := context.WithCancel(t.Context())
 			request, err := nethttp.NewRequestWithContext(ctx, "GET", w.url+"/api/v1/events/"+path, nil)

@@ -120,7 +120,7 @@ func slowed(during, alone [3]time.Duration) bool {
 // of three rounds, so that other programs do not count. The short form measures nothing.
 func (w *testService) p99s(b *account) (least [3]time.Duration) {
 	w.Helper()
-	for range tier.Histories(w, 0, 3) {
+	for range tier.Draws(w, 0, 3) {
 		for k, send := range []func(){
 			func() { w.want(200, checkFeatures(b.key)) },
 			func() { w.ingest(b, batch(event(newID().String(), nil))) },

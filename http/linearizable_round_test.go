@@ -28,7 +28,7 @@ func TestP7_RequestsAreLinearizable(t *testing.T) {
 	w.catalogue()
 	w.putPlan(map[string]any{"limit": linearLimit, "resetPeriod": "NEVER"})
 	seed, long := tier.Seed(t), tier.Duration(t, 0, 0)
-	each, least := tier.Histories(t, 30, linearEach), tier.Histories(t, 1, 20_000)
+	each, least := tier.Draws(t, 30, linearEach), tier.Draws(t, 1, 20_000)
 	instances := []*linearInstance{newLinearInstance(t, w, "first"), newLinearInstance(t, w, "second")}
 	operations, counts, began := 0, map[string]int{}, time.Now()
 	for round := 0; (operations < least || time.Since(began) < long) && !t.Failed(); round++ {

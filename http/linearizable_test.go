@@ -83,7 +83,7 @@ func newLinearInstance(t *testing.T, w *testService, name string) *linearInstanc
 func (i *linearInstance) restart() {
 	next, err := eventlog.New(context.Background(), i.pool,
 		eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: i.name, Commit: "0"}, LongestWait: time.Hour,
-			Histories: new(validate.Histories), Written: i.checks.Written, Logger: slog.New(slog.DiscardHandler)})
+			Histories: new(validate.HistoryReader), Written: i.checks.Written, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return // its sessions were ended meanwhile; those before go on
 	}

@@ -31,15 +31,15 @@ func (w *offboardingWorld) subscribes() {
 	w.a.key, w.a.keyID = w.key(w.a.id, nil, commands.TenantScopes()...)
 }
 
-func (w *testService) judge() {
+func (w *testService) feedValidator() {
 	w.Helper()
-	w.feed(validate.Consumer(newID, new(validate.Histories)))
+	w.feed(validate.Consumer(newID, new(validate.HistoryReader)))
 }
 
 // park lets the aggregator fail on what it has not folded.
 func (w *testService) park() {
 	w.Helper()
-	w.judge()
+	w.feedValidator()
 	w.feed(usage.Consumer(newID, models.DefaultFolds().Usage.With(usage.V1, func(*events.Envelope, events.Validated) (usage.Key, usage.Delta,
 		error) {
 		return usage.Key{}, usage.Delta{}, errors.New("no figure")
@@ -162,7 +162,7 @@ func TestP8_AnOffboardingWaitsForTheVerdictOfARetry(t *testing.T) {
 	w.exec(`UPDATE pushes SET state = 'DELIVERED', delivered_at = now(), next_at = NULL WHERE id = $1`, push)
 	w.until("archive", false)
 	w.waits("with a retry that has no verdict", "archive RUNNING  not_aggregated")
-	w.judge()
+	w.feedValidator()
 	w.waits("with a verdict that is not folded", "archive RUNNING  not_aggregated")
 	w.park()
 	w.waits("with a verdict that is parked", "archive RUNNING  dead_letters")

@@ -159,7 +159,7 @@ var sagaStepsOfOffboarding = []string{"suspend", "drain", "close", "push", "expo
 
 // A tenant is offboarded: what is due is pushed, nothing of it is open, and its keys end. Also if the result of each step is lost.
 func TestP8_OffboardingOfATenant(t *testing.T) {
-	for _, lose := range []bool{true, false}[:tier.Histories(t, 1, 2)] {
+	for _, lose := range []bool{true, false}[:tier.Draws(t, 1, 2)] {
 		t.Run(fmt.Sprintf("lost results %v", lose), func(t *testing.T) {
 			w := newOffboardingWorld(t)
 			last, _ := lastMonth()
@@ -246,7 +246,7 @@ func (w *offboardingWorld) manifestIsTrue(got map[string]any) {
 // and its webhooks have the deliveries that wait.
 func TestP8_OffboardingCancelledAtEachStep(t *testing.T) {
 	for n, step := range sagaStepsOfOffboarding {
-		for _, lose := range []bool{n%2 == 0, n%2 != 0}[:tier.Histories(t, 1, 2)] {
+		for _, lose := range []bool{n%2 == 0, n%2 != 0}[:tier.Draws(t, 1, 2)] {
 			t.Run(fmt.Sprintf("%s lost %v", step, lose), func(t *testing.T) {
 				if step == "push" || step == "export" { // are between two others that close nothing
 					tier.AtSize(t)

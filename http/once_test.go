@@ -23,7 +23,7 @@ func TestAnIdempotencyKeyForTwoTenantsAtOnce(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	b := w.newAccountIn("B", func(p int16) bool { return p != a.partition() })
 	tenants := []string{a.id, b.id}
-	for round := range tier.Histories(t, 10, 40) {
+	for round := range tier.Draws(t, 10, 40) {
 		var both sync.WaitGroup
 		answers := make([]answer, len(tenants))
 		for i, tenant := range tenants {

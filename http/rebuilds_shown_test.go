@@ -13,7 +13,7 @@ import (
 // foldBoth folds new usage into the live generation and the rebuilt one.
 func (w *testService) foldBoth() {
 	w.Helper()
-	w.feed(validate.Consumer(newID, new(validate.Histories)))
+	w.feed(validate.Consumer(newID, new(validate.HistoryReader)))
 	w.feed(usage.Consumer(newID, doublingFolds().Usage))
 }
 

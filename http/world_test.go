@@ -101,7 +101,7 @@ func (w *testService) newLog(pool *pgxpool.Pool, instance string, clock func() t
 	w.Helper()
 	log, err := eventlog.New(w.Context(), pool, eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: instance,
 		Commit: "0"},
-		Now: clock, Histories: new(validate.Histories), Written: localtest.CheckPayloads(w.TB).Written})
+		Now: clock, Histories: new(validate.HistoryReader), Written: localtest.CheckPayloads(w.TB).Written})
 	w.must(err)
 	w.Cleanup(log.Close)
 	return log
@@ -363,7 +363,7 @@ func (w *testService) stored() (n int) {
 func (w *testService) fold() {
 	w.Helper()
 	for _, c := range []projections.Consumer{
-		validate.Consumer(newID, new(validate.Histories)),
+		validate.Consumer(newID, new(validate.HistoryReader)),
 		usage.Consumer(newID, models.DefaultFolds().Usage),
 		deadletters.Consumer(models.DefaultFolds().DeadLetters),
 	} {

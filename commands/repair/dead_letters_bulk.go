@@ -276,7 +276,7 @@ func (b *bulk) decidePartition(ctx context.Context, refs []domain.DeadLetterRef)
 		var voided []domain.Closing
 		for _, id := range ids {
 			l := letters[id]
-			refusal := b.judge(l)
+			refusal := b.refusal(l)
 			if refusal != nil {
 				refused = append(refused, refusal)
 				continue
@@ -309,8 +309,8 @@ func (b *bulk) requested(l *domain.DeadLetter) bool {
 	return b.result.BulkID != uuid.Nil && slices.Contains(l.AskedBy, b.result.BulkID)
 }
 
-// judge returns the reason to refuse a dead letter, nil to accept it.
-func (b *bulk) judge(l *domain.DeadLetter) *domain.Error {
+// refusal returns the reason to refuse a dead letter, nil to accept it.
+func (b *bulk) refusal(l *domain.DeadLetter) *domain.Error {
 	switch {
 	case l == nil:
 		return noDeadLetter()

@@ -86,7 +86,7 @@ func TestTrim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rows := tier.Histories(t, 60, 1500)
+	rows := tier.Draws(t, 60, 1500)
 	for i := range rows {
 		publish(t, pub, i, 1)
 	}

@@ -111,7 +111,7 @@ func newCommandsWorld(t *testing.T) *commandsWorld {
 	t.Cleanup(w.pool.Close)
 	w.log, err = eventlog.New(t.Context(), w.pool,
 		eventlog.Config{Producer: events.Producer{Service: "meterplex", Instance: "test", Commit: "x"},
-			Histories: new(validate.Histories), Written: localtest.CheckPayloads(t).Written})
+			Histories: new(validate.HistoryReader), Written: localtest.CheckPayloads(t).Written})
 	must.OK(w, err)
 	t.Cleanup(w.log.Close)
 	w.store = store.New(w.pool, w.log, store.Config{})

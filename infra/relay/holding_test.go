@@ -28,7 +28,7 @@ func TestP2_NoRecordIsSentUnderAnUnsureLease(t *testing.T) {
 	now := time.Now()
 	h := holdAll(10, now)
 	if !h.valid(span{partition: 3, fence: 1}, now) || h.valid(span{partition: 3, fence: 2}, now) {
-		t.Error("a lease is judged by more than its fence")
+		t.Error("a lease is compared by more than its fence")
 	}
 	later := now.Add(time.Second)
 	if h.valid(span{partition: 3, fence: 1}, later) || len(h.choose(later, 100)) != 0 {

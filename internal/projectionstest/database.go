@@ -230,7 +230,7 @@ func writeTotalsOften(c *projections.Consumer) {
 
 // Validator returns a runner of the validator.
 func (w *Database) Validator() (*consume.Runner, *Tally) {
-	return w.Runner(validate.Consumer(NewID, new(validate.Histories)))
+	return w.Runner(validate.Consumer(NewID, new(validate.HistoryReader)))
 }
 
 // Aggregator returns a runner of the aggregator, with another handler if one is given.

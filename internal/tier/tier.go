@@ -18,8 +18,8 @@ func AtSize(t testing.TB) {
 	}
 }
 
-// Histories returns how many histories, rows or rounds a test draws.
-func Histories(t testing.TB, short, full int) int {
+// Draws returns how many histories, rows or rounds a test draws.
+func Draws(t testing.TB, short, full int) int {
 	t.Helper()
 	if testing.Short() {
 		return short
@@ -50,7 +50,7 @@ func Seeds(t testing.TB, short, full int) []uint64 {
 	if seed, found := given(t); found {
 		return []uint64{seed}
 	}
-	seeds := make([]uint64, 0, Histories(t, short, full))
+	seeds := make([]uint64, 0, Draws(t, short, full))
 	for i := range cap(seeds) {
 		if testing.Short() {
 			seeds = append(seeds, uint64(i)+1)

@@ -100,7 +100,7 @@ func TestTheFirstWaitingEventIsFound(t *testing.T) {
 			run(events.TopicUsageDeadLetter, 1)
 		}
 	}
-	for round := range tier.Histories(t, 2, 6) {
+	for round := range tier.Draws(t, 2, 6) {
 		run(events.TopicUsageRaw, random.IntN(5000)+1)
 		thin(random.IntN(20), 20+random.IntN(50))
 		run(events.TopicUsageDeadLetter, random.IntN(3000)+1)

@@ -166,7 +166,7 @@ func TestOvertakenLoadsAreNotCached(t *testing.T) {
 		"flip":                           r.flip,
 		"more than a look looks through": r.appendNeighboursEvents,
 	} {
-		for _, askedMeanwhile := range []bool{true, false}[:tier.Histories(t, 1, 2)] {
+		for _, askedMeanwhile := range []bool{true, false}[:tier.Draws(t, 1, 2)] {
 			for proved, tries := false, 0; !proved; tries++ {
 				if proved = r.changeDuringLoad(what, change, askedMeanwhile); !proved && tries > 10 {
 					t.Fatalf("%s: no load came back in its time", what)

@@ -90,7 +90,7 @@ func (r *Reads) Charges(ctx context.Context, q ChargesQuery) (c Charges, err err
 
 // chargeLines returns the lines of a period with their charges.
 func (r *Reads) chargeLines(ctx context.Context, tx pgx.Tx, p *Period, basis string) ([]domain.ChargeLine, error) {
-	histories, err := prices.Histories(ctx, tx, []uuid.UUID{p.TenantID})
+	histories, err := prices.ReadHistories(ctx, tx, []uuid.UUID{p.TenantID})
 	if err != nil {
 		return nil, err
 	}

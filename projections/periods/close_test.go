@@ -40,7 +40,7 @@ func TestP8_ACloseFreezesTheFiguresAsKnownAtTheCut(t *testing.T) {
 	f.check()
 }
 
-// The cut divides the events of one transaction's neighbours exactly, judged inline or later.
+// The cut divides the events of one transaction's neighbours exactly, decided inline or later.
 func TestP8_TheCutIsExactForUsageThatIsValidatedInline(t *testing.T) {
 	l := NewInline(NewDatabase(t))
 	s := PipelineOf(l.Database)
@@ -133,7 +133,7 @@ func TestP8_ARejectedEventIsLateByItsRetry(t *testing.T) {
 	f.grant(Grant("unknown", domain.ResetMonthly))
 	f.retry("parked")
 	f.Drain(f.Aggregating, f.Lettering)
-	retry() // judged behind the freeze
+	retry() // decided behind the freeze
 	f.ends(c)
 	f.flow()
 	f.want("lines", f.lines(), "panics 1/1")

@@ -226,7 +226,7 @@ func (r *Reads) evaluate(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant u
 // otherLines returns the lines of a rebuild, or those as of a position.
 func (r *Reads) otherLines(ctx context.Context, tx pgx.Tx, e *Evaluation, tenant uuid.UUID, generation int) (lines []domain.ChargeLine,
 	basis string, err error) {
-	histories, err := prices.Histories(ctx, tx, []uuid.UUID{tenant})
+	histories, err := prices.ReadHistories(ctx, tx, []uuid.UUID{tenant})
 	if err != nil {
 		return nil, "", err
 	}

@@ -35,8 +35,8 @@ type Sums interface {
 const readHistories = `SELECT tenant_id, from_position, effective_from, snapshot FROM subscription_history
 	WHERE tenant_id = ANY ($1::uuid[]) ORDER BY tenant_id, from_position`
 
-// Histories reads the changes of tenants' subscriptions.
-func Histories(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID) (map[uuid.UUID]domain.History, error) {
+// ReadHistories reads the changes of tenants' subscriptions.
+func ReadHistories(ctx context.Context, tx pgx.Tx, tenants []uuid.UUID) (map[uuid.UUID]domain.History, error) {
 	found := make(map[uuid.UUID]domain.History, len(tenants))
 	return found, query.Run(ctx, tx, query.New(readHistories, []any{tenants}, query.Each(func(rows pgx.Rows) error {
 		var tenant uuid.UUID

@@ -51,7 +51,7 @@ func (r *Reads) price(ctx context.Context, tx pgx.Tx, c *Comparison, rows []Diff
 			}
 		}
 	}
-	histories, err := prices.Histories(ctx, tx, tenants)
+	histories, err := prices.ReadHistories(ctx, tx, tenants)
 	if err != nil || len(rows) == 0 {
 		return err
 	}

@@ -187,7 +187,7 @@ func TestP5_ReadersNeverFailNorSeeAMixtureWhileItFlips(t *testing.T) {
 			}
 		})
 	}
-	for i := range tier.Histories(t, 60, 200) {
+	for i := range tier.Draws(t, 60, 200) {
 		var err error
 		if i%2 == 0 {
 			_, err = y.Commands.Promote(t.Context(), commands.Request{By: OperatorKey}, r.ID, "to and fro")

@@ -279,7 +279,7 @@ func TestMonthsAreTheSumsOfTheirHours(t *testing.T) {
 		s.Must(Second(s.Pool.Exec(context.Background(), writeGroups, w.tenant, w.at, w.groups, w.hours)))
 	}
 	for _, by := range [][]string{{"region"}, {"model"}, {"region", "model"}, {"model", "region"}} {
-		for _, limit := range []int{7, 1000, 1}[:tier.Histories(t, 2, 3)] {
+		for _, limit := range []int{7, 1000, 1}[:tier.Draws(t, 2, 3)] {
 			checkMonths(s, few, limit, by...)
 		}
 		checkMonths(s, many, 1000, by...)

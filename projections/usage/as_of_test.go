@@ -33,7 +33,7 @@ func TestP12_FiguresOfThePastAreOfTheLiveGeneration(t *testing.T) {
 	tenants := y.Tenants(2)
 	amount := map[uuid.UUID]map[int64]int64{tenants[0]: {}, tenants[1]: {}}
 	var total [2]int64
-	for i := range tier.Histories(t, 16, 40) {
+	for i := range tier.Draws(t, 16, 40) {
 		which := i % 2
 		y.Append(Usage(tenants[which], fmt.Sprint("e", i), "calls", int64(i+1), May))
 		total[which] += int64(i + 1)

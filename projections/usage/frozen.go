@@ -27,7 +27,7 @@ const closePiece = 32_768
 
 // OfLog folds the figures from the verdicts in the log. The features are those of the catalogue, which keeps all.
 func (f PeriodFigures) OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error) {
-	histories, err := prices.Histories(ctx, tx, []uuid.UUID{c.TenantID})
+	histories, err := prices.ReadHistories(ctx, tx, []uuid.UUID{c.TenantID})
 	if err != nil {
 		return domain.Figures{}, err
 	}

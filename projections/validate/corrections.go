@@ -23,23 +23,23 @@ func isCorrection(s events.Subject, payload json.RawMessage) bool {
 			bytes.HasSuffix(payload, []byte(`"type":"retraction"}`)))
 }
 
-// correct judges a correction or a retraction. Its verdict is that on the target, with the target's time.
-func (j *Judgement) correct(payload json.RawMessage, target func(ref string) *domain.Target) error {
+// correct decides a correction or a retraction. Its verdict is that on the target, with the target's time.
+func (d *decision) correct(payload json.RawMessage, target func(ref string) *domain.Target) error {
 	c, err := codec.CorrectionOf(payload)
 	if err != nil {
 		return err
 	}
-	j.Ref = c.CorrectionRef
-	j.Usage = events.Usage{EventID: c.EventID, Feature: c.Feature, Timestamp: c.Timestamp.UTC(), Metadata: c.Metadata, Type: c.Type,
+	d.Ref = c.CorrectionRef
+	d.Usage = events.Usage{EventID: c.EventID, Feature: c.Feature, Timestamp: c.Timestamp.UTC(), Metadata: c.Metadata, Type: c.Type,
 		Source: c.Source}
 	if c.Amount != nil {
-		j.Usage.Amount = *c.Amount
+		d.Usage.Amount = *c.Amount
 	}
 	t := target(c.CorrectionRef)
-	change, refusal := t.Correct(c.Type, c.CorrectionRef, c.Feature, j.Usage.Amount)
-	if j.Refusal = refusal; refusal == nil {
-		j.Change, j.Number = &change, t.Corrections+1
-		j.Verdict, j.Usage.Timestamp = t.Verdict, t.Timestamp
+	change, refusal := t.Correct(c.Type, c.CorrectionRef, c.Feature, d.Usage.Amount)
+	if d.Refusal = refusal; refusal == nil {
+		d.Change, d.Number = &change, t.Corrections+1
+		d.Verdict, d.Usage.Timestamp = t.Verdict, t.Timestamp
 	}
 	return nil
 }
@@ -70,28 +70,28 @@ func (t *targets) of(e *events.Envelope, ref string) *domain.Target {
 	return target
 }
 
-// judged notes the verdict on an event of the batch: later corrections of the batch see it.
-func (t *targets) judged(e *events.Envelope, j *Judgement) {
+// decided notes the verdict on an event of the batch: later corrections of the batch see it.
+func (t *targets) decided(e *events.Envelope, d *decision) {
 	if t == nil {
 		return
 	}
 	switch {
 	case t.done[e.Position]: // the log skips the verdict, whatever it is
-		j.Refusal, j.Change = nil, nil
-	case j.Change != nil:
-		t.known[targetKey{e.TenantID, j.Ref}].Apply(j.Change)
+		d.Refusal, d.Change = nil, nil
+	case d.Change != nil:
+		t.known[targetKey{e.TenantID, d.Ref}].Apply(d.Change)
 	}
-	key := targetKey{e.TenantID, j.Usage.EventID}
+	key := targetKey{e.TenantID, d.Usage.EventID}
 	known, named := t.known[key]
 	if !named {
 		return
 	}
 	if known == nil {
-		known = &domain.Target{Position: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature, IsUsage: j.Ref == ""}
+		known = &domain.Target{Position: d.Origin, EventID: d.Usage.EventID, Feature: d.Usage.Feature, IsUsage: d.Ref == ""}
 		t.known[key] = known
 	}
-	if known.IsUsage && j.Refusal == nil && !known.Counted {
-		known.Counted, known.Verdict, known.Timestamp, known.Amount = true, j.Verdict, j.Usage.Timestamp, j.Usage.Amount
+	if known.IsUsage && d.Refusal == nil && !known.Counted {
+		known.Counted, known.Verdict, known.Timestamp, known.Amount = true, d.Verdict, d.Usage.Timestamp, d.Usage.Amount
 	}
 }
 
@@ -134,7 +134,7 @@ func readTargets(ctx context.Context, query projections.Query, batch []events.En
 	found := &targets{map[targetKey]*domain.Target{}, map[events.Position]bool{}, map[events.Position]bool{}}
 	for i := range batch {
 		e := &batch[i]
-		j, body, err := judged(e)
+		d, body, err := newDecision(e)
 		if err != nil || !isCorrection(e.Subject, body) {
 			continue // the fold reports the error
 		}
@@ -144,7 +144,7 @@ func readTargets(ctx context.Context, query projections.Query, batch []events.En
 		}
 		found.known[targetKey{e.TenantID, c.CorrectionRef}] = nil
 		partitions, tenants = append(partitions, e.Position.Partition), append(tenants, e.TenantID)
-		names, before, origins = append(names, c.CorrectionRef), append(before, e.Position.Number), append(origins, j.Origin)
+		names, before, origins = append(names, c.CorrectionRef), append(before, e.Position.Number), append(origins, d.Origin)
 	}
 	if len(names) == 0 {
 		return nil, nil

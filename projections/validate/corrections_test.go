@@ -37,7 +37,7 @@ func TestP2_ParkedUsageAndItsCorrections(t *testing.T) {
 	}
 	RefusedWith(t, "dead_letter_has_corrections", s.Discard(tenant, letters["bad"]))
 	RefusedWith(t, "dead_letter_has_corrections", s.Discard(tenant, letters["bad1"]))
-	s.Append(Correction(tenant, "other1", "panics", "other", -1).Pending) // not judged yet
+	s.Append(Correction(tenant, "other1", "panics", "other", -1).Pending) // not decided yet
 	RefusedWith(t, "dead_letter_has_corrections", s.Discard(tenant, letters["other"]))
 	s.Drain(s.Validating, s.Lettering)
 	s.Must(s.Discard(tenant, letters["other"])) // its retraction is rejected, because it was parked
@@ -154,7 +154,7 @@ func (f *correctionFixture) used() (used int64) {
 	return used
 }
 
-// 10, corrected to 7, to 12, and retracted: the figure follows, in the period of the usage, whatever the order of recording and judging.
+// 10, corrected to 7, to 12, and retracted: the figure follows, in the period of the usage, whatever the order of recording and deciding.
 func TestP2_CorrectionsReplaceTheAmountOfTheirTarget(t *testing.T) {
 	for _, inline := range []bool{false, true} {
 		t.Run(fmt.Sprint("inline ", inline), func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestP3_CorrectionsWithoutATargetAreNotRecorded(t *testing.T) {
 	}
 }
 
-// A correction is rejected while its target does not count, and its retry is judged by the target as it stands then.
+// A correction is rejected while its target does not count, and its retry is decided by the target as it stands then.
 func TestP2_ACorrectionWaitsForItsTarget(t *testing.T) {
 	f := newCorrectionFixture(t)
 	f.submit(false, f.use("a", "later", 10), Correction(f.tenant, "a1", "later", "a", 4))
@@ -270,8 +270,8 @@ type usageModel struct {
 // rejectedAmount is that of usage of a feature that is not granted.
 const rejectedAmount = 13
 
-// judge applies one event as the validator does.
-func (m *usageModel) judge(s *metering.Submitted, id string, amount int64) {
+// decide applies one event as the validator does.
+func (m *usageModel) decide(s *metering.Submitted, id string, amount int64) {
 	if s.Target == nil {
 		if amount != rejectedAmount {
 			m.amount[id] = amount
@@ -320,7 +320,7 @@ func (f *correctionFixture) draw(rng *rand.Rand, step int, ids []string) ([]draw
 
 func featureOf(id string) string { return []string{"calls", "tokens"}[len(id)%2] }
 
-// Any mix of usage, corrections and retractions in any groups, judged inline or later, gives the figures of a simple model.
+// Any mix of usage, corrections and retractions in any groups, decided inline or later, gives the figures of a simple model.
 func TestP2_CorrectionsAgreeWithAModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(tier.Seed(t), 0))
 	f := newCorrectionFixture(t)
@@ -329,7 +329,7 @@ func TestP2_CorrectionsAgreeWithAModel(t *testing.T) {
 	var ids []string
 	catchUp := func() {
 		for _, w := range queue {
-			m.judge(&w.Submitted, w.id, w.amount)
+			m.decide(&w.Submitted, w.id, w.amount)
 		}
 		queue = nil
 	}

@@ -16,24 +16,24 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// Histories reads the histories of tenants, and caches those that were read with the heads of their partitions locked: such a history is
+// HistoryReader reads histories of tenants, and caches those that were read with the heads of their partitions locked: such a history is
 // true for as long as the head names the same events of the catalogue and of billing as the last, or later ones are known to be of other
 // tenants.
-type Histories struct {
+type HistoryReader struct {
 	// Marks, if set, returns how far the catalogue is known. It must not block.
 	Marks func() *projections.CatalogueMarks
 
 	snapshots snapshots
-	recent    recent
+	cached    cachedHistories
 }
 
 // Known returns the cached histories of tenants, however old.
-func (h *Histories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
-	h.recent.mu.Lock()
-	defer h.recent.mu.Unlock()
+func (h *HistoryReader) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistory {
+	h.cached.mu.Lock()
+	defer h.cached.mu.Unlock()
 	known := make(map[uuid.UUID]domain.TenantHistory, len(tenants))
 	for _, t := range tenants {
-		if k, ok := h.recent.known[t]; ok && k.err == nil {
+		if k, ok := h.cached.known[t]; ok && k.err == nil {
 			known[t] = k.TenantHistory
 		}
 	}
@@ -42,7 +42,7 @@ func (h *Histories) Known(tenants []uuid.UUID) map[uuid.UUID]domain.TenantHistor
 
 // Of returns the histories of tenants as of the heads that the caller has locked. A tenant whose history cannot be
 // read is missing.
-func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []uuid.UUID,
+func (h *HistoryReader) Of(ctx context.Context, query projections.Query, tenants []uuid.UUID,
 	heads []events.InlineStretch) (map[uuid.UUID]domain.TenantHistory, error) {
 	found, err := h.of(ctx, query, tenants, heads)
 	if err != nil {
@@ -58,13 +58,13 @@ func (h *Histories) Of(ctx context.Context, query projections.Query, tenants []u
 }
 
 // of is Of, with the error of each history that cannot be read.
-func (h *Histories) of(ctx context.Context, query projections.Query, tenants []uuid.UUID,
+func (h *HistoryReader) of(ctx context.Context, query projections.Query, tenants []uuid.UUID,
 	heads []events.InlineStretch) (map[uuid.UUID]history, error) {
 	var marks *projections.CatalogueMarks
 	if h.Marks != nil {
 		marks = h.Marks()
 	}
-	histories, missing := h.recent.of(tenants, heads, marks)
+	histories, missing := h.cached.of(tenants, heads, marks)
 	if len(missing) == 0 {
 		return histories, nil
 	}
@@ -72,7 +72,7 @@ func (h *Histories) of(ctx context.Context, query projections.Query, tenants []u
 	if err != nil {
 		return nil, err
 	}
-	h.recent.store(read, heads)
+	h.cached.store(read, heads)
 	for t, k := range read {
 		histories[t] = k
 	}
@@ -130,7 +130,7 @@ func (h *history) add(c *change, snapshots *snapshots) {
 }
 
 // Read reads the history of a tenant.
-func (h *Histories) Read(ctx context.Context, query projections.Query, tenant uuid.UUID) (domain.TenantHistory, error) {
+func (h *HistoryReader) Read(ctx context.Context, query projections.Query, tenant uuid.UUID) (domain.TenantHistory, error) {
 	read, err := h.read(ctx, query, []uuid.UUID{tenant})
 	if err != nil {
 		return domain.TenantHistory{}, err
@@ -140,7 +140,7 @@ func (h *Histories) Read(ctx context.Context, query projections.Query, tenant uu
 
 // read reads the histories of tenants. Rows known at a position were
 // committed before the event at that position, so all are visible.
-func (h *Histories) read(ctx context.Context, query projections.Query, tenants []uuid.UUID) (map[uuid.UUID]history, error) {
+func (h *HistoryReader) read(ctx context.Context, query projections.Query, tenants []uuid.UUID) (map[uuid.UUID]history, error) {
 	histories := make(map[uuid.UUID]history, len(tenants))
 	for _, t := range tenants {
 		histories[t] = history{}
@@ -194,13 +194,13 @@ func (c *snapshots) decode(text *string) (*domain.Subscription, error) {
 	return s, nil
 }
 
-// recent caches the histories of tenants, each with the state of the catalogue that it was read at.
-type recent struct {
+// cachedHistories are the histories of tenants, each with the state of the catalogue that it was read at.
+type cachedHistories struct {
 	mu    sync.Mutex
-	known map[uuid.UUID]recentHistory
+	known map[uuid.UUID]cachedHistory
 }
 
-type recentHistory struct {
+type cachedHistory struct {
 	history
 	at catalogueState
 }
@@ -211,8 +211,8 @@ type catalogueState struct {
 	catalogue, periods int64
 }
 
-// maxRecent bounds the cached histories.
-const maxRecent = 20_000
+// maxCached bounds the cached histories.
+const maxCached = 20_000
 
 func statesOf(stretches []events.InlineStretch) (states [events.Partitions]catalogueState) {
 	for _, s := range stretches {
@@ -222,7 +222,7 @@ func statesOf(stretches []events.InlineStretch) (states [events.Partitions]catal
 }
 
 // trueAt reports whether the tenant has not changed between the state that its history was read at and that of the locked head.
-func (k *recentHistory) trueAt(head catalogueState, tenant uuid.UUID, marks *projections.CatalogueMarks) bool {
+func (k *cachedHistory) trueAt(head catalogueState, tenant uuid.UUID, marks *projections.CatalogueMarks) bool {
 	return marks != nil && k.at.epoch == head.epoch && marks.UnchangedAt(tenant, head.epoch, k.at.last(), head.last())
 }
 
@@ -230,7 +230,7 @@ func (k *recentHistory) trueAt(head catalogueState, tenant uuid.UUID, marks *pro
 func (s catalogueState) last() int64 { return max(s.catalogue, s.periods) }
 
 // of returns the histories that are known, and the tenants whose history is not.
-func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch,
+func (c *cachedHistories) of(tenants []uuid.UUID, stretches []events.InlineStretch,
 	marks *projections.CatalogueMarks) (histories map[uuid.UUID]history, missing []uuid.UUID) {
 	states := statesOf(stretches)
 	histories = make(map[uuid.UUID]history, len(tenants))
@@ -250,14 +250,14 @@ func (c *recent) of(tenants []uuid.UUID, stretches []events.InlineStretch,
 }
 
 // store caches histories that were read with the heads of the stretches locked.
-func (c *recent) store(read map[uuid.UUID]history, stretches []events.InlineStretch) {
+func (c *cachedHistories) store(read map[uuid.UUID]history, stretches []events.InlineStretch) {
 	states := statesOf(stretches)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known == nil || len(c.known)+len(read) > maxRecent {
-		c.known = make(map[uuid.UUID]recentHistory)
+	if c.known == nil || len(c.known)+len(read) > maxCached {
+		c.known = make(map[uuid.UUID]cachedHistory)
 	}
 	for t, h := range read {
-		c.known[t] = recentHistory{h, states[events.PartitionOf(t)]}
+		c.known[t] = cachedHistory{h, states[events.PartitionOf(t)]}
 	}
 }

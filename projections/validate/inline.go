@@ -7,7 +7,7 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// FollowUps judges events in the transaction that records them. A tenant's history changes only with an event of the
+// FollowUps decides events in the transaction that records them. A tenant's history changes only with an event of the
 // catalogue in its partition, so a history that was read at the same position of the catalogue is still true.
 func (v *Validator) FollowUps(ctx context.Context, query projections.Query, stretches []events.InlineStretch,
 	batch []events.Envelope) (projections.Result, error) {
@@ -19,5 +19,5 @@ func (v *Validator) FollowUps(ctx context.Context, query projections.Query, stre
 	if err != nil {
 		return projections.Result{}, err
 	}
-	return v.judge(batch, histories, targets), nil
+	return v.decide(batch, histories, targets), nil
 }

@@ -134,7 +134,7 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 		v := &Validator{NewID: func() uuid.UUID { ids++; return uuid.UUID{200, byte(ids)} }}
 		known := &targets{known: map[targetKey]*domain.Target{{lateTenant, "t"}: target()}, parked: map[events.Position]bool{},
 			done: map[events.Position]bool{}}
-		result := v.judge([]events.Envelope{c.e}, map[uuid.UUID]history{lateTenant: {TenantHistory: closedMay()}}, known)
+		result := v.decide([]events.Envelope{c.e}, map[uuid.UUID]history{lateTenant: {TenantHistory: closedMay()}}, known)
 		if len(result.Failed) > 0 || len(result.FollowUps) == 0 {
 			t.Fatalf("%s: %+v", name, result)
 		}
@@ -181,9 +181,9 @@ func checkVerdict(t *testing.T, name string, p *events.Pending, origin int64, ki
 func TestP8_AVerdictOfAnOpenPeriodIsNotLate(t *testing.T) {
 	e := recorded(t, 300, events.UsageRecorded)
 	e.Payload = json.RawMessage(`{"amount":5,"eventId":"e","feature":"calls","timestamp":"2026-06-01T00:00:00Z","type":"usage"}`)
-	j, err := FoldJudgement(&e, closedMay(), nil)
-	if err != nil || j.Refusal != nil || j.Late != nil || j.Verdict.PeriodKey != "2026-06" {
-		t.Errorf("%+v %v", j, err)
+	d, err := decide(&e, closedMay(), nil)
+	if err != nil || d.Refusal != nil || d.Late != nil || d.Verdict.PeriodKey != "2026-06" {
+		t.Errorf("%+v %v", d, err)
 	}
 }
 
@@ -192,8 +192,8 @@ func TestP8_AnUnknownFeatureIsNoLateUsage(t *testing.T) {
 	e := recorded(t, 101, events.UsageRecorded)
 	h := closedMay()
 	h.History = nil
-	if j, err := FoldJudgement(&e, h, nil); err != nil || j.Refusal == nil || j.Refusal.Code != "no_active_subscription" {
-		t.Errorf("%+v %v", j, err)
+	if d, err := decide(&e, h, nil); err != nil || d.Refusal == nil || d.Refusal.Code != "no_active_subscription" {
+		t.Errorf("%+v %v", d, err)
 	}
 }
 
@@ -239,8 +239,8 @@ func TestP8_AHistoryIsTrueUnderALaterHeadIfOtherTenantsChanged(t *testing.T) {
 		{"another epoch of the marks", marks(projections.CatalogueStep{Epoch: 2, Mark: 20, Changed: []uuid.UUID{other}}), at(1, 10, 20),
 			errRead},
 	} {
-		h := &Histories{Marks: func() *projections.CatalogueMarks { return c.marks }}
-		h.recent.store(map[uuid.UUID]history{tenant: {TenantHistory: domain.TenantHistory{}}}, at(1, 10, 8))
+		h := &HistoryReader{Marks: func() *projections.CatalogueMarks { return c.marks }}
+		h.cached.store(map[uuid.UUID]history{tenant: {TenantHistory: domain.TenantHistory{}}}, at(1, 10, 8))
 		query := func(context.Context, string, ...any) (pgx.Rows, error) { return nil, errRead }
 		if _, err := h.Of(t.Context(), query, []uuid.UUID{tenant}, c.head); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.what, err, c.want)

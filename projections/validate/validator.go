@@ -23,15 +23,15 @@ import (
 type Validator struct {
 	NewID func() uuid.UUID
 	// Histories may be shared with the log, which decides requests in the same process.
-	Histories *Histories
+	Histories *HistoryReader
 }
 
 var _ projections.Pure = (*Validator)(nil)
 
 var errNotForValidator = errors.New("the validator takes recorded, admitted and retried usage, corrections and retractions only")
 
-// Judgement is the verdict on an event, with the event's data.
-type Judgement struct {
+// decision is the verdict on an event, with the event's data.
+type decision struct {
 	Usage        events.Usage // of a correction, the members that usage has, too
 	Origin       int64        // number of the recorded event
 	DeadLetterID uuid.UUID    // Nil unless retried
@@ -49,75 +49,75 @@ type Judgement struct {
 	retry *domain.RetriedUsage // nil: the event is not retried
 }
 
-// FoldJudgement judges recorded or retried usage by its tenant's history up to
-// the event's own position: a retry gets a new verdict. That of admitted usage is its admission. A correction or a retraction is judged
+// decide decides recorded or retried usage by its tenant's history up to
+// the event's own position: a retry gets a new verdict. That of admitted usage is its admission. A correction or a retraction is decided
 // by its target, as it stands in the turn of the event; the target may be nil.
-func FoldJudgement(e *events.Envelope, h domain.TenantHistory, target func(ref string) *domain.Target) (Judgement, error) {
-	j, body, err := judged(e)
+func decide(e *events.Envelope, h domain.TenantHistory, target func(ref string) *domain.Target) (decision, error) {
+	d, body, err := newDecision(e)
 	if err != nil {
-		return j, err
+		return d, err
 	}
 	var kind string
 	if isCorrection(e.Subject, body) {
-		err = j.correct(body, target)
-		if kind = events.LateCorrection; j.Usage.Type == events.TypeRetraction {
+		err = d.correct(body, target)
+		if kind = events.LateCorrection; d.Usage.Type == events.TypeRetraction {
 			kind = events.LateRetraction
 		}
 	} else {
-		kind, err = j.judge(e, h.History, body)
+		kind, err = d.decideUsage(e, h.History, body)
 	}
-	if err == nil && j.Refusal == nil {
-		j.Late, j.Refusal = h.Lateness(j.Verdict.PeriodKey, kind, j.Origin, j.retry)
+	if err == nil && d.Refusal == nil {
+		d.Late, d.Refusal = h.Lateness(d.Verdict.PeriodKey, kind, d.Origin, d.retry)
 	}
-	return j, err
+	return d, err
 }
 
-// judge judges usage, and returns the kind of the adjustment that it is if it is late.
-func (j *Judgement) judge(e *events.Envelope, h domain.History, body json.RawMessage) (kind string, err error) {
+// decideUsage decides usage, and returns the kind of the adjustment that it is if it is late.
+func (d *decision) decideUsage(e *events.Envelope, h domain.History, body json.RawMessage) (kind string, err error) {
 	var admission events.Admission
 	if e.Subject == events.UsageRecorded {
-		j.Usage, err = codec.UsageOf(body)
+		d.Usage, err = codec.UsageOf(body)
 	} else {
 		var admitted events.Admitted
 		admitted, err = codec.AdmittedOf(body)
-		j.Usage, admission = admitted.Usage, admitted.Admitted
+		d.Usage, admission = admitted.Usage, admitted.Admitted
 	}
 	if err != nil {
 		return "", err
 	}
-	j.Usage.Timestamp = j.Usage.Timestamp.UTC()
+	d.Usage.Timestamp = d.Usage.Timestamp.UTC()
 	if admission.By == "" {
-		j.Verdict, j.Refusal = domain.Decide(h, e.Position.Number, j.Usage.Feature, j.Usage.Timestamp)
+		d.Verdict, d.Refusal = domain.Decide(h, e.Position.Number, d.Usage.Feature, d.Usage.Timestamp)
 		return events.LateUsage, nil
 	}
-	j.Admitted = true
-	j.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey,
-		Grant: h.PricedGrantOf(e.Position.Number, j.Usage.Timestamp, admission.SubscriptionID, j.Usage.Feature)}
+	d.Admitted = true
+	d.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey,
+		Grant: h.PricedGrantOf(e.Position.Number, d.Usage.Timestamp, admission.SubscriptionID, d.Usage.Feature)}
 	if admission.By == events.ByCommit {
 		return events.LateCommit, nil
 	}
 	return events.LateUsage, nil
 }
 
-// judged returns a judgement without a verdict, and the recorded payload.
-func judged(e *events.Envelope) (j Judgement, body json.RawMessage, err error) {
-	j.Origin = e.Position.Number
+// newDecision returns a decision without a verdict, and the recorded payload.
+func newDecision(e *events.Envelope) (d decision, body json.RawMessage, err error) {
+	d.Origin = e.Position.Number
 	switch e.Subject {
 	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted:
-		return j, e.Payload, nil
+		return d, e.Payload, nil
 	case events.UsageRetried:
 		var retried events.Retried
 		if err := json.Unmarshal(e.Payload, &retried); err != nil {
-			return j, nil, fmt.Errorf("read a retry: %w", err)
+			return d, nil, fmt.Errorf("read a retry: %w", err)
 		}
-		j.Origin, j.DeadLetterID, j.Attempt = retried.RawPosition, retried.DeadLetterID, retried.Attempt
-		j.retry = &domain.RetriedUsage{Position: e.Position.Number, Rejected: retried.Rejected}
-		return j, retried.Usage, nil
+		d.Origin, d.DeadLetterID, d.Attempt = retried.RawPosition, retried.DeadLetterID, retried.Attempt
+		d.retry = &domain.RetriedUsage{Position: e.Position.Number, Rejected: retried.Rejected}
+		return d, retried.Usage, nil
 	}
-	return j, nil, errNotForValidator
+	return d, nil, errNotForValidator
 }
 
-// Apply judges each event and appends its verdict.
+// Apply decides each event and appends its verdict.
 func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generation, batch []events.Envelope) (projections.Result, error) {
 	histories, err := v.Histories.read(ctx, tx.Query, tenantsOf(batch))
 	if err != nil {
@@ -127,89 +127,89 @@ func (v *Validator) Apply(ctx context.Context, tx pgx.Tx, _ projections.Generati
 	if err != nil {
 		return projections.Result{}, err
 	}
-	return v.judge(batch, histories, targets), nil
+	return v.decide(batch, histories, targets), nil
 }
 
-// judge returns the verdicts on a batch.
-func (v *Validator) judge(batch []events.Envelope, histories map[uuid.UUID]history, targets *targets) projections.Result {
+// decide returns the verdicts on a batch.
+func (v *Validator) decide(batch []events.Envelope, histories map[uuid.UUID]history, targets *targets) projections.Result {
 	result := projections.Result{FollowUps: make([]events.Pending, 0, len(batch))}
 	for i := range batch {
 		e := &batch[i]
-		var j Judgement
+		var d decision
 		failure := projections.Try(*e, func() (err error) {
 			h := histories[e.TenantID]
 			if h.err != nil {
 				return h.err
 			}
-			j, err = FoldJudgement(e, h.TenantHistory, func(ref string) *domain.Target { return targets.of(e, ref) })
+			d, err = decide(e, h.TenantHistory, func(ref string) *domain.Target { return targets.of(e, ref) })
 			return err
 		})
 		if failure != nil {
 			result.Failed = append(result.Failed, *failure)
 			continue
 		}
-		targets.judged(e, &j)
-		result.FollowUps = v.pronounce(result.FollowUps, e, &j)
+		targets.decided(e, &d)
+		result.FollowUps = v.appendVerdict(result.FollowUps, e, &d)
 	}
 	return result
 }
 
-func (v *Validator) pronounce(pending []events.Pending, e *events.Envelope, j *Judgement) []events.Pending {
+func (v *Validator) appendVerdict(pending []events.Pending, e *events.Envelope, d *decision) []events.Pending {
 	id := v.NewID()
-	if j.Refusal != nil {
-		return append(pending, rejected(e, j, id))
+	if d.Refusal != nil {
+		return append(pending, rejected(e, d, id))
 	}
-	pending = append(pending, validated(e, j, id))
-	if j.DeadLetterID == uuid.Nil {
+	pending = append(pending, validated(e, d, id))
+	if d.DeadLetterID == uuid.Nil {
 		return pending
 	}
-	end := events.Closed{DeadLetterID: j.DeadLetterID, Status: events.StatusResolved}
+	end := events.Closed{DeadLetterID: d.DeadLetterID, Status: events.StatusResolved}
 	return append(pending, projections.Closing(e, v.NewID(), end, events.GroupValidator))
 }
 
 // validated returns an event keyed by the recorded position: a retry of usage
 // validated meanwhile is a duplicate and is not counted.
-func validated(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
+func validated(e *events.Envelope, d *decision, id uuid.UUID) events.Pending {
 	verdict := events.Validated{
-		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
-		Amount: j.Usage.Amount, Count: 1, Timestamp: j.Usage.Timestamp,
-		ValidatedSubscriptionID: j.Verdict.SubscriptionID, FeatureType: j.Verdict.FeatureType, PeriodKey: j.Verdict.PeriodKey,
-		Grant:    j.Verdict.Grant,
-		Admitted: j.Admitted, CorrectedUsage: j.Change, Late: j.Late,
+		RawPosition: d.Origin, EventID: d.Usage.EventID, Feature: d.Usage.Feature,
+		Amount: d.Usage.Amount, Count: 1, Timestamp: d.Usage.Timestamp,
+		ValidatedSubscriptionID: d.Verdict.SubscriptionID, FeatureType: d.Verdict.FeatureType, PeriodKey: d.Verdict.PeriodKey,
+		Grant:    d.Verdict.Grant,
+		Admitted: d.Admitted, CorrectedUsage: d.Change, Late: d.Late,
 	}
-	if c := j.Change; c != nil {
+	if c := d.Change; c != nil {
 		verdict.Amount, verdict.Count = c.After-c.Before, 0
 		if c.Kind == events.TypeRetraction {
 			verdict.Count = -1
 		}
 	}
 	p := projections.FollowUp(e, id, events.UsageValidated, &verdict, events.GroupValidator)
-	p.DedupeKey, p.OccurredAt, p.Counts.Validated = events.KeyValidated(j.Origin), j.Usage.Timestamp, 1
-	if !j.Admitted && j.Verdict.FeatureType == domain.FeatureQuota {
-		p.Account = &events.AccountChange{Feature: j.Usage.Feature, PeriodKey: j.Verdict.PeriodKey, Used: verdict.Amount}
+	p.DedupeKey, p.OccurredAt, p.Counts.Validated = events.KeyValidated(d.Origin), d.Usage.Timestamp, 1
+	if !d.Admitted && d.Verdict.FeatureType == domain.FeatureQuota {
+		p.Account = &events.AccountChange{Feature: d.Usage.Feature, PeriodKey: d.Verdict.PeriodKey, Used: verdict.Amount}
 	}
-	if j.Change != nil {
-		p.Correction = &events.AppliedCorrection{CorrectedUsage: j.Change, Number: j.Number, Cause: j.Origin}
+	if d.Change != nil {
+		p.Correction = &events.AppliedCorrection{CorrectedUsage: d.Change, Number: d.Number, Cause: d.Origin}
 	}
-	if j.Late != nil {
-		p.Adjustment = &events.Adjustment{PeriodKey: verdict.PeriodKey, Feature: verdict.Feature, Snapshot: j.Late.Snapshot,
+	if d.Late != nil {
+		p.Adjustment = &events.Adjustment{PeriodKey: verdict.PeriodKey, Feature: verdict.Feature, Snapshot: d.Late.Snapshot,
 			SubscriptionID: verdict.ValidatedSubscriptionID,
-			Kind:           j.Late.Kind, Amount: big.NewInt(verdict.Amount), EventCount: verdict.Count, Recorded: verdict.RawPosition,
+			Kind:           d.Late.Kind, Amount: big.NewInt(verdict.Amount), EventCount: verdict.Count, Recorded: verdict.RawPosition,
 			SourceEventID: verdict.EventID}
 	}
 	return p
 }
 
-func rejected(e *events.Envelope, j *Judgement, id uuid.UUID) events.Pending {
-	deadLetter := j.DeadLetterID
+func rejected(e *events.Envelope, d *decision, id uuid.UUID) events.Pending {
+	deadLetter := d.DeadLetterID
 	if deadLetter == uuid.Nil {
 		deadLetter = id
 	}
 	p := projections.FollowUp(e, id, events.UsageRejected, &events.Rejected{
-		RawPosition: j.Origin, EventID: j.Usage.EventID, Feature: j.Usage.Feature,
-		Code: j.Refusal.Code, Reason: j.Refusal.Message, DeadLetterID: deadLetter, Attempt: j.Attempt,
+		RawPosition: d.Origin, EventID: d.Usage.EventID, Feature: d.Usage.Feature,
+		Code: d.Refusal.Code, Reason: d.Refusal.Message, DeadLetterID: deadLetter, Attempt: d.Attempt,
 	}, events.GroupValidator)
-	p.DedupeKey, p.OccurredAt, p.Counts.Rejected = events.KeyRejected(j.Origin, j.Attempt), j.Usage.Timestamp, 1
+	p.DedupeKey, p.OccurredAt, p.Counts.Rejected = events.KeyRejected(d.Origin, d.Attempt), d.Usage.Timestamp, 1
 	return p
 }
 
@@ -225,7 +225,7 @@ func tenantsOf(batch []events.Envelope) (tenants []uuid.UUID) {
 }
 
 // Consumer turns recorded usage into verdicts.
-func Consumer(newID func() uuid.UUID, histories *Histories) projections.Consumer {
+func Consumer(newID func() uuid.UUID, histories *HistoryReader) projections.Consumer {
 	return projections.Consumer{
 		Name: events.GroupValidator, Role: "validator", Topic: events.TopicUsageRaw,
 		Handler: &Validator{NewID: newID, Histories: histories}, Parks: true, Hot: true,

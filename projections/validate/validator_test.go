@@ -118,7 +118,7 @@ func TestRetryIsDecidedAgainAndCountsOnce(t *testing.T) {
 	}
 }
 
-// An event that the validator cannot read is parked, retryable, and its neighbours are judged.
+// An event that the validator cannot read is parked, retryable, and its neighbours are decided.
 func TestValidatorParksUnreadableEvents(t *testing.T) {
 	w := NewDatabase(t)
 	w.Payloads.Allow() // poison

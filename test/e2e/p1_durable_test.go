@@ -20,7 +20,7 @@ func TestP1_KillAfterCommitBeforeAnswer(t *testing.T) {
 	m := busyTraffic()
 	m.pause = 0
 	l := w.startLoad(tenants, 4, m, func(int) string { return i.url() })
-	for range tier.Histories(t, 1, 2) {
+	for range tier.Draws(t, 1, 2) {
 		l.awaitMore(500)
 		l.killDuringRequest(i)
 		i.start()

@@ -25,7 +25,7 @@ func TestP2_RetriesFromSixteenClientsInOppositeOrders(t *testing.T) {
 	x := w.createTenants(i, 1)[0]
 	source := &source{rng: rand.New(rand.NewPCG(w.seed, 1)), mix: mix{duplicates: 25, conflicts: 8, rejections: 8, batch: 80}, name: "b"}
 	var batches [][]event
-	for range tier.Histories(t, 8, 24) {
+	for range tier.Draws(t, 8, 24) {
 		batches = append(batches, source.batch())
 	}
 	var wait sync.WaitGroup
@@ -82,7 +82,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	w.catalogue(i)
 	tenants := w.createTenants(i, 2)
 	l := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
-	l.awaitMore(tier.Histories(t, 200, 600))
+	l.awaitMore(tier.Draws(t, 200, 600))
 	l.stop()
 	w.drain()
 	i.stop()
@@ -91,7 +91,7 @@ func TestP2_ConsumerOffsetsRewoundToZero(t *testing.T) {
 	}
 	i.start()
 	again := w.startLoad(tenants, 2, busyTraffic(), func(int) string { return i.url() })
-	again.awaitMore(tier.Histories(t, 100, 300))
+	again.awaitMore(tier.Draws(t, 100, 300))
 	again.stop()
 	w.drain()
 	within(t, "the old records were consumed again", func(ctx context.Context) (bool, string) {

@@ -77,7 +77,7 @@ func TestSDKs(t *testing.T) {
 		killed = killed[:1]
 	}
 	for _, l := range killed {
-		t.Run("kills/"+l.Name, func(t *testing.T) { suite.Kills(t, l, tier.Histories(t, 20, 1+1000/len(killed)), seed) })
+		t.Run("kills/"+l.Name, func(t *testing.T) { suite.Kills(t, l, tier.Draws(t, 20, 1+1000/len(killed)), seed) })
 	}
 	if *sdkResults != "" {
 		text := "# Results of the conformance cases\nWritten by `go test ./test/e2e -run '^TestSDKs$' -timeout 60m -sdk-results FILE`. " +

@@ -34,7 +34,7 @@ func (s *sim) startNode(i int) {
 	m := newMemory()
 	l := s.logWith(p, m)
 	s.doors[i] = s.ingestOn(p, l)
-	for _, c := range []projections.Consumer{validate.Consumer(p.newID, new(validate.Histories)), aggregatorOfPoison(p.newID)} {
+	for _, c := range []projections.Consumer{validate.Consumer(p.newID, new(validate.HistoryReader)), aggregatorOfPoison(p.newID)} {
 		s.newConsumer(p, c, l, m).start()
 	}
 	s.relayOn(p, l, m.relay)
@@ -192,7 +192,7 @@ func (s *sim) inlineOf(p *proc, m *memory) eventlog.Inline {
 	if !strings.HasSuffix(p.name, "1") {
 		return nil
 	}
-	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.Histories)), m.readers[events.TopicUsageRaw], nil, nil,
+	return inline{consume.NewInline(validate.Consumer(p.newID, new(validate.HistoryReader)), m.readers[events.TopicUsageRaw], nil, nil,
 		slog.New(slog.DiscardHandler)), s}
 }
 

@@ -253,7 +253,7 @@ func (s *sim) logOf(p *proc) *eventlog.Log { return s.logWith(p, newMemory()) }
 func (s *sim) logWith(p *proc, m *memory) *eventlog.Log {
 	return eventlog.On(simPool{p}, simPool{p}, eventlog.Config{
 		Producer: events.Producer{Service: "simulation"}, Writers: 2, Now: time.Now, NewID: p.newID, Logger: slog.New(slog.DiscardHandler),
-		Inline: s.inlineOf(p, m), Recent: m.recent, Written: checkPayloads, Histories: new(validate.Histories),
+		Inline: s.inlineOf(p, m), Recent: m.recent, Written: checkPayloads, Histories: new(validate.HistoryReader),
 	})
 }
 

@@ -68,7 +68,7 @@ func runSeed(t *testing.T, seed uint64, with setup) *sim {
 		s.startNode(1)
 		if s.rng.IntN(3) > 0 { // others work on the same partitions
 			s.startConsumer("validator-0", func(p *proc) projections.Consumer {
-				return validate.Consumer(p.newID, new(validate.Histories))
+				return validate.Consumer(p.newID, new(validate.HistoryReader))
 			})
 			s.startConsumer("aggregator-0", func(p *proc) projections.Consumer { return aggregatorOfPoison(p.newID) })
 		}

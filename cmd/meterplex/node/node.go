@@ -71,7 +71,7 @@ type Node struct {
 // memory is what the instance keeps of the log, and how far its consumers are.
 type memory struct {
 	grants    *entitlements.Cache
-	histories *validate.Histories
+	histories *validate.HistoryReader
 	recent    *recent.Cache             // for the relay and the consumers of this instance
 	relaying  *recent.Reader            // the relay's
 	reading   map[string]*recent.Reader // by consumer
@@ -109,7 +109,7 @@ type watched struct {
 func Open(ctx context.Context, cfg config.Config, commit string, logger *slog.Logger) (*Node, error) {
 	host, _ := os.Hostname()
 	n := &Node{cfg: cfg, commit: commit, logger: logger, hints: newHints(), Folds: models.DefaultFolds()}
-	n.moves, n.histories, n.registry = &projections.Moves{}, new(validate.Histories), prom.NewRegistry()
+	n.moves, n.histories, n.registry = &projections.Moves{}, new(validate.HistoryReader), prom.NewRegistry()
 	n.instance = fmt.Sprintf("%s-%d-%s", host, os.Getpid(), newID().String()[30:])
 	n.metrics = prometheus.New(n.registry, n.state.State, n.sagaNames())
 	n.live = &overview.Live{Instance: n.instance, Verdicts: &n.verdicts, State: n.state.State, List: n.projections(),

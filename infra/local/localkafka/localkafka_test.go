@@ -83,7 +83,7 @@ func TestKafkaKeepsItsDataAcrossKillsAndStops(t *testing.T) {
 	brokers := k.Brokers()[0]
 	_, err := kadm.NewClient(client(t, k)).CreateTopic(t.Context(), 1, 1, nil, "kept")
 	must.OK(t, err)
-	kills := tier.Histories(t, 1, 2)
+	kills := tier.Draws(t, 1, 2)
 	for i := range kills {
 		produce(t, k, "kept", fmt.Sprint(i))
 		killed := k.PID()

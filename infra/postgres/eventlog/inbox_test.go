@@ -67,7 +67,7 @@ func (x *expected) take(d delivery) metering.OutcomeStatus {
 func TestP2_RefusedMessagesStayRefused(t *testing.T) {
 	l, pool, _ := openLog(t)
 	rng := rand.New(rand.NewPCG(tier.Seed(t), 1))
-	for round := range tier.Histories(t, 15, 80) {
+	for round := range tier.Draws(t, 15, 80) {
 		tenant := uuid.Must(uuid.NewV7())
 		want := expected{map[int]bool{}, map[string]int{}}
 		messages := make([]delivery, 12)
@@ -117,7 +117,7 @@ func TestP2_AnEventBehindRefusedOnesIsStored(t *testing.T) {
 func TestP2_ConcurrentDeliveriesOfAMessageHaveOneOutcome(t *testing.T) {
 	l, pool, _ := openLog(t)
 	tenant := uuid.Must(uuid.NewV7())
-	messages := tier.Histories(t, 100, 300)
+	messages := tier.Draws(t, 100, 300)
 	var wait sync.WaitGroup
 	for worker := range 4 {
 		wait.Go(func() {

@@ -11,15 +11,15 @@ import (
 	"github.com/meterplex/meterplex/projections/validate"
 )
 
-// Histories caches the histories of tenants that verdicts are derived from. It implements
+// HistoryCache caches the histories of tenants that verdicts are derived from. It implements
 // metering.Histories.
-type Histories struct {
+type HistoryCache struct {
 	*cache[uuid.UUID, domain.TenantHistory]
 }
 
-func newHistories(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads limited) *Histories {
-	source := &validate.Histories{}
-	return &Histories{(&cache[uuid.UUID, domain.TenantHistory]{
+func newHistoryCache(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, loads limited) *HistoryCache {
+	source := &validate.HistoryReader{}
+	return &HistoryCache{(&cache[uuid.UUID, domain.TenantHistory]{
 		now: now, name: uuid.UUID.String, seen: seen,
 		owner: func(tenant uuid.UUID, _ domain.TenantHistory) owner { return owner{tenant, true} },
 		load: func(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
@@ -34,13 +34,13 @@ func newHistories(pool postgres.Pool, now func() time.Time, seen CatalogueSeen, 
 }
 
 // Cached implements metering.Histories.
-func (h *Histories) Cached(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
+func (h *HistoryCache) Cached(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	v, _, err := h.get(ctx, tenant)
 	return v, Unavailable(err)
 }
 
 // Fresh implements metering.Histories.
-func (h *Histories) Fresh(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
+func (h *HistoryCache) Fresh(ctx context.Context, tenant uuid.UUID) (domain.TenantHistory, error) {
 	ctx, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
 	v, err := h.load(ctx, tenant)

@@ -42,7 +42,7 @@ type Config struct {
 type Store struct {
 	// Keys and Histories forget a tenant as soon as a change of its catalogue is committed here.
 	Keys      *Keys
-	Histories *Histories
+	Histories *HistoryCache
 
 	log        *eventlog.Log
 	pool       postgres.Pool
@@ -75,7 +75,7 @@ func New(pool postgres.Pool, log *eventlog.Log, cfg Config) *Store {
 	return &Store{
 		log: log, pool: pool, admission: cfg.Admission, deliveries: make(limited, maxDeliveries), periods: paced{make(limited, 1)},
 		changes: seats.New(seats.Config{All: changes, Operators: changes - 1, Patience: patience}),
-		Keys:    newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistories(pool, cfg.Now, cfg.Catalogue, loads),
+		Keys:    newKeys(pool, cfg.Now, cfg.Catalogue, loads), Histories: newHistoryCache(pool, cfg.Now, cfg.Catalogue, loads),
 	}
 }
 
