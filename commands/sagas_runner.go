@@ -30,8 +30,8 @@ type SagaRunner struct {
 	Ticks    loop.Ticks    // the moments of looks while no saga is due
 	Every    time.Duration // the longest time between two looks; 0: 1 s
 	Lease    time.Duration // 0: 30 s
-	Places   int           // the steps that run at the same time; 0: 2
-	Rests    int           // how many times as long as a short step ran its place rests; 0: once
+	Slots    int           // the steps that run at the same time; 0: 2
+	Rests    int           // how many times as long as a short step ran its slot rests; 0: once
 
 	queue, steps *retries.Log // of statements on the queue, and of steps
 }
@@ -41,9 +41,9 @@ const (
 	sagaEvery = time.Second
 	// sagaLease bounds how long a saga waits for another instance after its own was killed. It is renewed in thirds.
 	sagaLease = 30 * time.Second
-	// sagaPlaces bounds the steps that an instance runs at the same time, and so their connections.
-	sagaPlaces = 2
-	// sagaRest bounds the rest of a place after a step: as long as the step ran, so that many sagas at once leave half of the time to
+	// sagaSlots bounds the steps that an instance runs at the same time, and so their connections.
+	sagaSlots = 2
+	// sagaRest bounds the rest of a slot after a step: as long as the step ran, so that many sagas at once leave half of the time to
 	// requests.
 	sagaRest = time.Second
 	// sagaShortRest is the most that Rests adds: steps that are slow because the machine is busy are not slowed down much further.
@@ -64,7 +64,7 @@ func (r *SagaRunner) Run(ctx context.Context) error {
 	if r.Requests == nil {
 		r.Requests = loop.NewHint()
 	}
-	steps, places := SagaSteps(r.Kinds), make(chan struct{}, cmp.Or(r.Places, sagaPlaces))
+	steps, slots := SagaSteps(r.Kinds), make(chan struct{}, cmp.Or(r.Slots, sagaSlots))
 	var running sync.WaitGroup
 	defer running.Wait()
 	start := func(s *domain.Saga, lease uuid.UUID, leased time.Time) {
@@ -72,28 +72,28 @@ func (r *SagaRunner) Run(ctx context.Context) error {
 			began := time.Now()
 			r.runStep(ctx, s, lease, leased)
 			loop.Sleep(ctx, r.rest(time.Since(began)))
-			<-places
+			<-slots
 			r.Requests.Notify() // its next step may be due
 		})
 	}
 	more := false
 	return loop.Loop{Wake: r.Requests}.RunPaced(ctx, func(ctx context.Context) (next time.Duration, err error) {
-		next, more = r.look(ctx, steps, places, more, start)
+		next, more = r.look(ctx, steps, slots, more, start)
 		return next, nil
 	})
 }
 
-// rest returns how long a place rests after a step.
+// rest returns how long a slot rests after a step.
 func (r *SagaRunner) rest(ran time.Duration) time.Duration {
 	return min(max(ran, min(ran*time.Duration(r.Rests), sagaShortRest)), sagaRest)
 }
 
-// look starts the steps that are due while there are free places, and returns the time until the next look and whether more steps may be
+// look starts the steps that are due while there are free slots, and returns the time until the next look and whether more steps may be
 // due. If no step is due it costs one read; if the look before left more steps, it leases the next one without that read.
-func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struct{}, more bool,
+func (r *SagaRunner) look(ctx context.Context, steps []string, slots chan struct{}, more bool,
 	start func(*domain.Saga, uuid.UUID, time.Time)) (time.Duration, bool) {
 	every := r.Ticks.Until(cmp.Or(r.Every, sagaEvery))
-	if len(places) == cap(places) {
+	if len(slots) == cap(slots) {
 		return every, more // a step that ends begins the next look
 	}
 	if !more {
@@ -107,14 +107,14 @@ func (r *SagaRunner) look(ctx context.Context, steps []string, places chan struc
 	}
 	for ctx.Err() == nil {
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 		default:
 			return every, true
 		}
 		lease, asked := r.NewID(), time.Now()
 		s, err := r.Queue.LeaseSaga(ctx, steps, lease, r.lease())
 		if r.queue.Report(ctx, err); err != nil || s == nil {
-			<-places
+			<-slots
 			return min(map[bool]time.Duration{true: every, false: sagaSoon}[err != nil], every), false
 		}
 		start(s, lease, asked)

@@ -163,9 +163,9 @@ func TestASlowQueueEndsNoStep(t *testing.T) {
 	})
 }
 
-// A place rests after a step, so that many sagas at once leave time to requests: longer after a short step than after a long one, which a
+// A slot rests after a step, so that many sagas at once leave time to requests: longer after a short step than after a long one, which a
 // busy machine makes slow.
-func TestAPlaceRestsAfterAStep(t *testing.T) {
+func TestASlotRestsAfterAStep(t *testing.T) {
 	for _, c := range []struct {
 		rests     int
 		ran, want time.Duration

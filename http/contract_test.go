@@ -96,7 +96,7 @@ func TestRefusedRequestsHoldNoSlot(t *testing.T) {
 			w.overShare(got)
 		}
 		if took := time.Since(began); took > 8*time.Second && !testing.Short() { // they are drained for ten seconds
-			t.Errorf("kind %d: a refused request held its place for %s", i, took)
+			t.Errorf("kind %d: a refused request held its slot for %s", i, took)
 		}
 	}
 }

@@ -41,9 +41,9 @@ func (w *testService) overShare(a answer) {
 	}
 }
 
-// TestASlowSmallBodyHoldsNoPlaceAndTimesOut lets one body not arrive while the instance has
-// one place for tenants. Only the deadline of small bodies ends the request.
-func TestASlowSmallBodyHoldsNoPlaceAndTimesOut(t *testing.T) {
+// TestASlowSmallBodyHoldsNoSlotAndTimesOut lets one body not arrive while the instance has
+// one slot for tenants. Only the deadline of small bodies ends the request.
+func TestASlowSmallBodyHoldsNoSlotAndTimesOut(t *testing.T) {
 	w, a := newServiceWithAccount(t, func(s *http.Server) { s.Limits.Others, s.Limits.BodyTime = 2, time.Hour })
 	b := w.newAccount("B")
 	w.fold()
@@ -86,8 +86,8 @@ func (k *slowKeys) Find(ctx context.Context, hash [32]byte) (*domain.APIKey, *do
 	return key, tenant, at, err
 }
 
-// TestAnUnknownKeyTakesNoPlace lets the lookups of many unknown keys wait, on an instance with one place for tenants.
-func TestAnUnknownKeyTakesNoPlace(t *testing.T) {
+// TestAnUnknownKeyTakesNoSlot lets the lookups of many unknown keys wait, on an instance with one slot for tenants.
+func TestAnUnknownKeyTakesNoSlot(t *testing.T) {
 	keys := &slowKeys{end: make(chan struct{})}
 	w, a := newServiceWithAccount(t, func(s *http.Server) {
 		keys.Keyring, s.Keys = s.Keys, keys

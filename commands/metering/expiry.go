@@ -94,13 +94,13 @@ func (x *Expiry) end(ctx context.Context, due []DueReservation) (tenants, stuck 
 		of[d.TenantID] = append(of[d.TenantID], d)
 	}
 	var all sync.WaitGroup
-	places := make(chan struct{}, expiryTenants)
+	slots := make(chan struct{}, expiryTenants)
 	counts, errs := make([]int, len(tenants)), make([]error, len(tenants))
 	for i, tenant := range tenants {
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
 			counts[i], errs[i] = x.Quotas.Expire(ctx, of[tenant])
-			<-places
+			<-slots
 		})
 	}
 	all.Wait()

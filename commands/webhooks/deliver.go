@@ -53,7 +53,7 @@ type Deliverer struct {
 	Webhooks *Commands
 	Sender   Sender
 	NewID    func() uuid.UUID
-	Requests loop.Hint                           // that a delivery may be due, also given by a free place; nil: only by that
+	Requests loop.Hint                           // that a delivery may be due, also given by a free slot; nil: only by that
 	Sent     func(kind string, r webhook.Result) // is called for each attempt; may be nil
 	Disabled func(w *webhook.Webhook)            // is called for each webhook that the service disables; may be nil
 	Retries  []time.Duration                     // nil: webhook.Retries
@@ -63,8 +63,8 @@ type Deliverer struct {
 	EndEvery time.Duration // the time between two looks for deliveries of disabled webhooks; 0: 5 s
 	Lease    time.Duration // longer than a request; 0: 30 s
 	// the requests at the same time, beside as many slow ones; 0: 256. Webhooks whose last request failed have half of them
-	Places int
-	Slow   time.Duration // the time after which a request is a slow one; 0: 1 s
+	Slots int
+	Slow  time.Duration // the time after which a request is a slow one; 0: 1 s
 }
 
 const (
@@ -77,9 +77,9 @@ const (
 	deliverEndEvery = 5 * time.Second
 	// deliverLease bounds how long a webhook waits after its instance was killed. It is renewed before each request.
 	deliverLease = 30 * time.Second
-	// deliverPlaces bounds the requests of an instance. A request that waits needs no connection to the database.
-	deliverPlaces = 256
-	// deliverSlow is the time after which a request gives its place to another webhook's.
+	// deliverSlots bounds the requests of an instance. A request that waits needs no connection to the database.
+	deliverSlots = 256
+	// deliverSlow is the time after which a request gives its slot to another webhook's.
 	deliverSlow = time.Second
 	// deliverAtOnce bounds the webhooks that one statement leases.
 	deliverAtOnce = 64
@@ -89,9 +89,9 @@ const (
 
 // Run sends deliveries until ctx ends, and returns when all requests have ended.
 func (d *Deliverer) Run(ctx context.Context) error {
-	places := cmp.Or(d.Places, deliverPlaces)
-	r := &delivering{Deliverer: d, all: make(chan struct{}, places), failing: make(chan struct{}, max(places/2, 1)),
-		slow: make(chan struct{}, places), feeding: make(chan struct{}, 1),
+	slots := cmp.Or(d.Slots, deliverSlots)
+	r := &delivering{Deliverer: d, all: make(chan struct{}, slots), failing: make(chan struct{}, max(slots/2, 1)),
+		slow: make(chan struct{}, slots), feeding: make(chan struct{}, 1),
 		queue: retries.New(d.Logger, slog.LevelWarn, "cannot read or save deliveries of webhooks; will retry", ""),
 		sends: retries.New(d.Logger, slog.LevelWarn, "cannot send or save a delivery of a webhook; will retry", "")}
 	if d.Requests == nil {
@@ -113,14 +113,14 @@ func (d *Deliverer) Run(ctx context.Context) error {
 // delivering is a running Deliverer.
 type delivering struct {
 	*Deliverer
-	all, failing chan struct{} // places that are taken
-	slow         chan struct{} // places of slow requests that are taken
+	all, failing chan struct{} // slots that are taken
+	slow         chan struct{} // slots of slow requests that are taken
 	feeding      chan struct{} // taken while the queues are fed
 	running      sync.WaitGroup
 	queue, sends *retries.Log
 }
 
-// look feeds the queues and leases webhooks while there are places. If nothing waits it costs one read.
+// look feeds the queues and leases webhooks while there are slots. If nothing waits it costs one read.
 func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
 	every := r.Ticks.Until(cmp.Or(r.Every, deliverEvery))
 	some, fed, due, err := r.Queue.LookForWebhooks(ctx)
@@ -149,11 +149,11 @@ func (r *delivering) look(ctx context.Context) (wait time.Duration, err error) {
 	return every, nil
 }
 
-// start leases webhooks and sends their deliveries, as far as there are places.
+// start leases webhooks and sends their deliveries, as far as there are slots.
 func (r *delivering) start(ctx context.Context, failing bool) (found bool, err error) {
-	var free []*place
+	var free []*slot
 	for len(free) < deliverAtOnce {
-		p := r.place(failing)
+		p := r.slot(failing)
 		if p == nil {
 			break
 		}
@@ -180,9 +180,9 @@ func (r *delivering) start(ctx context.Context, failing bool) (found bool, err e
 	return len(list) == len(free), err
 }
 
-// deliver sends the due deliveries of a leased webhook one after the other, until one fails. A failing webhook gives its place to the next
+// deliver sends the due deliveries of a leased webhook one after the other, until one fails. A failing webhook gives its slot to the next
 // one.
-func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.UUID, p *place) {
+func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.UUID, p *slot) {
 	for {
 		leased, lasts := time.Now(), cmp.Or(r.Lease, deliverLease)
 		due, err := r.Queue.NextDelivery(ctx, w.ID, lease, lasts)
@@ -207,7 +207,7 @@ func (r *delivering) deliver(ctx context.Context, w *LeasedWebhook, lease uuid.U
 
 // attempt sends a delivery once and saves the result, while ctx says that the webhook is leased. The result of a stopping instance, or of
 // one without the lease, is not saved: the next instance repeats the request.
-func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *webhook.Due, lease uuid.UUID, p *place) (delivered bool,
+func (r *delivering) attempt(ctx context.Context, w *LeasedWebhook, due *webhook.Due, lease uuid.UUID, p *slot) (delivered bool,
 	err error) {
 	message, err := due.Message(r.Webhooks.Now())
 	if err != nil {

@@ -53,7 +53,7 @@ func (l Limits) OrDefault() Limits {
 }
 
 // Kind holds the bounds of one kind of requests.
-type Kind struct{ Places, Memory Bound }
+type Kind struct{ Slots, Memory Bound }
 
 // Ingest returns the bounds of ingest. Operators send no usage, so nothing is reserved.
 func (l *Limits) Ingest() Kind { return Kind{Bound{limit: l.Requests}, Bound{limit: l.IngestMemory}} }

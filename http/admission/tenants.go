@@ -7,10 +7,10 @@ type Tenant struct {
 	Connections   Counter // requests that keep their connection open
 }
 
-// Holds counts the places and bytes of a tenant's requests of one kind.
-type Holds struct{ Places, Memory Counter }
+// Holds counts the slots and bytes of a tenant's requests of one kind.
+type Holds struct{ Slots, Memory Counter }
 
 // any reports whether the tenant's requests hold anything.
 func (t *Tenant) any() bool { return t.Ingest.any() || t.Other.any() || t.Streams.Load() != 0 }
 
-func (h *Holds) any() bool { return h.Places.Load() != 0 || h.Memory.Load() != 0 }
+func (h *Holds) any() bool { return h.Slots.Load() != 0 || h.Memory.Load() != 0 }

@@ -108,7 +108,7 @@ func (f *fixture) awaitReading(n int) {
 	}
 }
 
-// TestSignIn_AFormThatDoesNotArriveEnds in time: it holds a place of others.
+// TestSignIn_AFormThatDoesNotArriveEnds in time: it holds a slot of others.
 func TestSignIn_AFormThatDoesNotArriveEnds(t *testing.T) {
 	f := newFixture(t)
 	silent := f.dial(t)

@@ -17,7 +17,7 @@ const (
 )
 
 // answer is the answer to one request. A request of the API is answered after its handler has returned: while the client reads, the
-// request holds no place, no connection of the database and no rows, only the memory of the encoded answer.
+// request holds no slot, no connection of the database and no rows, only the memory of the encoded answer.
 type answer struct {
 	http.ResponseWriter
 	to      *http.Request
@@ -105,7 +105,7 @@ func (a *answer) drop() bool {
 
 // send writes the answer to the client. It reports false, and writes no byte, if there was no memory for the answer.
 func (a *answer) send() bool {
-	a.x.place.release()
+	a.x.slot.release()
 	if a.full {
 		return !a.drop()
 	}

@@ -39,7 +39,7 @@ type Edge struct {
 	ratePolicy  []string // the header
 	ingest      admission.Kind
 	other       admission.Kind
-	awaited     admission.Counter // requests without a place that wait for their body
+	awaited     admission.Counter // requests without a slot that wait for their body
 	streams     admission.Bound   // of the log
 	connections *connections
 	uncharged   Slow

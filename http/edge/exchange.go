@@ -30,7 +30,7 @@ type Exchange struct {
 	arrived bool
 	charge  admission.Charge    // of the request's memory
 	rows    int64               // of the charge: the page that is read, until it is encoded
-	place   place               // among the requests in flight
+	slot    slot                // among the requests in flight
 	tenant  *admission.Tenant   // what the caller's tenant holds; nil for operators
 	to      http.ResponseWriter // the connection's
 	on      *connection         // nil in unit tests
@@ -46,9 +46,9 @@ type Exchange struct {
 	Uncounted bool
 }
 
-// release returns the memory, the place and the connection of a request.
+// release returns the memory, the slot and the connection of a request.
 func (x *Exchange) release() {
-	x.place.release()
+	x.slot.release()
 	x.charge.Close()
 	x.leave()
 }

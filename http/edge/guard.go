@@ -115,7 +115,7 @@ func (e *Edge) Authenticate(r *http.Request, x *Exchange) *problem.Problem {
 	return nil
 }
 
-// open starts the charge of an authenticated request, keeps its connection and takes its place.
+// open starts the charge of an authenticated request, keeps its connection and takes a slot.
 func (e *Edge) open(x *Exchange) *problem.Problem {
 	kind, holds := &e.other, (*admission.Holds)(nil)
 	if x.Tenant != nil {
@@ -127,8 +127,8 @@ func (e *Edge) open(x *Exchange) *problem.Problem {
 		kind, holds = &e.ingest, &x.tenant.Ingest
 	}
 	var memory *admission.Counter
-	if x.place = (place{in: &kind.Places}); holds != nil {
-		x.place.own, memory = &holds.Places, &holds.Memory
+	if x.slot = (slot{in: &kind.Slots}); holds != nil {
+		x.slot.own, memory = &holds.Slots, &holds.Memory
 	}
 	var ok bool
 	if x.charge, ok = admission.OpenCharge(&kind.Memory, memory); !ok {
@@ -137,14 +137,14 @@ func (e *Edge) open(x *Exchange) *problem.Problem {
 	if x.uncharged != nil {
 		e.uncharged.Leave(x.uncharged)
 	}
-	return x.place.acquire()
+	return x.slot.acquire()
 }
 
-// ReadBody reads and decompresses the whole body of a request. Meanwhile the request has no place in flight: a client that
-// sends slowly keeps no place from others.
+// ReadBody reads and decompresses the whole body of a request. Meanwhile the request has no slot: a client that
+// sends slowly keeps no slot from others.
 func (e *Edge) ReadBody(r *http.Request, takes func(media string) bool) ([]byte, *problem.Problem) {
 	x := ExchangeOf(r.Context())
-	x.place.release()
+	x.slot.release()
 	e.awaited.Add()
 	defer e.awaited.Leave()
 	raw, p := e.bodies.Read(r, x.to, &x.charge, takes)
@@ -152,7 +152,7 @@ func (e *Edge) ReadBody(r *http.Request, takes func(media string) bool) ([]byte,
 		return nil, p
 	}
 	x.arrived = true
-	return raw, x.place.acquire()
+	return raw, x.slot.acquire()
 }
 
 // readReason reads the reason of a change. The log of events holds it if the route is Reasoned, else the log of the service.

@@ -41,7 +41,7 @@ func TestAChargeReleasesItsMemory(t *testing.T) {
 	x.release()
 	y.release()
 	holds := &s.rates.Tenant(x.Caller.TenantID, time.Now()).Ingest
-	if s.ingest.Memory.Load() != 0 || s.ingest.Places.Load() != 0 || holds.Memory.Load() != 0 || holds.Places.Load() != 0 {
+	if s.ingest.Memory.Load() != 0 || s.ingest.Slots.Load() != 0 || holds.Memory.Load() != 0 || holds.Slots.Load() != 0 {
 		t.Error("something is held by nobody")
 	}
 }

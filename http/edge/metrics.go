@@ -94,14 +94,14 @@ func (e *Edge) inFlight() []prometheus.Collector {
 	const requests, inWork = "http_requests_in_flight", "HTTP requests in work."
 	const memory, held = "http_request_bytes", "Estimated memory of the requests in work, and of answers that clients have not read."
 	return []prometheus.Collector{
-		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &e.ingest.Places),
-		gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &e.other.Places),
+		gauge(requests, inWork, prometheus.Labels{"kind": "ingest"}, &e.ingest.Slots),
+		gauge(requests, inWork, prometheus.Labels{"kind": "other"}, &e.other.Slots),
 		gauge(memory, held, prometheus.Labels{"kind": "ingest"}, &e.ingest.Memory),
 		gauge(memory, held, prometheus.Labels{"kind": "other"}, &e.other.Memory),
-		gauge("http_requests_awaited", "HTTP requests that wait for their body, without a place among those in work.", nil, &e.awaited),
+		gauge("http_requests_awaited", "HTTP requests that wait for their body, without a slot.", nil, &e.awaited),
 		gauge("http_streams", "Streams of the log that clients hold open.", nil, &e.streams),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_tenants_in_flight",
-			Help: "Tenants whose requests hold a place, a stream or memory."}, func() float64 { return float64(e.rates.Holding()) }),
+			Help: "Tenants whose requests hold a slot, a stream or memory."}, func() float64 { return float64(e.rates.Holding()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "meterplex_http_connections", Help: "Connections that clients hold open."},
 			func() float64 { return float64(e.connections.Load()) }),
 		e.connections.closed,

@@ -11,7 +11,7 @@ const (
 	PageCost = 1024 * rowCost // of CSV or an export, which hold a page
 )
 
-// Stream begins an answer that is written while it is computed: from here on the request holds no place, and the memory of the page that it
+// Stream begins an answer that is written while it is computed: from here on the request holds no slot, and the memory of the page that it
 // holds as long as it lasts: PageCost, or 0 of a stream that waits for events.
 func (x *Exchange) Stream(page int64) *problem.Problem {
 	if page > x.rows && !x.charge.Acquire(page-x.rows) {
@@ -19,7 +19,7 @@ func (x *Exchange) Stream(page int64) *problem.Problem {
 	}
 	x.charge.Release(max(x.rows-page, 0))
 	x.rows = page
-	x.place.release()
+	x.slot.release()
 	x.answer.through = true
 	return nil
 }

@@ -261,7 +261,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 		g.Go(func() error { return n.runSagas(ctx, n.sagaKinds(), n.sagaRequests, 0, sagaRests) })
 	}
 	if n.has("biller") {
-		g.Go(func() error { return n.runSagas(ctx, n.pushKinds(), n.pushRequests, pushPlaces, 0) })
+		g.Go(func() error { return n.runSagas(ctx, n.pushKinds(), n.pushRequests, pushSlots, 0) })
 	}
 	if n.has("notifier") {
 		g.Go(func() error { return n.deliverWebhooks(ctx) })

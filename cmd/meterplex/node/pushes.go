@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// pushPlaces bounds the calls of the billing provider at the same time. A call holds no connection of the database.
-	pushPlaces = 8
+	// pushSlots bounds the calls of the billing provider at the same time. A call holds no connection of the database.
+	pushSlots = 8
 	// totalsAfter is the time after a delivery until the provider's totals include it.
 	totalsAfter = 10 * time.Minute
 )

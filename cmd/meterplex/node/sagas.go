@@ -46,13 +46,13 @@ func (n *Node) sagas() *commands.Sagas {
 	return &commands.Sagas{Store: &store.Sagas{Store: n.store}, Kinds: n.allKinds(), Wake: n.wakeSagas, Logger: n.logger}
 }
 
-// sagaRests leaves most of the time of each place to requests, while many periods are closed at once.
+// sagaRests leaves most of the time of each slot to requests, while many periods are closed at once.
 const sagaRests = 6
 
-// runSagas runs the steps of sagas until ctx ends. Zero places and rests are the defaults.
-func (n *Node) runSagas(ctx context.Context, kinds []commands.SagaKind, requests loop.Hint, places, rests int) error {
+// runSagas runs the steps of sagas until ctx ends. Zero slots and rests are the defaults.
+func (n *Node) runSagas(ctx context.Context, kinds []commands.SagaKind, requests loop.Hint, slots, rests int) error {
 	r := &commands.SagaRunner{Queue: &store.Sagas{Store: n.store}, Kinds: kinds, NewID: newID, Requests: requests, Ticks: n.ticks,
-		Ended: n.metrics.SagaEnded, Logger: n.logger, Places: places, Rests: rests}
+		Ended: n.metrics.SagaEnded, Logger: n.logger, Slots: slots, Rests: rests}
 	return r.Run(ctx)
 }
 

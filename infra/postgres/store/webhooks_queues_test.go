@@ -36,9 +36,9 @@ func (f *hookFixture) hanging() (r *receiver, end func()) {
 	}), end
 }
 
-// TestASlowRequestHoldsNoPlaceOfAnother has one place: an endpoint that does not answer gets it first. All others are sent beside it, each
+// TestASlowRequestHoldsNoSlotOfAnother has one slot: an endpoint that does not answer gets it first. All others are sent beside it, each
 // in its order, while it still has one request.
-func TestASlowRequestHoldsNoPlaceOfAnother(t *testing.T) {
+func TestASlowRequestHoldsNoSlotOfAnother(t *testing.T) {
 	f := newHookFixture(t)
 	slow, end := f.hanging()
 	good := newReceiver(t, always(200))
@@ -48,9 +48,9 @@ func TestASlowRequestHoldsNoPlaceOfAnother(t *testing.T) {
 		f.create(tenant, good.URL)
 	}
 	d := f.deliverer(f.store)
-	sender := sending.NewSender(sending.Config{Addresses: hookAddresses(), Timeout: time.Minute}) // a request that held its place would end
+	sender := sending.NewSender(sending.Config{Addresses: hookAddresses(), Timeout: time.Minute}) // a request that held its slot would end
 	f.Cleanup(sender.Close)
-	d.Places, d.Slow, d.Sender = 1, 10*time.Millisecond, sender
+	d.Slots, d.Slow, d.Sender = 1, 10*time.Millisecond, sender
 	f.run(d)
 	f.crossed(first, 2)
 	f.until("the slow one is asked", func() bool { return len(slow.all()) == 1 })

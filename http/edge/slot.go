@@ -5,15 +5,15 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// place is the place of one request among those in flight. The zero value needs none.
-type place struct {
+// slot is the right to be one of the requests in flight. The zero value needs none.
+type slot struct {
 	in   *admission.Bound   // of the requests of the same kind
 	own  *admission.Counter // those of the tenant; nil for operators
 	held bool
 }
 
-// acquire returns a problem if no place is free, or none for the tenant.
-func (p *place) acquire() *problem.Problem {
+// acquire returns a problem if no slot is free, or none for the tenant.
+func (p *slot) acquire() *problem.Problem {
 	if p.in == nil {
 		return nil
 	}
@@ -27,8 +27,8 @@ func (p *place) acquire() *problem.Problem {
 	return problem.Overloaded(problem.BecauseRequests, "Too many requests are in work; send this one again")
 }
 
-// release returns the place, if it is held.
-func (p *place) release() {
+// release returns the slot, if it is held.
+func (p *slot) release() {
 	if p.held {
 		p.in.Release(1, p.own)
 		p.held = false

@@ -2,17 +2,17 @@ package webhooks
 
 import "sync"
 
-// place is the right to send the deliveries of one webhook.
-type place struct {
+// slot is the right to send the deliveries of one webhook.
+type slot struct {
 	r       *delivering
 	failing bool
 	mu      sync.Mutex
-	slow    bool // it is one of the slow places
+	slow    bool // it is one of the slow slots
 	ended   bool // it was given back: a timer that fired before may still call slowDown
 }
 
-// place takes a place; nil: none is free.
-func (r *delivering) place(failing bool) *place {
+// slot takes a slot; nil: none is free.
+func (r *delivering) slot(failing bool) *slot {
 	if !take(r.all) {
 		return nil
 	}
@@ -20,11 +20,11 @@ func (r *delivering) place(failing bool) *place {
 		<-r.all
 		return nil
 	}
-	return &place{r: r, failing: failing}
+	return &slot{r: r, failing: failing}
 }
 
-// slowDown exchanges a place for a slow one, if one is free: another webhook gets it.
-func (p *place) slowDown() {
+// slowDown exchanges a slot for a slow one, if one is free: another webhook gets it.
+func (p *slot) slowDown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended || p.slow || !take(p.r.slow) {
@@ -35,14 +35,14 @@ func (p *place) slowDown() {
 	p.r.Requests.Notify()
 }
 
-func (p *place) giveBack() {
+func (p *slot) giveBack() {
 	if <-p.r.all; p.failing {
 		<-p.r.failing
 	}
 }
 
-// end gives the place back.
-func (p *place) end() {
+// end gives the slot back.
+func (p *slot) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended = true
@@ -53,10 +53,10 @@ func (p *place) end() {
 	p.giveBack()
 }
 
-// take takes a place if one is free.
-func take(places chan struct{}) bool {
+// take takes a slot if one is free.
+func take(slots chan struct{}) bool {
 	select {
-	case places <- struct{}{}:
+	case slots <- struct{}{}:
 		return true
 	default:
 		return false
