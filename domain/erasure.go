@@ -26,7 +26,7 @@ type Erasure struct {
 	RequestedAt time.Time  `json:"requestedAt" doc:"The time of the request."`
 	UpTo        int64      `json:"-"` // the events up to this number are erased: later ones have no personal data
 	Cursor      int64      `json:"-"` // the log is rewritten up to this number
-	Place       string     `json:"-"` // in the read models: the place after which their erasure continues
+	Place       string     `json:"-"` // in the read models: their erasure continues after this cursor
 	Rewritten   int64      `json:"rewrittenEvents" doc:"Events of the log that were changed so far."`
 	EndedAt     *time.Time `json:"endedAt" doc:"null: it has not ended."`
 }

@@ -99,8 +99,8 @@ func TestWaitingNeverSpins(t *testing.T) {
 	}
 }
 
-// awkwardPlaces returns valid and invalid places in lists and in the log.
-func awkwardPlaces() []string {
+// awkwardCursors returns valid and invalid cursors of lists and positions of the log.
+func awkwardCursors() []string {
 	const id = "01900000-0000-7000-8000-00000000000a"
 	return []string{"", "17-4711", "1-1,2-2", "32-1", "1-1,1-2", "1-01", "0-9223372036854775807", "9223372036854775808", "-1", "5/abc",
 		"5/\x00", "-5/", "5", id, "{" + id + "}", id + "|calls|2026-05|" + id,
@@ -109,15 +109,15 @@ func awkwardPlaces() []string {
 		"meterplex.usage", "meterplex.usage.", ".", "a|b|c|d|e|f", strings.Repeat("1-1,", 40)}
 }
 
-// FuzzPlaces: every accepted place in a list or in the log is valid in a database
+// FuzzCursors: every accepted cursor of a list or position of the log is valid in a database
 // query; any other is refused with its own error.
-func FuzzPlaces(f *testing.F) {
-	for _, s := range awkwardPlaces() {
+func FuzzCursors(f *testing.F) {
+	for _, s := range awkwardCursors() {
 		f.Add(s)
 	}
-	places := Places()
+	parsers := Cursors()
 	f.Fuzz(func(t *testing.T, s string) {
-		for name, take := range places {
+		for name, take := range parsers {
 			switch err := take(s); {
 			case err == nil && (!utf8.ValidString(s) || strings.ContainsRune(s, 0)):
 				t.Fatalf("%s takes %q", name, s)
@@ -138,8 +138,8 @@ func FuzzPlaces(f *testing.F) {
 	})
 }
 
-// Places returns all parsers of cursors of lists and of the log.
-func Places() map[string]func(string) error {
+// Cursors returns the parsers of the cursors of lists and of positions of the log.
+func Cursors() map[string]func(string) error {
 	return map[string]func(string) error{
 		"figures":          func(s string) error { _, err := usage.ParseCursor(s); return err },
 		"figures of all":   func(s string) error { _, err := usage.ParsePeriodCursor(s); return err },

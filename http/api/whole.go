@@ -129,7 +129,7 @@ func (a *WholeAnswer) end() error {
 	return a.csv.Error()
 }
 
-// CSVList is a list that is answered as one CSV text. read returns its page after a place, and the place of the
+// CSVList is a list that is answered as one CSV text. read returns its page after a cursor, and the cursor of the
 // next one, "" on the last; cells returns an entry in the order of the columns.
 type CSVList[T any] struct {
 	Columns []string
@@ -181,7 +181,7 @@ func (l *CSVList[T]) write(a *WholeAnswer, page []T, after string) error {
 	}
 }
 
-// Next reads the page after a place. It waits while other reads take the connections.
+// Next reads the page after a cursor. It waits while other reads take the connections.
 func (l *CSVList[T]) Next(a *WholeAnswer, after string) ([]T, string, error) {
 	for {
 		page, next, err := l.Read(a.Ctx, wholePage, after)

@@ -53,7 +53,7 @@ func describeAggregates(op *huma.Operation, types api.Schemas) {
 	}
 }
 
-// figures is a list of figures. read returns its page after a place.
+// figures is a list of figures. read returns its page after a cursor.
 type figures struct {
 	list api.List
 	read func(ctx context.Context, limit int, after string) (usage.Aggregates, error)

@@ -28,14 +28,14 @@ const accountsAtOnce = 1000
 type quotaDrift struct {
 	now    func() time.Time
 	turn   state.Accounts // the last one
-	after  accountPlace
+	after  accountCursor
 	found  int64                        // in this turn so far
 	missed [events.Partitions]bool      // in this turn so far: an account was not compared
 	last   [events.Partitions]time.Time // the end of the last turn that compared all accounts of the partition
 }
 
-// accountPlace is the last account that was compared.
-type accountPlace struct {
+// accountCursor is the last account that was compared.
+type accountCursor struct {
 	tenant          uuid.UUID
 	feature, period string
 }
@@ -48,7 +48,7 @@ func newQuotaDrift(now func() time.Time) *quotaDrift {
 	return d
 }
 
-// accountDriftSQL reads the accounts and the rows of the projection after a place, in the order of their keys, less those of the projection
+// accountDriftSQL reads the accounts and those of the projection after a cursor, in the order of their keys, less those of the projection
 // for features that are not QUOTA: they have no account. It returns the difference of the amounts, where a missing row is 0, and the
 // checkpoint of the projection, which is -1 if its version does not count what accounts count.
 const accountDriftSQL = `WITH live AS (
@@ -127,8 +127,8 @@ func (d *quotaDrift) read(ctx context.Context, pool *pgxpool.Pool) (state.Accoun
 	return d.turn, nil
 }
 
-// readPage reads the comparisons after a place, and returns the last place and the number of rows.
-func readPage(ctx context.Context, tx pgx.Tx, after accountPlace) (page []comparison, last accountPlace, n int, err error) {
+// readPage reads the comparisons after a cursor, and returns the next cursor and the number of rows.
+func readPage(ctx context.Context, tx pgx.Tx, after accountCursor) (page []comparison, last accountCursor, n int, err error) {
 	last = after
 	rows, err := tx.Query(ctx, accountDriftSQL, after.tenant, after.feature, after.period, accountsAtOnce, entitlements.V1)
 	if err != nil {
@@ -173,5 +173,5 @@ func (d *quotaDrift) end() {
 		oldest = max(oldest, now.Sub(d.last[p]))
 	}
 	d.turn = state.Accounts{Differ: d.found, Compared: compared, AgeSeconds: oldest.Seconds()}
-	d.after, d.found, d.missed = accountPlace{}, 0, [events.Partitions]bool{}
+	d.after, d.found, d.missed = accountCursor{}, 0, [events.Partitions]bool{}
 }

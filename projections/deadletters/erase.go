@@ -44,7 +44,7 @@ SELECT id FROM batch ORDER BY id DESC`)
 const eraseCounts = `DELETE FROM dead_letter_counts WHERE generation = $1 AND tenant_id = $2 AND failed = 0 AND retrying = 0
 	AND resolved = 0 AND discarded = 0`
 
-// erase erases the next rows. A place is a generation and an id in it.
+// erase erases the next rows. A cursor is a generation and an id in it.
 func erase(ctx context.Context, tx pgx.Tx, tenant uuid.UUID, after string) (next string, err error) {
 	number, id, _ := strings.Cut(after, "/")
 	generation, _ := strconv.Atoi(number) // "": the first

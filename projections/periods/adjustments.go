@@ -32,7 +32,7 @@ type Adjustment struct {
 	DecidedAt      *events.Position `json:"decidedPosition" nullable:"true"`
 }
 
-// AdjustmentQuery selects adjustments, at most Limit after the place After. "" and nil mean all.
+// AdjustmentQuery selects adjustments, at most Limit after the cursor After. "" and nil mean all.
 type AdjustmentQuery struct {
 	TenantID                        *uuid.UUID
 	PeriodKey, State, Kind, Feature string
@@ -61,7 +61,7 @@ ORDER BY a.period_key, a.snapshot, a.position LIMIT $5`
 // Adjustments lists adjustments: of one tenant by period, snapshot and position, of all tenants by id.
 func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (query.Page[Adjustment], error) {
 	sql, args := readAllAdjustments, []any{q.PeriodKey, q.State, q.Kind, q.Feature, q.Limit + 1}
-	place, err := parseAdjustmentPlace(q.TenantID != nil, q.After)
+	cursor, err := parseAdjustmentCursor(q.TenantID != nil, q.After)
 	if err != nil {
 		return query.Page[Adjustment]{}, err
 	}
@@ -69,9 +69,9 @@ func (r *Reads) Adjustments(ctx context.Context, q AdjustmentQuery) (query.Page[
 		sql = readAdjustmentsInState
 	}
 	if q.TenantID != nil {
-		sql, args = readTenantAdjustments, append(args, *q.TenantID, place.period, place.snapshot, place.position)
+		sql, args = readTenantAdjustments, append(args, *q.TenantID, cursor.period, cursor.snapshot, cursor.position)
 	} else {
-		args = append(args, place.id)
+		args = append(args, cursor.id)
 	}
 	page := query.Page[Adjustment]{Data: []Adjustment{}}
 	err = r.Snapshot(ctx, query.Viewer{Operator: true}, query.New(sql, args, query.Into(&page.Data, scanAdjustment)))
@@ -99,15 +99,15 @@ func scanAdjustment(rows pgx.Rows) (a Adjustment, err error) {
 	return a, err
 }
 
-// adjustmentPlace is the last adjustment of a page.
-type adjustmentPlace struct {
+// adjustmentCursor is the cursor of a page: its last adjustment.
+type adjustmentCursor struct {
 	id       uuid.UUID
 	period   string
 	snapshot int
 	position int64
 }
 
-func parseAdjustmentPlace(ofTenant bool, after string) (p adjustmentPlace, err error) {
+func parseAdjustmentCursor(ofTenant bool, after string) (p adjustmentCursor, err error) {
 	switch parts := strings.Split(after, "/"); {
 	case after == "":
 	case ofTenant && len(parts) == 3:
@@ -121,7 +121,7 @@ func parseAdjustmentPlace(ofTenant bool, after string) (p adjustmentPlace, err e
 		err = query.ErrCursorInvalid
 	}
 	if err != nil {
-		return adjustmentPlace{}, query.ErrCursorInvalid
+		return adjustmentCursor{}, query.ErrCursorInvalid
 	}
 	return p, nil
 }

@@ -53,7 +53,7 @@ type ChargeTotal struct {
 type Charges struct {
 	Period
 	AsOf     events.Position
-	Next     string // the place of the next page, "" on the last
+	Next     string // the cursor of the next page, "" on the last
 	Basis    string
 	Lines    []Charge
 	Totals   []ChargeTotal
@@ -227,11 +227,11 @@ func (t totals) list() []ChargeTotal {
 	return list
 }
 
-// pageOfCharges returns at most limit lines behind a place. A place that is gone, since a rebuild counts otherwise, is refused.
+// pageOfCharges returns at most limit lines behind a cursor. A cursor whose line is gone, since a rebuild counts otherwise, is refused.
 func pageOfCharges(lines []domain.ChargeLine, partition int16, after string, limit int) (page []Charge, next string, err error) {
 	page = []Charge{}
 	if after != "" {
-		at := slices.IndexFunc(lines, func(l domain.ChargeLine) bool { return placeOfCharge(&l) == after })
+		at := slices.IndexFunc(lines, func(l domain.ChargeLine) bool { return chargeCursor(&l) == after })
 		if at < 0 {
 			return nil, "", query.ErrCursorInvalid
 		}
@@ -241,12 +241,12 @@ func pageOfCharges(lines []domain.ChargeLine, partition int16, after string, lim
 		page = append(page, chargeOf(&lines[i], partition))
 	}
 	if len(lines) > limit && limit > 0 {
-		next = placeOfCharge(&lines[limit-1])
+		next = chargeCursor(&lines[limit-1])
 	}
 	return page, next, nil
 }
 
-func placeOfCharge(l *domain.ChargeLine) string {
+func chargeCursor(l *domain.ChargeLine) string {
 	return strings.Join([]string{l.Feature, l.SubscriptionID.String(), strconv.FormatInt(l.Grant, 10)}, "/")
 }
 

@@ -66,7 +66,7 @@ func (r *Reads) Export(ctx context.Context, q Query, w ExportWriter) error {
 }
 
 func exportLines(ctx context.Context, tx pgx.Tx, e *Exported, w ExportWriter) error {
-	for after := (place{}); ; {
+	for after := (lineCursor{}); ; {
 		lines, next, err := page(ctx, tx, &e.Period, after, exportPage)
 		if err != nil {
 			return err

@@ -61,7 +61,7 @@ type PeriodLine struct {
 	Unreconciled     *json.Number `json:"unreconciled" nullable:"true"`
 }
 
-// Detail is a period with a page of its lines. Next is the place of the next page, "" on the last.
+// Detail is a period with a page of its lines. Next is the cursor of the next page, "" on the last.
 type Detail struct {
 	Period
 	Lines []PeriodLine
@@ -151,7 +151,7 @@ func (r *Reads) Periods(ctx context.Context, tenant uuid.UUID, after string, lim
 	return page[:min(len(page), limit)], err
 }
 
-// Query asks for a period with at most Limit of its lines after the place After, "" for the first. Snapshot is 0 for that of the last
+// Query asks for a period with at most Limit of its lines after the cursor After, "" for the first. Snapshot is 0 for that of the last
 // change.
 type Query struct {
 	TenantID  uuid.UUID
@@ -171,7 +171,7 @@ FROM (` + lines("WHERE (k.feature, k.subscription_id) > ($5::text, $6::uuid) ORD
 // Period returns a period with a page of its lines, or refuses with snapshot_not_found. A period that was never closed has no snapshot and
 // no lines.
 func (r *Reads) Period(ctx context.Context, q Query) (d Detail, err error) {
-	after, err := placeOf(q.After)
+	after, err := parseLineCursor(q.After)
 	if err != nil {
 		return d, err
 	}
@@ -180,7 +180,7 @@ func (r *Reads) Period(ctx context.Context, q Query) (d Detail, err error) {
 		if d.Period, d.AsOf, err = standing(ctx, tx, q); err != nil || d.FrozenPosition == nil {
 			return err
 		}
-		var next *place
+		var next *lineCursor
 		d.Lines, next, err = page(ctx, tx, &d.Period, after, q.Limit)
 		d.Next = next.String()
 		return err
@@ -204,33 +204,33 @@ func standing(ctx context.Context, tx pgx.Tx, q Query) (p Period, asOf events.Po
 	return p, stands.AsOf(q.TenantID, query.Wait{}), err
 }
 
-// place is the last line of a page; the zero value is before the first.
-type place struct {
+// lineCursor is the cursor of a page: its last line; the zero value is before the first.
+type lineCursor struct {
 	feature      string
 	subscription uuid.UUID
 }
 
 // String returns "" for nil: no page follows.
-func (p *place) String() string {
+func (p *lineCursor) String() string {
 	if p == nil {
 		return ""
 	}
 	return p.feature + "/" + p.subscription.String() // no feature has a slash
 }
 
-// page reads at most limit lines of a frozen snapshot after a place. next is the place of the next page, nil on the last.
-func page(ctx context.Context, tx pgx.Tx, p *Period, after place, limit int) (lines []PeriodLine, next *place, err error) {
+// page reads at most limit lines of a frozen snapshot after a cursor. next is that of the next page, nil on the last.
+func page(ctx context.Context, tx pgx.Tx, p *Period, after lineCursor, limit int) (lines []PeriodLine, next *lineCursor, err error) {
 	lines = []PeriodLine{}
 	args := []any{p.TenantID, events.PartitionOf(p.TenantID), p.PeriodKey, *p.Snapshot, after.feature, after.subscription, limit + 1}
 	err = query.Run(ctx, tx, query.New(readLines, args, query.Into(&lines, scanLine)))
 	if err == nil && len(lines) > limit {
 		lines = lines[:limit]
-		next = &place{lines[limit-1].Feature, lines[limit-1].SubscriptionID}
+		next = &lineCursor{lines[limit-1].Feature, lines[limit-1].SubscriptionID}
 	}
 	return lines, next, err
 }
 
-func placeOf(after string) (p place, err error) {
+func parseLineCursor(after string) (p lineCursor, err error) {
 	if after == "" {
 		return p, nil
 	}
@@ -239,7 +239,7 @@ func placeOf(after string) (p place, err error) {
 	if err != nil || !query.Storable(feature) {
 		return p, query.ErrCursorInvalid
 	}
-	return place{feature, subscription}, nil
+	return lineCursor{feature, subscription}, nil
 }
 
 func scanLine(rows pgx.Rows) (l PeriodLine, err error) {

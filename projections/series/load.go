@@ -103,7 +103,7 @@ func describedAt(v *events.Validated) int64 {
 	return v.RawPosition
 }
 
-// readUsage reads recorded usage by its place. The limit keeps each row to its key.
+// readUsage reads recorded usage by its position. The limit keeps each row to its key.
 const readUsage = `
 SELECT g.partition, g.number, l.recorded_at, l.payload
 FROM unnest($1::smallint[], $2::bigint[]) AS g (partition, number)

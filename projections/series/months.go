@@ -26,7 +26,7 @@ const (
 	leastSummed = 16
 )
 
-// months returns the entries after the place, as entries does, for a grouped query by month: a month has up to 744
+// months returns the entries after the cursor, as entries does, for a grouped query by month: a month has up to 744
 // hours of each group, so it reads those of the page's groups only. It reports false if the feature has too many groups.
 func (w *walk) months(ctx context.Context, tx pgx.Tx) (list []Bucket, ok bool, err error) {
 	all, ok, err := w.candidates(ctx, tx)

@@ -71,7 +71,7 @@ func (r *Reads) Read(ctx context.Context, v query.Viewer, q Query) (Page, error)
 		if err := checkKeys(ctx, tx, &q); err != nil {
 			return err
 		}
-		w := &walk{Query: q, place: after, start: q.From}
+		w := &walk{Query: q, cursor: after, start: q.From}
 		if after.given {
 			w.start = after.start
 			if w.start.Before(q.From) || !w.start.Before(q.To) || !w.start.Equal(q.Granularity.Floor(w.start)) {

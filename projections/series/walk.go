@@ -18,7 +18,7 @@ import (
 // walk reads the entries of a page, bucket by bucket, from the generation of the list.
 type walk struct {
 	Query
-	place
+	cursor
 	start      time.Time // of the next bucket to read
 	generation int
 }
@@ -36,7 +36,7 @@ const (
 func (w *walk) findGeneration(ctx context.Context, tx pgx.Tx) error {
 	sql, args := findLive, []any{w.TenantID}
 	if w.given {
-		sql, args = findKept, []any{w.place.generation, w.TenantID, events.PartitionOf(w.TenantID)}
+		sql, args = findKept, []any{w.cursor.generation, w.TenantID, events.PartitionOf(w.TenantID)}
 	}
 	found := false
 	err := query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
@@ -55,7 +55,7 @@ const (
 	mostBuckets  = 64
 )
 
-// entries returns the entries after the place, up to one more than the page has.
+// entries returns the entries after the cursor, up to one more than the page has.
 func (w *walk) entries(ctx context.Context, tx pgx.Tx) ([]Bucket, error) {
 	if len(w.GroupBy) > 0 && w.Granularity == Month {
 		if list, ok, err := w.months(ctx, tx); ok || err != nil {
@@ -99,7 +99,7 @@ func (w *walk) piece(ctx context.Context, tx pgx.Tx, size int) ([]Bucket, error)
 		numbers, starts, ends = append(numbers, len(numbers)), append(starts, w.start), append(ends, w.Granularity.Next(w.start))
 	}
 	var most *int
-	if !w.given || !starts[0].Equal(w.place.start) {
+	if !w.given || !starts[0].Equal(w.cursor.start) {
 		most = new(w.Limit + 1)
 	}
 	keys := append(slices.Clone(w.GroupBy), "", "")
@@ -156,11 +156,11 @@ func (w *walk) compare(a, b Bucket) int {
 
 // listed reports whether an entry was on an earlier page.
 func (w *walk) listed(b Bucket) bool {
-	return w.given && b.Start.Equal(w.place.start) && w.compare(b, Bucket{Group: w.place.group}) <= 0
+	return w.given && b.Start.Equal(w.cursor.start) && w.compare(b, Bucket{Group: w.cursor.group}) <= 0
 }
 
-// place is the last entry of a page, encoded in its cursor.
-type place struct {
+// cursor is the cursor of a page: its last entry.
+type cursor struct {
 	given      bool
 	generation int
 	start      time.Time
@@ -177,16 +177,16 @@ func (w *walk) next(p *Page) string {
 	return strings.Join([]string{strconv.Itoa(w.generation), last.Start.Format(time.RFC3339), encodeGroup(last.Group)}, "|")
 }
 
-// ParseCursor returns the place of a cursor.
-func ParseCursor(s string) (place, error) {
+// ParseCursor parses the text of a cursor.
+func ParseCursor(s string) (cursor, error) {
 	if s == "" {
-		return place{}, nil
+		return cursor{}, nil
 	}
 	parts := strings.SplitN(s, "|", 3)
 	if len(parts) != 3 || !query.Storable(s) {
-		return place{}, query.ErrCursorInvalid
+		return cursor{}, query.ErrCursorInvalid
 	}
-	p := place{given: true}
+	p := cursor{given: true}
 	generation, err := strconv.ParseInt(parts[0], 10, 32)
 	if err == nil {
 		p.generation = int(generation)
@@ -196,7 +196,7 @@ func ParseCursor(s string) (place, error) {
 		err = json.Unmarshal([]byte(parts[2]), &p.group)
 	}
 	if err != nil {
-		return place{}, query.ErrCursorInvalid
+		return cursor{}, query.ErrCursorInvalid
 	}
 	return p, nil
 }

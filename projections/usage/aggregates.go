@@ -121,7 +121,7 @@ func (r *Reads) Aggregates(ctx context.Context, v query.Viewer, q AggregateQuery
 	}
 	if len(page.Data) > q.Limit {
 		page.Data = page.Data[:q.Limit]
-		page.Next = aggregateCursor(flip, &page.Data[q.Limit-1])
+		page.Next = encodeAggregateCursor(flip, &page.Data[q.Limit-1])
 	}
 	asOf := stands.AsOf(q.TenantID, q.Wait)
 	page.AsOf = &asOf
@@ -137,8 +137,8 @@ func scanAggregate(rows pgx.Rows) (Aggregate, error) {
 	return a, err
 }
 
-// aggregatePlace is the last row of a page, encoded in its cursor.
-type aggregatePlace struct {
+// aggregateCursor is the cursor of a page: its last row.
+type aggregateCursor struct {
 	given        bool
 	flip         *int
 	periodKey    string
@@ -146,34 +146,34 @@ type aggregatePlace struct {
 	subscription uuid.UUID
 }
 
-func (p *aggregatePlace) start() *time.Time {
+func (p *aggregateCursor) start() *time.Time {
 	if start, _, ok := domain.PeriodBounds(p.periodKey); ok {
 		return &start
 	}
 	return nil
 }
 
-// aggregateCursor joins parts without the separator.
-func aggregateCursor(flip int, last *Aggregate) string {
+// encodeAggregateCursor joins the parts of a cursor, of which none has the separator.
+func encodeAggregateCursor(flip int, last *Aggregate) string {
 	return strings.Join([]string{strconv.Itoa(flip), last.PeriodKey, last.Feature, last.SubscriptionID.String()}, "|")
 }
 
-func ParseCursor(s string) (aggregatePlace, error) {
+func ParseCursor(s string) (aggregateCursor, error) {
 	if s == "" {
-		return aggregatePlace{}, nil
+		return aggregateCursor{}, nil
 	}
 	parts := strings.Split(s, "|")
 	if len(parts) != 4 || !query.Storable(s) {
-		return aggregatePlace{}, query.ErrCursorInvalid
+		return aggregateCursor{}, query.ErrCursorInvalid
 	}
 	number, err := strconv.ParseInt(parts[0], 10, 32)
 	if err != nil {
-		return aggregatePlace{}, query.ErrCursorInvalid
+		return aggregateCursor{}, query.ErrCursorInvalid
 	}
 	subscription, err := uuid.Parse(parts[3])
 	if err != nil {
-		return aggregatePlace{}, query.ErrCursorInvalid
+		return aggregateCursor{}, query.ErrCursorInvalid
 	}
 	flip := int(number)
-	return aggregatePlace{true, &flip, parts[1], parts[2], subscription}, nil
+	return aggregateCursor{true, &flip, parts[1], parts[2], subscription}, nil
 }

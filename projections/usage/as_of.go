@@ -56,14 +56,14 @@ func (r *Reads) AggregatesAsOf(ctx context.Context, v query.Viewer, q AggregateQ
 	page := Aggregates{Page: query.Page[Aggregate]{Data: data}, AsOf: &position}
 	if len(page.Data) > limit {
 		page.Data = page.Data[:limit]
-		_, place, _ := strings.Cut(aggregateCursor(0, &page.Data[limit-1]), "|")
-		page.Next = strconv.FormatInt(position.Number, 10) + "|" + place
+		_, cursor, _ := strings.Cut(encodeAggregateCursor(0, &page.Data[limit-1]), "|")
+		page.Next = strconv.FormatInt(position.Number, 10) + "|" + cursor
 	}
 	return page, err
 }
 
-// figuresAsOf returns a tenant's figures after a place, at least as many as are wanted, or all.
-func (r *Reads) figuresAsOf(ctx context.Context, v query.Viewer, q *AggregateQuery, after aggregatePlace, at int64,
+// figuresAsOf returns a tenant's figures after a cursor, at least as many as are wanted, or all.
+func (r *Reads) figuresAsOf(ctx context.Context, v query.Viewer, q *AggregateQuery, after aggregateCursor, at int64,
 	wanted int) ([]Aggregate, error) {
 	list := []Aggregate{}
 	err := r.Heavy().Within(ctx, v, func(ctx context.Context, tx pgx.Tx) error {
@@ -85,21 +85,21 @@ func (r *Reads) figuresAsOf(ctx context.Context, v query.Viewer, q *AggregateQue
 	return list, err
 }
 
-func ParseAsOfCursor(s string) (aggregatePlace, int64, error) {
+func ParseAsOfCursor(s string) (aggregateCursor, int64, error) {
 	if s == "" {
-		return aggregatePlace{}, 0, nil
+		return aggregateCursor{}, 0, nil
 	}
-	head, place, _ := strings.Cut(s, "|")
+	head, cursor, _ := strings.Cut(s, "|")
 	number, err := strconv.ParseInt(head, 10, 64)
 	if err != nil || number < 0 {
-		return aggregatePlace{}, 0, query.ErrCursorInvalid
+		return aggregateCursor{}, 0, query.ErrCursorInvalid
 	}
-	after, err := ParseCursor("0|" + place)
+	after, err := ParseCursor("0|" + cursor)
 	return after, number, err
 }
 
 // figuresAfter orders figures as Aggregates lists them.
-func figuresAfter(sums map[Key]*usageSum, after aggregatePlace) []Aggregate {
+func figuresAfter(sums map[Key]*usageSum, after aggregateCursor) []Aggregate {
 	list := make([]Aggregate, 0, len(sums))
 	last := Aggregate{Feature: after.feature, PeriodKey: after.periodKey, SubscriptionID: after.subscription, PeriodStart: after.start()}
 	for key, sum := range sums {

@@ -64,7 +64,7 @@ type ExplainedUsage struct {
 // explanation is the state of a running explanation.
 type explanation struct {
 	*ExplainQuery
-	place   explainPlace
+	cursor  explainCursor
 	live    bool
 	sum     big.Int // of the counted verdicts that were read, on earlier pages too
 	count   int64
@@ -78,20 +78,20 @@ type explanation struct {
 // Explain returns the events behind a figure.
 func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Explanation, error) {
 	x := explanation{ExplainQuery: &q, limit: query.PageSize(q.Limit), live: q.AsOf == nil}
-	place, given, err := ParseExplainCursor(q.After)
+	cursor, given, err := ParseExplainCursor(q.After)
 	if err == nil && given != nil && *given != x.live {
 		err = query.ErrCursorInvalid
 	}
 	if err != nil {
 		return Explanation{}, err
 	}
-	x.place = place
+	x.cursor = cursor
 	if x.live {
 		err = r.AwaitPassed(ctx, v, query.AggregatesSource(), q.TenantID, q.Wait)
 	} else {
 		var at events.Position
 		at, err = r.moment(ctx, v, q.TenantID, x.moment(), q.Wait.For)
-		x.place.asOf = at.Number
+		x.cursor.asOf = at.Number
 	}
 	if err != nil {
 		return Explanation{}, err
@@ -119,7 +119,7 @@ func (r *Reads) Explain(ctx context.Context, v query.Viewer, q ExplainQuery) (Ex
 
 func (x *explanation) moment() AsOf {
 	if x.After != "" {
-		return AsOf{Position: &events.Position{Partition: events.PartitionOf(x.TenantID), Number: x.place.asOf}}
+		return AsOf{Position: &events.Position{Partition: events.PartitionOf(x.TenantID), Number: x.cursor.asOf}}
 	}
 	return *x.AsOf
 }
@@ -150,14 +150,14 @@ func (x *explanation) begin(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) e
 	if err := query.Run(ctx, tx, query.ReadStanding(query.AggregatesSource(), x.TenantID, &stands)); err != nil {
 		return err
 	}
-	x.place.asOf = stands.AsOf(x.TenantID, x.Wait).Number
+	x.cursor.asOf = stands.AsOf(x.TenantID, x.Wait).Number
 	args := []any{events.PartitionOf(x.TenantID), x.TenantID, x.Feature, x.PeriodKey, subscription}
 	found := false
 	err := query.Run(ctx, tx, query.New(readFigure, args, query.Each(func(rows pgx.Rows) error {
 		found = true
 		var amount string
-		err := rows.Scan(&x.place.bound, &amount, &x.place.count)
-		if _, ok := x.place.total.SetString(amount, 10); !ok {
+		err := rows.Scan(&x.cursor.bound, &amount, &x.cursor.count)
+		if _, ok := x.cursor.total.SetString(amount, 10); !ok {
 			err = errors.Join(err, errNoInteger)
 		}
 		return err
@@ -169,11 +169,11 @@ func (x *explanation) begin(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) e
 }
 
 func (x *explanation) beginAsOf(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) error {
-	sums, err := t.figureAsOf(ctx, tx, x.Feature, x.PeriodKey, x.place.asOf)
+	sums, err := t.figureAsOf(ctx, tx, x.Feature, x.PeriodKey, x.cursor.asOf)
 	for key, sum := range sums {
 		if x.SubscriptionID == uuid.Nil || key.SubscriptionID == x.SubscriptionID {
-			x.place.total.Add(&x.place.total, &sum.amount)
-			x.place.count += sum.count
+			x.cursor.total.Add(&x.cursor.total, &sum.amount)
+			x.cursor.count += sum.count
 		}
 	}
 	return err
@@ -184,7 +184,7 @@ var errNoInteger = errors.New("a figure is no integer")
 // knows reports whether a verdict belongs to the explained figure: the live figure includes
 // verdicts up to the checkpoint, a past figure those on events recorded by then.
 func (x *explanation) knows(c *countedUsage) bool {
-	if x.live && c.position > x.place.bound || !x.live && c.cause > x.place.asOf {
+	if x.live && c.position > x.cursor.bound || !x.live && c.cause > x.cursor.asOf {
 		return false
 	}
 	key := c.key
@@ -206,12 +206,12 @@ const readAtOnce = 10_000
 // first page reads up to checkedAtOnce of them. No page reads more than readAtOnce.
 func (x *explanation) walk(ctx context.Context, tx pgx.Tx, t *tenantVerdicts) error {
 	f := t.wholeFigure(x.Feature, x.PeriodKey, nil)
-	f.after, f.upTo, f.most = x.place.after, x.place.bound, readAtOnce
+	f.after, f.upTo, f.most = x.cursor.after, x.cursor.bound, readAtOnce
 	if !x.live {
-		f.asOf, f.upTo = &x.place.asOf, math.MaxInt64
+		f.asOf, f.upTo = &x.cursor.asOf, math.MaxInt64
 	}
-	x.sum.Set(&x.place.before)
-	x.count, x.ended = x.place.counted, true
+	x.sum.Set(&x.cursor.before)
+	x.count, x.ended = x.cursor.counted, true
 	err := f.each(ctx, tx, func(c *countedUsage, counted bool) bool {
 		x.read++
 		if counted && x.knows(c) {
@@ -238,39 +238,39 @@ func (x *explanation) add(c *countedUsage) {
 // adds reports whether the events add up to the figure, as far as they were read.
 func (x *explanation) adds() bool {
 	if !x.ended { // those that follow may be retractions
-		return x.place.adds
+		return x.cursor.adds
 	}
-	return x.place.adds && x.place.total.Cmp(&x.sum) == 0 && x.place.count == x.count
+	return x.cursor.adds && x.cursor.total.Cmp(&x.sum) == 0 && x.cursor.count == x.count
 }
 
 func (x *explanation) page(ctx context.Context, tx pgx.Tx) (Explanation, error) {
 	partition := events.PartitionOf(x.TenantID)
-	e := Explanation{Total: json.Number(x.place.total.String()), EventCount: x.place.count,
+	e := Explanation{Total: json.Number(x.cursor.total.String()), EventCount: x.cursor.count,
 		Page: query.Page[ExplainedUsage]{Data: []ExplainedUsage{}},
-		Adds: x.adds(), AsOf: events.Position{Partition: partition, Number: x.place.asOf}}
+		Adds: x.adds(), AsOf: events.Position{Partition: partition, Number: x.cursor.asOf}}
 	more := len(x.entries) > x.limit
 	x.entries = x.entries[:min(len(x.entries), x.limit)]
 	recorded, err := x.recordedAt(ctx, tx, partition)
 	for _, c := range x.entries {
-		x.place.before.Add(&x.place.before, big.NewInt(c.delta.Amount))
-		x.place.counted += c.delta.Count
+		x.cursor.before.Add(&x.cursor.before, big.NewInt(c.delta.Amount))
+		x.cursor.counted += c.delta.Count
 		e.Data = append(e.Data, ExplainedUsage{
 			EventID: c.verdict.EventID, Kind: kindOf(&c.verdict), Position: events.Position{Partition: partition,
 				Number: c.verdict.RawPosition},
 			Amount: c.delta.Amount, Count: c.delta.Count, Timestamp: c.verdict.Timestamp.UTC(), RecordedAt: recorded[c.verdict.RawPosition],
-			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.place.before.String()),
+			VerdictPosition: events.Position{Partition: partition, Number: c.position}, RunningTotal: json.Number(x.cursor.before.String()),
 		})
 	}
 	switch {
 	case more:
-		x.place.after = x.entries[x.limit-1].position
+		x.cursor.after = x.entries[x.limit-1].position
 	case x.cutAt > 0:
-		x.place.after = x.cutAt
+		x.cursor.after = x.cutAt
 	default:
 		return e, err
 	}
-	x.place.adds = e.Adds
-	e.Next = x.place.String(x.live)
+	x.cursor.adds = e.Adds
+	e.Next = x.cursor.String(x.live)
 	return e, err
 }
 

@@ -68,13 +68,13 @@ func (s *leftOutSearch) lastRefusal(f *usageFate) (last LeftOutUsage, out bool) 
 	}
 	for i := range f.refusals {
 		r := &f.refusals[i]
-		if (s.live || f.cause(r.causation) <= s.place.asOf) && r.VerdictPosition.Number > last.VerdictPosition.Number {
+		if (s.live || f.cause(r.causation) <= s.cursor.asOf) && r.VerdictPosition.Number > last.VerdictPosition.Number {
 			last = r.LeftOutUsage
 		}
 	}
 	for i := range f.verdicts {
 		c := &f.verdicts[i]
-		if !s.live && !c.again && c.position > s.place.asOf {
+		if !s.live && !c.again && c.position > s.cursor.asOf {
 			c.cause = f.cause(c.causation)
 		}
 		switch known := s.knows(c); {
@@ -158,11 +158,11 @@ func (s *leftOutSearch) readVerdicts(ctx context.Context, tx pgx.Tx, fates map[i
 		name, late := "", false
 		for i := range f.refusals {
 			r := &f.refusals[i]
-			name, late = r.EventID, late || r.again && r.VerdictPosition.Number > s.place.asOf
+			name, late = r.EventID, late || r.again && r.VerdictPosition.Number > s.cursor.asOf
 		}
 		for i := range f.verdicts {
 			c := &f.verdicts[i]
-			name, late = c.verdict.EventID, late || c.position > s.place.asOf
+			name, late = c.verdict.EventID, late || c.position > s.cursor.asOf
 			if !c.folds {
 				failed.add(name, f.raw)
 			}

@@ -79,7 +79,7 @@ const readRejected = `SELECT rejected_positions($1, $2, $3)`
 func (s *leftOutSearch) scanRejections(ctx context.Context, tx pgx.Tx) (more bool, err error) {
 	below := int64(math.MaxInt64)
 	if !s.live {
-		below = s.place.asOf + 1 // later events were refused later
+		below = s.cursor.asOf + 1 // later events were refused later
 	}
 	size := firstPiece
 	for looked := 0; !s.full(); size = min(2*size, mostAtOnce) {

@@ -229,7 +229,7 @@ func (g Grants) AsOf(ctx context.Context, tx pgx.Tx, p prices.Period, position i
 	if err != nil {
 		return nil, err
 	}
-	figures, err := t.figures(ctx, tx, &AggregateQuery{PeriodKey: p.PeriodKey}, new(aggregatePlace))
+	figures, err := t.figures(ctx, tx, &AggregateQuery{PeriodKey: p.PeriodKey}, new(aggregateCursor))
 	sums := grantSums{}
 	for i := range figures {
 		if err == nil {

@@ -130,44 +130,44 @@ func (r *Reads) OfPeriod(ctx context.Context, v query.Viewer, q PeriodQuery) (Ag
 	}
 	if len(page.Data) > q.Limit {
 		page.Data = page.Data[:q.Limit]
-		page.Next = periodCursor(flip, &page.Data[q.Limit-1])
+		page.Next = encodePeriodCursor(flip, &page.Data[q.Limit-1])
 	}
 	return page, nil
 }
 
-// periodPlace is the last row of a page. The zero value is before the first row: no tenant
+// periodCursor is the cursor of a page: its last row. The zero value is before the first row: no tenant
 // has the nil id.
-type periodPlace struct {
+type periodCursor struct {
 	flip         *int
 	tenant       uuid.UUID
 	feature      string
 	subscription uuid.UUID
 }
 
-func periodCursor(flip int, last *Aggregate) string {
+func encodePeriodCursor(flip int, last *Aggregate) string {
 	return strings.Join([]string{strconv.Itoa(flip), last.TenantID.String(), last.Feature, last.SubscriptionID.String()}, "|")
 }
 
-func ParsePeriodCursor(s string) (periodPlace, error) {
+func ParsePeriodCursor(s string) (periodCursor, error) {
 	if s == "" {
-		return periodPlace{}, nil
+		return periodCursor{}, nil
 	}
 	parts := strings.Split(s, "|")
 	if len(parts) != 4 || !query.Storable(s) {
-		return periodPlace{}, query.ErrCursorInvalid
+		return periodCursor{}, query.ErrCursorInvalid
 	}
 	number, err := strconv.ParseInt(parts[0], 10, 32)
 	if err != nil {
-		return periodPlace{}, query.ErrCursorInvalid
+		return periodCursor{}, query.ErrCursorInvalid
 	}
 	tenant, err := uuid.Parse(parts[1])
 	if err != nil {
-		return periodPlace{}, query.ErrCursorInvalid
+		return periodCursor{}, query.ErrCursorInvalid
 	}
 	subscription, err := uuid.Parse(parts[3])
 	if err != nil {
-		return periodPlace{}, query.ErrCursorInvalid
+		return periodCursor{}, query.ErrCursorInvalid
 	}
 	flip := int(number)
-	return periodPlace{&flip, tenant, parts[2], subscription}, nil
+	return periodCursor{&flip, tenant, parts[2], subscription}, nil
 }

@@ -115,8 +115,8 @@ WHERE a.tenant_id = $1 AND a.generation = live_generation('usage_aggregates', $1
 GROUP BY a.feature, a.period_key, a.period_start
 ORDER BY coalesce(a.period_start, '-infinity') DESC, a.feature, a.period_key`
 
-// figures lists the figures of a query, from the one of a place on.
-func (t *tenantVerdicts) figures(ctx context.Context, tx pgx.Tx, q *AggregateQuery, after *aggregatePlace) (list []figure, err error) {
+// figures lists the figures of a query, from the one of a cursor on.
+func (t *tenantVerdicts) figures(ctx context.Context, tx pgx.Tx, q *AggregateQuery, after *aggregateCursor) (list []figure, err error) {
 	err = query.Run(ctx, tx, query.New(readFigures, []any{t.tenant, q.Feature, q.PeriodKey}, query.Each(func(rows pgx.Rows) error {
 		f := figure{tenant: t.tenant}
 		err := rows.Scan(&f.feature, &f.period)

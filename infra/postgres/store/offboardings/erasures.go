@@ -86,7 +86,7 @@ func (t erasureTx) SaveErasure(e domain.Erasure) error {
 	return t.Exec("erasure", saveErasureSQL, erasureArgs(&e)...)
 }
 
-// answers drops the answers that are kept of requests about the tenant. A place is a key.
+// answers drops the answers that are kept of requests about the tenant. A cursor is a key.
 func answers() projections.PersonalData {
 	return projections.PersonalData{Name: "idempotency_answers", Erase: func(ctx context.Context, tx pgx.Tx, tenant uuid.UUID,
 		after string) (next string, err error) {
@@ -156,11 +156,11 @@ func waiting(ctx context.Context, tx pgx.Tx, m *projections.PersonalData, e *dom
 	return nil, err
 }
 
-// EraseModels implements offboarding.ErasureStore. Place names the read model that is erased next, and its own place.
+// EraseModels implements offboarding.ErasureStore. Place names the read model that is erased next, and the cursor in it.
 func (s *Erasures) EraseModels(ctx context.Context, erasure uuid.UUID) (waits []string, more bool, err error) {
 	err = s.running(ctx, erasure, func(tx pgx.Tx, e *domain.Erasure) error {
 		waits, more = nil, false
-		at, place, _ := strings.Cut(e.Place, "\n")
+		at, cursor, _ := strings.Cut(e.Place, "\n")
 		models := append(slices.Clone(s.Models), answers())
 		for i := range models {
 			m := &models[i]
@@ -170,12 +170,12 @@ func (s *Erasures) EraseModels(ctx context.Context, erasure uuid.UUID) (waits []
 			if waits, err = waiting(ctx, tx, m, e); err != nil || len(waits) > 0 {
 				return err
 			}
-			if place, err = m.Erase(ctx, tx, e.TenantID, place); err != nil {
+			if cursor, err = m.Erase(ctx, tx, e.TenantID, cursor); err != nil {
 				return fmt.Errorf("erasing %s: %w", m.Name, err)
 			}
 			switch more = true; {
-			case place != "":
-				e.Place = m.Name + "\n" + place
+			case cursor != "":
+				e.Place = m.Name + "\n" + cursor
 			case i+1 < len(models):
 				e.Place = models[i+1].Name
 			default:

@@ -8,9 +8,9 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// explainPlace is the end of a page of an explanation, with the figure that the
+// explainCursor is the cursor of a page of an explanation: its end, with the figure that the
 // first page explained: live figures change between pages.
-type explainPlace struct {
+type explainCursor struct {
 	asOf  int64   // the position that the figure is true at
 	bound int64   // of the live figure: its generation's checkpoint
 	after int64   // the last verdict of the page
@@ -22,8 +22,8 @@ type explainPlace struct {
 	adds    bool    // false once the events are known not to add up
 }
 
-// String writes the place into a cursor.
-func (p *explainPlace) String(live bool) string {
+// String returns the text of the cursor.
+func (p *explainCursor) String(live bool) string {
 	kind := "then"
 	if live {
 		kind = "live"
@@ -33,8 +33,8 @@ func (p *explainPlace) String(live bool) string {
 		p.before.String(), number(p.counted), strconv.FormatBool(p.adds)}, "|")
 }
 
-// ParseExplainCursor parses a place from String; live is nil if s is empty.
-func ParseExplainCursor(s string) (p explainPlace, live *bool, err error) {
+// ParseExplainCursor parses the text that String returns; live is nil if s is empty.
+func ParseExplainCursor(s string) (p explainCursor, live *bool, err error) {
 	if s == "" {
 		p.adds = true
 		return p, nil, nil
