@@ -249,15 +249,15 @@ func TestExportsAreCompleteAndResume(t *testing.T) {
 			}
 		}
 	}
-	// A read after a place in every partition returns all later events.
-	var place audit.Frontier
+	// A read after a position in every partition returns all later events.
+	var after audit.Frontier
 	for _, line := range w.loggedEvents(nil) {
 		var e struct{ Position events.Position }
 		w.must(json.Unmarshal([]byte(line), &e))
-		place[e.Position.Partition] = e.Position.Number
+		after[e.Position.Partition] = e.Position.Number
 	}
 	w.ingest(a, batch(event("since", nil)))
-	rest := w.do(call{method: "GET", path: "/api/v1/events/export?after=" + place.String(), key: auditor})
+	rest := w.do(call{method: "GET", path: "/api/v1/events/export?after=" + after.String(), key: auditor})
 	if got := lines(rest); len(got) != 1 || !strings.Contains(got[0], `"eventId":"since"`) {
 		t.Errorf("since the last export: %s", got)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/meterplex/meterplex/http"
 )
 
-// A cursor is not secret: a client can decode it and forge one to any place. The answer
+// A cursor is not secret: a client can decode it and forge one to any position. The answer
 // is then a page or a refusal of the cursor or position, never a database error.
 func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 	w := newTestService(t)
@@ -61,7 +61,7 @@ func TestForgedCursorsAreAnsweredOrRefused(t *testing.T) {
 				refused[path]++
 				code := "cursor_invalid"
 				if strings.Contains(string(a.body), `"position_invalid"`) {
-					code = "position_invalid" // an error of the log, which parses the place
+					code = "position_invalid" // an error of the log, which parses the position
 				}
 				w.refused(a, 400, code)
 			default:

@@ -14,16 +14,16 @@ import (
 
 // TestChecksAreEncodedAsByReflection compares the encoder of checks with encoding/json.
 func TestChecksAreEncodedAsByReflection(t *testing.T) {
-	place := events.Position{Partition: 17, Number: 4711}
+	position := events.Position{Partition: 17, Number: 4711}
 	number := json.Number("123456789012345678901234567890")
 	at := time.Date(2026, 6, 1, 2, 0, 0, 5000, time.FixedZone("x", 7200))
 	for _, c := range []entitlements.Check{
-		{Allowed: true, Feature: "sso", Type: "BOOLEAN", AsOf: place},
-		{Feature: "x", Reason: "not_entitled", AsOf: place},
+		{Allowed: true, Feature: "sso", Type: "BOOLEAN", AsOf: position},
+		{Feature: "x", Reason: "not_entitled", AsOf: position},
 		{Allowed: true, Feature: "a", Type: "QUOTA", Limit: new(int64(5)), Used: &number, Held: new(json.Number("0")),
-			Remaining: new(json.Number("5")), LimitBehavior: "HARD", ResetAt: new(at.UTC()), AsOf: place},
+			Remaining: new(json.Number("5")), LimitBehavior: "HARD", ResetAt: new(at.UTC()), AsOf: position},
 		{Feature: "a", Type: "METERED", Reason: "quota_exceeded", Used: &number, Held: new(json.Number("0")), LimitBehavior: "SOFT",
-			AsOf: place},
+			AsOf: position},
 	} {
 		asByReflection(t, appendPosition(appendCheck(nil, &c), c.AsOf), c)
 	}

@@ -98,13 +98,13 @@ func (s *handlers) wanted(ctx context.Context, in *Wanted, to string) (v query.V
 		}
 	}
 	if in.After != "" {
-		after, err = placeIn(in.After, f.TenantID)
+		after, err = frontierIn(in.After, f.TenantID)
 	}
 	return v, f, after, err
 }
 
-// placeIn parses a place in the log. For a tenant, it must be in the tenant's partition.
-func placeIn(text string, tenant *uuid.UUID) (audit.Frontier, error) {
+// frontierIn parses a position or a frontier of the log. For a tenant, it must be in the tenant's partition.
+func frontierIn(text string, tenant *uuid.UUID) (audit.Frontier, error) {
 	if p, err := events.ParsePosition(text); err == nil && tenant != nil && p.Partition != events.PartitionOf(*tenant) {
 		return audit.Frontier{}, &domain.Error{Code: "position_invalid", Message: "after is not a position of this tenant's log"}
 	}
@@ -141,12 +141,12 @@ func (s *handlers) listEvents(ctx context.Context, in *eventsRequest) (*api.List
 		return nil, err
 	}
 	l := api.List{"events", whose(filter.TenantID), in.Subject, in.Stream, in.CorrelationID, in.From, in.To, in.After}
-	_, place, err := l.Open(in.Cursor)
+	_, seen, err := l.Open(in.Cursor)
 	if err != nil {
 		return nil, err
 	}
-	if place != "" {
-		passed, err := audit.ParseFrontier(place)
+	if seen != "" {
+		passed, err := audit.ParseFrontier(seen)
 		if err != nil {
 			return nil, api.CursorInvalid()
 		}

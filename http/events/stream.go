@@ -168,7 +168,7 @@ func follow(l *api.Stream, tail *audit.EventTail, on bool) {
 			return // a client that reconnects continues from its last id
 		}
 		if atEnd && !on {
-			l.Buffer = append(l.Buffer, ": end\nid: "+tail.Place()+"\n\n"...)
+			l.Buffer = append(l.Buffer, ": end\nid: "+tail.Cursor()+"\n\n"...)
 			_ = l.Flush() // a client that is gone asks again
 			return
 		}
@@ -179,7 +179,7 @@ func follow(l *api.Stream, tail *audit.EventTail, on bool) {
 }
 
 // sendPage sends events. After a quiet interval, also one of pages without events, it sends a heartbeat, which moves
-// the client's place past events that the filter excludes.
+// the client's cursor past events that the filter excludes.
 func sendPage(l *api.Stream, tail *audit.EventTail, list []events.Envelope) error {
 	for i := range list {
 		l.Buffer = append(l.Buffer, "id: "+tail.Pass(&list[i])+"\ndata: "...)
@@ -189,7 +189,7 @@ func sendPage(l *api.Stream, tail *audit.EventTail, list []events.Envelope) erro
 		l.Buffer = append(l.Buffer, '\n')
 	}
 	if len(list) == 0 && l.Quiet() {
-		l.Buffer = append(l.Buffer, ": alive\nid: "+tail.Place()+"\n\n"...)
+		l.Buffer = append(l.Buffer, ": alive\nid: "+tail.Cursor()+"\n\n"...)
 	}
 	if len(l.Buffer) == 0 {
 		return nil

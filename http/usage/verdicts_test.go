@@ -14,12 +14,12 @@ import (
 
 // TestVerdictsAreEncodedAsByReflection compares the encoder of verdicts with encoding/json.
 func TestVerdictsAreEncodedAsByReflection(t *testing.T) {
-	place := events.Position{Partition: 17, Number: 4711}
+	position := events.Position{Partition: 17, Number: 4711}
 	nasty := "\x00\x1f\"\\/<é€😀\u2028\xff\xc0\xaf"
 	list := []metering.EventVerdict{
-		{Index: 0, EventID: "evt_1", Status: "accepted", Position: &place}, {Index: 1, EventID: nasty, Status: "duplicate",
-			Position: &place},
-		{Index: 2, EventID: "c", Status: "conflict", Code: "payload_conflict", Reason: nasty, Position: &place},
+		{Index: 0, EventID: "evt_1", Status: "accepted", Position: &position}, {Index: 1, EventID: nasty, Status: "duplicate",
+			Position: &position},
+		{Index: 2, EventID: "c", Status: "conflict", Code: "payload_conflict", Reason: nasty, Position: &position},
 		{Index: 3, Status: "rejected", Code: "x", Reason: "y", Pointer: "/events/3/" + nasty},
 	}
 	got := appendVerdicts(nil, api.CountsOf(list), list)

@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// One key look-up for each place; LIMIT 1 makes the planner use the key, even if
+// One key look-up for each position; LIMIT 1 makes the planner use the key, even if
 // outdated statistics say that the reading tenant has hardly any rows.
 const readEnvelopes = `
 SELECT l.partition, l.position, l.previous_position, l.recorded_at, l.occurred_at, l.event_id, l.tenant_id,
@@ -28,15 +28,15 @@ type origin struct {
 	vocabulary string // hash
 }
 
-// readEvents reads the events at places, in their order, if the viewer may see
+// readEvents reads the events at positions, in their order, if the viewer may see
 // them.
-func readEvents(ctx context.Context, tx pgx.Tx, places []events.Position) ([]events.Envelope, error) {
-	list := make([]events.Envelope, 0, len(places))
-	if len(places) == 0 {
+func readEvents(ctx context.Context, tx pgx.Tx, positions []events.Position) ([]events.Envelope, error) {
+	list := make([]events.Envelope, 0, len(positions))
+	if len(positions) == 0 {
 		return list, nil
 	}
 	var origins []origin
-	err := query.Run(ctx, tx, query.New(readEnvelopes, placesArgs(places), query.Each(func(rows pgx.Rows) error {
+	err := query.Run(ctx, tx, query.New(readEnvelopes, positionArgs(positions), query.Each(func(rows pgx.Rows) error {
 		e, from, err := scanEnvelope(rows)
 		list, origins = append(list, e), append(origins, from)
 		return err
@@ -47,9 +47,9 @@ func readEvents(ctx context.Context, tx pgx.Tx, places []events.Position) ([]eve
 	return list, resolveOrigins(ctx, tx, list, origins)
 }
 
-func placesArgs(places []events.Position) []any {
-	partitions, numbers := make([]int16, len(places)), make([]int64, len(places))
-	for i, p := range places {
+func positionArgs(positions []events.Position) []any {
+	partitions, numbers := make([]int16, len(positions)), make([]int64, len(positions))
+	for i, p := range positions {
 		partitions[i], numbers[i] = p.Partition, p.Number
 	}
 	return []any{partitions, numbers}
@@ -78,11 +78,11 @@ const (
 
 // resolveOrigins sets the vocabulary and the residency under which each event was
 // recorded. The tenants' role sees the residency of the tenant's own events only, so
-// each origin is read by the place of one of its events.
+// each origin is read by the position of one of its events.
 func resolveOrigins(ctx context.Context, tx pgx.Tx, list []events.Envelope, origins []origin) error {
 	known := map[int32]*rendering{}
 	var order []*rendering
-	var places []events.Position
+	var positions []events.Position
 	for i, from := range origins {
 		if known[from.id] != nil {
 			continue
@@ -93,10 +93,10 @@ func resolveOrigins(ctx context.Context, tx pgx.Tx, list []events.Envelope, orig
 		}
 		r := &rendering{vocabulary: v}
 		known[from.id] = r
-		order, places = append(order, r), append(places, list[i].Position)
+		order, positions = append(order, r), append(positions, list[i].Position)
 	}
 	n := 0
-	err := query.Run(ctx, tx, query.New(readResidencies, placesArgs(places), query.Each(func(rows pgx.Rows) error {
+	err := query.Run(ctx, tx, query.New(readResidencies, positionArgs(positions), query.Each(func(rows pgx.Rows) error {
 		n++
 		return rows.Scan(&order[n-1].residency)
 	})))

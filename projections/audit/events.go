@@ -34,7 +34,7 @@ type EventFilter struct {
 	From, To      *time.Time
 }
 
-// LogQuery asks for a page of at most Limit events after a place.
+// LogQuery asks for a page of at most Limit events after a frontier.
 type LogQuery struct {
 	EventFilter
 	After Frontier
@@ -61,7 +61,7 @@ func (r *Reads) Events(ctx context.Context, v query.Viewer, q LogQuery) (LogPage
 		if page.Data, err = w.next(ctx, tx, query.PageSize(q.Limit)); err != nil {
 			return err
 		}
-		page.Next = w.place()
+		page.Next = w.position()
 		return nil
 	})
 	return page, err
@@ -117,7 +117,7 @@ SELECT p, CASE WHEN $2::timestamptz IS NULL THEN 0 ELSE recorded_until(p, $2, fa
        CASE WHEN $3::timestamptz IS NULL THEN NULL ELSE recorded_until(p, $3, false) END
 FROM unnest($1::smallint[]) p`
 
-// bound turns times of recording into places.
+// bound turns times of recording into positions.
 func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 	if w.filter.From == nil && w.filter.To == nil {
 		return nil
@@ -141,28 +141,28 @@ func (w *walk) bound(ctx context.Context, tx pgx.Tx) error {
 // next returns at most limit matching events, and moves past them and the others scanned.
 func (w *walk) next(ctx context.Context, tx pgx.Tx, limit int) ([]events.Envelope, error) {
 	began := w.after
-	var places []events.Position
-	for left := w.mostScanned(); w.at < events.Partitions && left > 0 && len(places) < limit; {
+	var positions []events.Position
+	for left := w.mostScanned(); w.at < events.Partitions && left > 0 && len(positions) < limit; {
 		p := int16(w.at)
 		if w.after[p] >= w.upTo[p] {
 			w.at++
 			continue
 		}
 		until := w.after[p] + min(w.upTo[p]-w.after[p], left)
-		found, err := w.match(ctx, tx, events.Stretch{Partition: p, After: w.after[p], UpTo: until}, false, limit-len(places))
+		found, err := w.match(ctx, tx, events.Stretch{Partition: p, After: w.after[p], UpTo: until}, false, limit-len(positions))
 		if err != nil {
 			return nil, err
 		}
 		for _, number := range found {
-			places = append(places, events.Position{Partition: p, Number: number})
+			positions = append(positions, events.Position{Partition: p, Number: number})
 		}
-		if len(places) == limit {
-			until = places[len(places)-1].Number
+		if len(positions) == limit {
+			until = positions[len(positions)-1].Number
 		}
 		left -= until - w.after[p]
 		w.after[p] = until
 	}
-	return w.read(ctx, tx, places, began)
+	return w.read(ctx, tx, positions, began)
 }
 
 // The pages of usual events are not cut by query.PageBytes: 1000 of them have less.
@@ -171,11 +171,11 @@ const (
 	firstRead     = 128 // events of a page that are read first; the size of the others is estimated by theirs
 )
 
-// read reads the events at places until their page is full. It moves the walk, which began at a frontier, back to the last of them.
-func (w *walk) read(ctx context.Context, tx pgx.Tx, places []events.Position, began Frontier) ([]events.Envelope, error) {
+// read reads the events at positions until their page is full. It moves the walk, which began at a frontier, back to the last of them.
+func (w *walk) read(ctx context.Context, tx pgx.Tx, positions []events.Position, began Frontier) ([]events.Envelope, error) {
 	list, n, bytes := []events.Envelope{}, 0, 0
-	for next := firstRead; n < len(places) && bytes < query.PageBytes; next = 1 + n*(query.PageBytes-bytes)/bytes {
-		some := places[n:min(len(places), n+next)]
+	for next := firstRead; n < len(positions) && bytes < query.PageBytes; next = 1 + n*(query.PageBytes-bytes)/bytes {
+		some := positions[n:min(len(positions), n+next)]
 		found, err := readEvents(ctx, tx, some)
 		if err != nil {
 			return nil, err
@@ -185,8 +185,8 @@ func (w *walk) read(ctx context.Context, tx pgx.Tx, places []events.Position, be
 		}
 		list, n, bytes = append(list, found...), n+len(some), bytes+len(some)*envelopeBytes
 	}
-	if n < len(places) {
-		last := places[n-1]
+	if n < len(positions) {
+		last := positions[n-1]
 		for p := int(last.Partition) + 1; p <= min(w.at, events.Partitions-1); p++ {
 			w.after[p] = began[p]
 		}
@@ -195,8 +195,8 @@ func (w *walk) read(ctx context.Context, tx pgx.Tx, places []events.Position, be
 	return list, nil
 }
 
-// place is the walk's place, nil at its end.
-func (w *walk) place() *events.Position {
+// position is that up to which the walk has come, nil at its end.
+func (w *walk) position() *events.Position {
 	for p := w.at; p < events.Partitions; p++ {
 		if w.after[p] < w.upTo[p] {
 			return &events.Position{Partition: int16(p), Number: w.after[p]}

@@ -21,7 +21,7 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-func places(list []events.Envelope) (all []string) {
+func positions(list []events.Envelope) (all []string) {
 	for _, e := range list {
 		all = append(all, e.Position.String())
 	}
@@ -73,8 +73,8 @@ func TestListedEventsMatchTheLog(t *testing.T) {
 			got = slices.DeleteFunc(got, func(e events.Envelope) bool {
 				return e.Position.Partition != d.Partition || e.Position.Number > end
 			})
-			if !slices.Equal(places(got), expected) {
-				rt.Fatalf("%+v by %+v, after %d: %v instead of %v", f, viewer, after[d.Partition], places(got), expected)
+			if !slices.Equal(positions(got), expected) {
+				rt.Fatalf("%+v by %+v, after %d: %v instead of %v", f, viewer, after[d.Partition], positions(got), expected)
 			}
 		}
 		checkFates(d, rt)
@@ -103,8 +103,8 @@ func checkFates(d *History, rt *rapid.T) {
 	for subject, id := range ids {
 		f := audit.EventFilter{TenantID: &d.Tenant, Stream: audit.Stream{Kind: "usage", ID: id}}
 		want := slices.DeleteFunc(slices.Clone(own), func(e events.Envelope) bool { return !inUsageStream(own, id)(&e) })
-		if got := listEvents(d, TenantViewer(d.Tenant), f, audit.Frontier{}, 100, func() {}); !slices.Equal(places(got), places(want)) {
-			rt.Fatalf("the stream of %s, which has a %d: %v instead of %v", id, subject, places(got), places(want))
+		if got := listEvents(d, TenantViewer(d.Tenant), f, audit.Frontier{}, 100, func() {}); !slices.Equal(positions(got), positions(want)) {
+			rt.Fatalf("the stream of %s, which has a %d: %v instead of %v", id, subject, positions(got), positions(want))
 		}
 	}
 }
@@ -306,8 +306,8 @@ func TestStreamsOfTheCatalogue(t *testing.T) {
 		for _, i := range want {
 			expected = append(expected, at[i].String())
 		}
-		if !slices.Equal(places(page.Data), expected) || page.Next != nil {
-			t.Errorf("%s: %v instead of %v, next %v", stream, places(page.Data), expected, page.Next)
+		if !slices.Equal(positions(page.Data), expected) || page.Next != nil {
+			t.Errorf("%s: %v instead of %v, next %v", stream, positions(page.Data), expected, page.Next)
 		}
 	}
 	for _, bad := range []string{"", "usage", "usage/", "tenants/x", "tenant/x", "api-key/" + strings.ToUpper(one.String()), "plan/a\x00",

@@ -48,17 +48,17 @@ func (r *Reads) Event(ctx context.Context, v query.Viewer, ref EventRef, tenant 
 }
 
 func readEvent(ctx context.Context, tx pgx.Tx, ref EventRef, tenant *uuid.UUID) (events.Envelope, error) {
-	place := ref.Position
-	if place == nil {
+	position := ref.Position
+	if position == nil {
 		var err error
-		if place, err = placeOf(ctx, tx, ref.ID, tenant); err != nil {
+		if position, err = positionOf(ctx, tx, ref.ID, tenant); err != nil {
 			return events.Envelope{}, err
 		}
 	}
-	if place == nil {
+	if position == nil {
 		return events.Envelope{}, eventNotFound()
 	}
-	list, err := readEvents(ctx, tx, []events.Position{*place})
+	list, err := readEvents(ctx, tx, []events.Position{*position})
 	if err != nil {
 		return events.Envelope{}, err
 	}
@@ -89,14 +89,14 @@ func eventNotFound() error {
 }
 
 const (
-	readPlaceByKey = `SELECT l.partition, l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $3
+	readPositionByKey = `SELECT l.partition, l.position FROM event_log l WHERE l.partition = $1 AND l.tenant_id = $2 AND l.dedupe_key = $3
 		AND l.event_id = $4`
-	readPlaceByID  = `SELECT * FROM position_of_event($1, $2, $3, $4, $5, $6)`
-	readPlaceInAll = `SELECT * FROM position_of_event($1, $2, $3, '-infinity', 'infinity', $4)`
+	readPositionByID  = `SELECT * FROM position_of_event($1, $2, $3, $4, $5, $6)`
+	readPositionInAll = `SELECT * FROM position_of_event($1, $2, $3, '-infinity', 'infinity', $4)`
 )
 
-// placeOf finds an event by its id; nil if not found.
-func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*events.Position, error) {
+// positionOf finds an event by its id; nil if not found.
+func positionOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*events.Position, error) {
 	if id.Version() != 7 {
 		return nil, nil
 	}
@@ -104,13 +104,13 @@ func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*
 	if tenant != nil {
 		key, partitions = *tenant, []int16{events.PartitionOf(*tenant)}
 	}
-	found, err := onePlace(ctx, tx, readPlaceByKey, events.PartitionOf(key), key, events.KeyEvent(id), id)
+	found, err := onePosition(ctx, tx, readPositionByKey, events.PartitionOf(key), key, events.KeyEvent(id), id)
 	made := time.Unix(id.Time().UnixTime())
 	for _, w := range idWindows() {
 		if found != nil || err != nil {
 			break
 		}
-		found, err = onePlace(ctx, tx, readPlaceByID, id, tenant, partitions, made.Add(w.from), made.Add(w.to), int64(idSpan))
+		found, err = onePosition(ctx, tx, readPositionByID, id, tenant, partitions, made.Add(w.from), made.Add(w.to), int64(idSpan))
 	}
 	if found != nil || err != nil {
 		return found, err
@@ -126,7 +126,7 @@ func placeOf(ctx context.Context, tx pgx.Tx, id uuid.UUID, tenant *uuid.UUID) (*
 	if length > idSpan {
 		return nil, nil
 	}
-	return onePlace(ctx, tx, readPlaceInAll, id, tenant, partitions, int64(idSpan))
+	return onePosition(ctx, tx, readPositionInAll, id, tenant, partitions, int64(idSpan))
 }
 
 // readRecorders looks each tenant up by the unique key of the log. LIMIT keeps the planner from reading the log instead.
@@ -145,7 +145,7 @@ func (r *Reads) Recorders(ctx context.Context, v query.Viewer, eventID string, t
 	return found, err
 }
 
-func onePlace(ctx context.Context, tx pgx.Tx, sql string, args ...any) (*events.Position, error) {
+func onePosition(ctx context.Context, tx pgx.Tx, sql string, args ...any) (*events.Position, error) {
 	var found *events.Position
 	err := query.Run(ctx, tx, query.New(sql, args, query.Each(func(rows pgx.Rows) error {
 		found = new(events.Position)

@@ -8,11 +8,11 @@ import (
 	"github.com/meterplex/meterplex/projections/query"
 )
 
-// Frontier is a place in the whole log: for each partition, by its index, the number
+// Frontier is how far the whole log is read: for each partition, by its index, the number
 // of the last passed position.
 type Frontier [events.Partitions]int64
 
-// AfterPosition returns the place right after a position in the order of partitions
+// AfterPosition returns the frontier right after a position in the order of partitions
 // and positions: earlier partitions are passed whole.
 func AfterPosition(p events.Position) (f Frontier) {
 	for i := range p.Partition {
@@ -50,7 +50,7 @@ func frontierInvalid(why string) error {
 	return query.RefusedAs("position_invalid", "after "+why, query.ErrPositionInvalid)
 }
 
-// String formats a list for ParseFrontier: every partition, so that a place is never
+// String formats a list for ParseFrontier: every partition, so that a frontier is never
 // mistaken for a position.
 func (f Frontier) String() string {
 	var b strings.Builder
@@ -63,7 +63,7 @@ func (f Frontier) String() string {
 	return b.String()
 }
 
-// Join returns the later of two places, in each partition.
+// Join returns the later of two frontiers, in each partition.
 func (f Frontier) Join(other Frontier) Frontier {
 	for p := range f {
 		f[p] = max(f[p], other[p])

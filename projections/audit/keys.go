@@ -54,8 +54,8 @@ SELECT f.position, f.recorded_at, f.subject, f.payload FROM (
 ORDER BY f.position
 LIMIT 1000`
 
-// scanPlace scans the partition and the position of an event.
-func scanPlace(rows pgx.Rows) (p events.Position, err error) {
+// scanPosition scans the partition and the position of an event.
+func scanPosition(rows pgx.Rows) (p events.Position, err error) {
 	err = rows.Scan(&p.Partition, &p.Number)
 	return p, err
 }

@@ -135,7 +135,7 @@ func (l *lineage) causes(ctx context.Context) error {
 // causeOf reads the event that caused another: by the references in the effect, else
 // by its id, in the tenant's log, else in the platform's. nil: the viewer may not see it.
 func (l *lineage) causeOf(ctx context.Context, e *events.Envelope) (*events.Envelope, error) {
-	hints, err := l.places(ctx, byID, hintsOf(e), e.CausationID)
+	hints, err := l.matching(ctx, byID, hintsOf(e), e.CausationID)
 	if err != nil {
 		return nil, err
 	}
@@ -147,12 +147,12 @@ func (l *lineage) causeOf(ctx context.Context, e *events.Envelope) (*events.Enve
 		if len(hints) > 0 {
 			break
 		}
-		place, err := placeOf(ctx, l.tx, e.CausationID, &tenant)
+		position, err := positionOf(ctx, l.tx, e.CausationID, &tenant)
 		if err != nil {
 			return nil, err
 		}
-		if place != nil {
-			hints = append(hints, *place)
+		if position != nil {
+			hints = append(hints, *position)
 		}
 	}
 	list, err := readEvents(ctx, l.tx, hints)
@@ -202,13 +202,13 @@ const readCaused = `SELECT $1::smallint, c FROM caused_positions($1, $2, $3, $4,
 
 // findEffects finds the effects in a stretch.
 func (l *lineage) findEffects(ctx context.Context, after, upTo int64) error {
-	var places []events.Position
+	var positions []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, after, upTo, l.ids(), maxLineage + 1}
-	err := query.Run(ctx, l.tx, query.New(readCaused, args, query.Into(&places, scanPlace)))
+	err := query.Run(ctx, l.tx, query.New(readCaused, args, query.Into(&positions, scanPosition)))
 	if err != nil {
 		return err
 	}
-	list, err := readEvents(ctx, l.tx, places)
+	list, err := readEvents(ctx, l.tx, positions)
 	for _, e := range list {
 		l.add(e)
 	}

@@ -14,9 +14,9 @@ import (
 // effects are not wanted.
 func (l *lineage) addTarget(ctx context.Context, e *events.Envelope) error {
 	s := referencesOf(e)
-	var places []events.Position
+	var positions []events.Position
 	at := func(number int64) {
-		places = append(places, events.Position{Partition: e.Position.Partition, Number: number})
+		positions = append(positions, events.Position{Partition: e.Position.Partition, Number: number})
 	}
 	switch {
 	case e.Subject.IsCorrection():
@@ -32,7 +32,7 @@ func (l *lineage) addTarget(ctx context.Context, e *events.Envelope) error {
 	case e.Subject == events.UsageValidated && s.TargetPosition > 0:
 		at(s.TargetPosition)
 	}
-	list, err := readEvents(ctx, l.tx, places)
+	list, err := readEvents(ctx, l.tx, positions)
 	for _, target := range list {
 		if l.known[target.EventID] == nil && target.TenantID == e.TenantID {
 			l.known[target.EventID] = &target
@@ -49,7 +49,7 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (VALUES (c.cause), (c.position)) AS p (position)
 ORDER BY p.position`
 
-// corrections returns the places of the changes of usage, and of the verdicts on them.
+// corrections returns the positions of the changes of usage, and of the verdicts on them.
 func (l *lineage) corrections(ctx context.Context, causes []*events.Envelope) ([]events.Position, error) {
 	var usage []int64
 	for _, e := range causes {
@@ -60,10 +60,10 @@ func (l *lineage) corrections(ctx context.Context, causes []*events.Envelope) ([
 	if len(usage) == 0 {
 		return nil, nil
 	}
-	var places []events.Position
+	var positions []events.Position
 	args := []any{l.root.Position.Partition, l.root.TenantID, usage}
-	err := query.Run(ctx, l.tx, query.New(readCorrections, args, query.Into(&places, scanPlace)))
-	return places, err
+	err := query.Run(ctx, l.tx, query.New(readCorrections, args, query.Into(&positions, scanPosition)))
+	return positions, err
 }
 
 // targets returns the known usage that each known correction names, by the correction's id. The verdict on a correction stands for it

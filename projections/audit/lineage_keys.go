@@ -31,7 +31,7 @@ func referencesOf(e *events.Envelope) (s references) {
 	return s
 }
 
-// hints are possible places of an event or its relatives: keys, ranges of keys, positions.
+// hints say where an event or its relatives may be: keys, ranges of keys, positions.
 type hints struct {
 	keys      []string
 	ranges    []keyRange
@@ -45,7 +45,7 @@ func (h *hints) letter(id uuid.UUID) {
 	}
 }
 
-// hintsOf returns the possible places of an event's cause.
+// hintsOf returns hints of an event's cause.
 func hintsOf(e *events.Envelope) (h hints) {
 	s := referencesOf(e)
 	h.letter(s.DeadLetterID)
@@ -57,7 +57,7 @@ func hintsOf(e *events.Envelope) (h hints) {
 	return h
 }
 
-// effectsOf returns the possible places of an event's effects.
+// effectsOf returns hints of an event's effects.
 func effectsOf(e *events.Envelope) (h hints) {
 	s := referencesOf(e)
 	h.letter(s.DeadLetterID)
@@ -96,13 +96,13 @@ const (
 	byCause = "causation_id"
 )
 
-// places returns those hints whose event has, or was caused by, one of the ids.
-func (l *lineage) places(ctx context.Context, by string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
-	var places []events.Position
+// matching returns the positions of those hints whose event has, or was caused by, one of the ids.
+func (l *lineage) matching(ctx context.Context, by string, h hints, ids ...uuid.UUID) ([]events.Position, error) {
+	var positions []events.Position
 	after, before := endsOf(h.ranges)
 	args := []any{l.root.Position.Partition, l.root.TenantID, h.keys, after, ids, h.positions, before}
-	err := query.Run(ctx, l.tx, query.New(fmt.Sprintf(readHinted, by), args, query.Into(&places, scanPlace)))
-	return places, err
+	err := query.Run(ctx, l.tx, query.New(fmt.Sprintf(readHinted, by), args, query.Into(&positions, scanPosition)))
+	return positions, err
 }
 
 // keyed finds effects, however late, by the keys that they must have.
@@ -123,7 +123,7 @@ func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]event
 	for _, id := range letters {
 		h.letter(id)
 	}
-	places, err := l.places(ctx, byCause, h, l.ids()...)
+	positions, err := l.matching(ctx, byCause, h, l.ids()...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (l *lineage) keyed(ctx context.Context, causes []*events.Envelope) ([]event
 	if err != nil {
 		return nil, err
 	}
-	return readEvents(ctx, l.tx, append(places, corrections...))
+	return readEvents(ctx, l.tx, append(positions, corrections...))
 }
 
 const readLettersOf = `

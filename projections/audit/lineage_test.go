@@ -193,8 +193,8 @@ func TestLineageLinksARetriedCorrectionToItsTarget(t *testing.T) {
 		FeatureType: domain.FeatureMetered, PeriodKey: "2026-05", CorrectedUsage: &events.CorrectedUsage{Kind: events.TypeCorrection,
 			TargetPosition: at[0].Number, TargetEventID: "e", Before: 5, After: 2}})
 	verdict.DedupeKey, verdict.CausationID = events.KeyValidated(at[1].Number), retry.EventID
-	place := s.Append(retry, verdict)[1]
-	l, err := s.Reads.Lineage(t.Context(), TenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &place},
+	position := s.Append(retry, verdict)[1]
+	l, err := s.Reads.Lineage(t.Context(), TenantViewer(tenant), audit.LineageQuery{Ref: audit.EventRef{Position: &position},
 		TenantID: &tenant})
 	s.Must(err)
 	_, edges := graphOf(l)

@@ -47,7 +47,7 @@ type Receipt struct {
 	AsOfPosition     events.Position  `json:"asOfPosition"`
 }
 
-// RecordedStep is the event's place in the log. LogEventID is the server's id of it.
+// RecordedStep is the event's position in the log. LogEventID is the server's id of it.
 type RecordedStep struct {
 	At            time.Time       `json:"at"`
 	Position      events.Position `json:"position"`
@@ -55,8 +55,8 @@ type RecordedStep struct {
 	CorrelationID *uuid.UUID      `json:"correlationId"`
 }
 
-// PublishedStep is the event's place on the broker. Offset and At are null if the pipe has no
-// offsets, or if the place has expired.
+// PublishedStep says where the event is on the broker. Offset and At are null if the pipe has no
+// offsets, or if they have expired.
 type PublishedStep struct {
 	At        *time.Time `json:"at"`
 	Topic     string     `json:"topic"`
@@ -215,9 +215,9 @@ func (c *receipt) at(number int64) events.Position {
 func (c *receipt) scanRecorded(rows pgx.Rows) error {
 	var hash []byte
 	var published bool
-	place := PublishedStep{Topic: events.TopicUsageRaw.Name(), Partition: c.partition}
+	step := PublishedStep{Topic: events.TopicUsageRaw.Name(), Partition: c.partition}
 	err := rows.Scan(&c.facts.recorded, &c.Recorded.At, &c.Recorded.LogEventID, &c.Recorded.CorrelationID, &c.Payload, &hash,
-		&published, &place.Offset, &place.At, &place.Expired)
+		&published, &step.Offset, &step.At, &step.Expired)
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (c *receipt) scanRecorded(rows pgx.Rows) error {
 		c.CanonicalVersion, c.PayloadHash = int(hash[0]), hex.EncodeToString(hash[1:])
 	}
 	if published {
-		c.Published = &place
+		c.Published = &step
 	}
 	return nil
 }

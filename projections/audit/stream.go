@@ -164,7 +164,7 @@ func (w *walk) scanRejection(rows pgx.Rows) error {
 
 // followEvent begins the walk at the event that the stream is named after.
 func (w *walk) followEvent(ctx context.Context, tx pgx.Tx, id uuid.UUID) error {
-	first, err := placeOf(ctx, tx, id, w.filter.TenantID)
+	first, err := positionOf(ctx, tx, id, w.filter.TenantID)
 	if err != nil {
 		return err
 	}

@@ -25,32 +25,32 @@ func TestTailsDeliverEachEventOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		d := NewHistory(s)
 		begin, _ := openTail(d, audit.EventFilter{}, audit.TailStart{})
-		place := begin.Place()
+		cursor := begin.Cursor()
 		var got []events.Envelope
 		for range rapid.IntRange(2, 8).Draw(rt, "rounds") {
 			d.AddStep(rt)
-			after, err := audit.ParseFrontier(place)
+			after, err := audit.ParseFrontier(cursor)
 			s.Must(err)
 			tail, f := openTail(d, audit.EventFilter{}, audit.TailStart{After: &after})
 			if rapid.Bool().Draw(rt, "meanwhile") {
 				d.AddStep(rt)
 			}
 			f(func(e *events.Envelope) bool { // lost after some events, resumed after the last
-				got, place = append(got, *e), tail.Pass(e)
+				got, cursor = append(got, *e), tail.Pass(e)
 				return rapid.IntRange(0, 9).Draw(rt, "lost") > 0
 			})
 		}
-		after, err := audit.ParseFrontier(place)
+		after, err := audit.ParseFrontier(cursor)
 		s.Must(err)
 		_, f := openTail(d, audit.EventFilter{}, audit.TailStart{After: &after})
 		f(func(e *events.Envelope) bool { got = append(got, *e); return true })
-		start, err := audit.ParseFrontier(begin.Place())
+		start, err := audit.ParseFrontier(begin.Cursor())
 		s.Must(err)
 		_, want := d.ReadAll()
 		want = slices.DeleteFunc(want, func(e events.Envelope) bool { return e.Position.Number <= start[d.Partition] })
 		got = slices.DeleteFunc(got, func(e events.Envelope) bool { return e.Position.Partition != d.Partition })
-		if !slices.Equal(places(got), places(want)) {
-			rt.Fatalf("%v instead of %v", places(got), places(want))
+		if !slices.Equal(positions(got), positions(want)) {
+			rt.Fatalf("%v instead of %v", positions(got), positions(want))
 		}
 	})
 }
@@ -90,19 +90,19 @@ func TestTailsBeginWithTheLast(t *testing.T) {
 		tail, err := s.Reads.Tail(t.Context(), Operator, filter, audit.TailStart{Last: n})
 		s.Must(err)
 		got, _, err := tail.Next(t.Context())
-		if err != nil || !slices.Equal(places(got), want[max(0, 10-n):]) {
-			t.Errorf("the last %d: %v %v instead of %v", n, places(got), err, want)
+		if err != nil || !slices.Equal(positions(got), want[max(0, 10-n):]) {
+			t.Errorf("the last %d: %v %v instead of %v", n, positions(got), err, want)
 		}
 	}
 	own := audit.EventFilter{TenantID: &b}
 	tail, err := s.Reads.Tail(t.Context(), TenantViewer(b), own, audit.TailStart{Last: 1})
 	s.Must(err)
-	if got, _, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(got), want[9:]) || tail.Pass(&got[0]) != want[9] {
-		t.Errorf("of a tenant: %v %v", places(got), err)
+	if got, _, err := tail.Next(t.Context()); err != nil || !slices.Equal(positions(got), want[9:]) || tail.Pass(&got[0]) != want[9] {
+		t.Errorf("of a tenant: %v %v", positions(got), err)
 	}
 }
 
-// A tail that finds no event in a long log returns after each bounded part of it, with the place behind that part.
+// A tail that finds no event in a long log returns after each bounded part of it, with the cursor behind that part.
 func TestTailsReturnAfterABoundedPartOfTheLog(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()
@@ -118,14 +118,14 @@ func TestTailsReturnAfterABoundedPartOfTheLog(t *testing.T) {
 		var list []events.Envelope
 		list, end, err = tail.Next(t.Context())
 		s.Must(err)
-		at, err := events.ParsePosition(tail.Place())
+		at, err := events.ParsePosition(tail.Cursor())
 		if err != nil || len(list) > 0 {
-			t.Fatalf("%s, %d events: %v", tail.Place(), len(list), err)
+			t.Fatalf("%s, %d events: %v", tail.Cursor(), len(list), err)
 		}
 		passed = append(passed, at.Number)
 	}
 	if want := []int64{100_000, 200_000, 300_000, last.Number, last.Number}; !slices.Equal(passed, want) {
-		t.Errorf("the places are %d instead of %d", passed, want)
+		t.Errorf("the positions are %d instead of %d", passed, want)
 	}
 }
 
@@ -142,9 +142,9 @@ func TestTailsOfOneLookEndWhereTheLogEnded(t *testing.T) {
 		s.Append(Usage(tenant, fmt.Sprint("meanwhile ", n), "calls", 1, May))
 		list, end, err := tail.Next(t.Context())
 		s.Must(err)
-		if got = append(got, places(list)...); end {
-			if n == 0 || !slices.Equal(got, []string{first.String()}) || tail.Place() != first.String() {
-				t.Errorf("ends at read %d after %v at %s, want %s", n, got, tail.Place(), first)
+		if got = append(got, positions(list)...); end {
+			if n == 0 || !slices.Equal(got, []string{first.String()}) || tail.Cursor() != first.String() {
+				t.Errorf("ends at read %d after %v at %s, want %s", n, got, tail.Cursor(), first)
 			}
 			return
 		}
@@ -164,8 +164,8 @@ func TestTailsFromATimeToCome(t *testing.T) {
 		s.Must(err)
 		before := s.Append(Usage(tenant, fmt.Sprintf("before %+v", start), "calls", 1, May))[0]
 		list, _, err := tail.Next(t.Context())
-		if err != nil || len(list) > 0 || tail.Place() != before.String() {
-			t.Errorf("%+v: %v at %s, recorded before %s: %v", start, places(list), tail.Place(), from, err)
+		if err != nil || len(list) > 0 || tail.Cursor() != before.String() {
+			t.Errorf("%+v: %v at %s, recorded before %s: %v", start, positions(list), tail.Cursor(), from, err)
 		}
 		tails = append(tails, tail)
 	}
@@ -176,8 +176,8 @@ func TestTailsFromATimeToCome(t *testing.T) {
 	s.Must(Second(owner.Exec(t.Context(), `UPDATE event_log_rows SET recorded_at = $3 WHERE partition = $1 AND position = $2`, at.Partition,
 		at.Number, from)))
 	for _, tail := range tails {
-		if list, _, err := tail.Next(t.Context()); err != nil || !slices.Equal(places(list), []string{at.String()}) {
-			t.Errorf("%v, want %s: %v", places(list), at, err)
+		if list, _, err := tail.Next(t.Context()); err != nil || !slices.Equal(positions(list), []string{at.String()}) {
+			t.Errorf("%v, want %s: %v", positions(list), at, err)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type EventWalk struct {
 	walk   *walk
 }
 
-// Walk begins a walk after a place.
+// Walk begins a walk after a frontier.
 func (r *Reads) Walk(ctx context.Context, v query.Viewer, f EventFilter, after Frontier) (*EventWalk, error) {
 	w := &EventWalk{reads: r, viewer: v}
 	err := r.Within(ctx, v, func(ctx context.Context, tx pgx.Tx) (err error) {
@@ -35,7 +35,7 @@ func (r *Reads) Walk(ctx context.Context, v query.Viewer, f EventFilter, after F
 }
 
 // Done reports whether all events have been returned.
-func (w *EventWalk) Done() bool { return w.walk.place() == nil }
+func (w *EventWalk) Done() bool { return w.walk.position() == nil }
 
 // Next returns the next events; possibly zero before the walk is done.
 func (w *EventWalk) Next(ctx context.Context) ([]events.Envelope, error) {
@@ -57,8 +57,8 @@ func (r *Reads) goOn(ctx context.Context, v query.Viewer, w *walk) ([]events.Env
 	return list, nil
 }
 
-// TailStart is the start of a tail: after a place; at the Last matching events before the
-// end of the log; or, with neither, at its end. A From in the filter is a place, too. Once: the tail ends where
+// TailStart is the start of a tail: after a frontier; at the Last matching events before the
+// end of the log; or, with neither, at its end. A From in the filter is a start, too. Once: the tail ends where
 // the log ends at its start.
 type TailStart struct {
 	After *Frontier
@@ -111,7 +111,7 @@ func (r *Reads) Tail(ctx context.Context, v query.Viewer, f EventFilter, start T
 // reports that the end of the log is reached for now, or the end of a tail with Once. The events of the page before are delivered.
 func (t *EventTail) Next(ctx context.Context) (list []events.Envelope, atEnd bool, err error) {
 	t.given = t.walk.after
-	if t.walk.place() == nil {
+	if t.walk.position() == nil {
 		if t.once {
 			return nil, true, nil
 		}
@@ -145,18 +145,18 @@ func (t *EventTail) more(ctx context.Context) (bool, error) {
 		}
 		return err
 	})
-	return err == nil && t.walk.place() != nil, err
+	return err == nil && t.walk.position() != nil, err
 }
 
-// Pass marks an event of the last page as delivered and returns the place after it: a
+// Pass marks an event of the last page as delivered and returns the cursor after it: a
 // tail that begins there returns each following event once.
 func (t *EventTail) Pass(e *events.Envelope) string {
 	t.given[e.Position.Partition] = e.Position.Number
-	return t.Place()
+	return t.Cursor()
 }
 
-// Place is the place after the delivered events. For one tenant it is a position.
-func (t *EventTail) Place() string {
+// Cursor is the frontier after the delivered events, as text. For one tenant it is a position.
+func (t *EventTail) Cursor() string {
 	if t.filter.TenantID == nil {
 		return t.given.String()
 	}

@@ -103,14 +103,14 @@ func scanWithheld(rows pgx.Rows) (w WithheldRecord, err error) {
 	return w, err
 }
 
-// withheldAfter decodes the place of a page: the time and position of the last record before it.
+// withheldAfter decodes the cursor of a page: the time and position of the last record before it.
 func withheldAfter(text string) (at any, partition int16, position int64, err error) {
 	if text == "" {
 		return "infinity", math.MaxInt16, math.MaxInt64, nil
 	}
-	micros, place, _ := strings.Cut(text, "/")
+	micros, number, _ := strings.Cut(text, "/")
 	n, err := strconv.ParseInt(micros, 10, 64)
-	p, parsed := events.PositionFrom(place)
+	p, parsed := events.PositionFrom(number)
 	if err != nil || !parsed {
 		return nil, 0, 0, query.ErrCursorInvalid
 	}

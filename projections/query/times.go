@@ -12,7 +12,7 @@ SELECT place.partition, place.number, l.recorded_at
 FROM unnest($1::smallint[], $2::bigint[]) AS place (partition, number)
 CROSS JOIN LATERAL (SELECT e.recorded_at FROM event_log e WHERE e.partition = place.partition AND e.position = place.number LIMIT 1) l`
 
-// Timed is a place with its time of recording.
+// Timed is a position with its time of recording.
 type Timed struct {
 	events.Position
 	At time.Time

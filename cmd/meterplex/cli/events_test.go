@@ -48,7 +48,7 @@ func (p *fakeLogService) Add(n int) {
 	numbers := map[int]int{}
 	var parts [2][]string
 	for _, line := range p.log {
-		part := p.place(line).Partition
+		part := p.position(line).Partition
 		parts[part], numbers[int(part)] = append(parts[part], line), numbers[int(part)]+1
 	}
 	for range n {
@@ -61,7 +61,7 @@ func (p *fakeLogService) Add(n int) {
 	p.log = append(parts[0], parts[1]...)
 }
 
-func (p *fakeLogService) place(line string) events.Position {
+func (p *fakeLogService) position(line string) events.Position {
 	var e struct{ Position events.Position }
 	must.OK(p.t, json.Unmarshal([]byte(line), &e))
 	return e.Position
@@ -69,15 +69,15 @@ func (p *fakeLogService) place(line string) events.Position {
 
 // rest returns the lines after a frontier.
 func (p *fakeLogService) rest(after string) (rest []string) {
-	var place audit.Frontier
+	var frontier audit.Frontier
 	if after != "" {
 		var err error
-		if place, err = audit.ParseFrontier(after); err != nil {
+		if frontier, err = audit.ParseFrontier(after); err != nil {
 			p.t.Errorf("after %q: %v", after, err)
 		}
 	}
 	for _, line := range p.log {
-		if at := p.place(line); at.Number > place[at.Partition] {
+		if at := p.position(line); at.Number > frontier[at.Partition] {
 			rest = append(rest, line)
 		}
 	}
@@ -115,15 +115,15 @@ func (p *fakeLogService) stream(w http.ResponseWriter, r *http.Request) {
 	p.asked++
 	w.Header().Set("Content-Type", "text/event-stream")
 	fmt.Fprint(w, "retry: 1000\n\n")
-	var place audit.Frontier
+	var frontier audit.Frontier
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		place, _ = audit.ParseFrontier(last)
+		frontier, _ = audit.ParseFrontier(last)
 	}
 	rest := p.rest(r.Header.Get("Last-Event-ID"))
 	for n, line := range rest {
-		at := p.place(line)
-		place[at.Partition] = at.Number
-		text := fmt.Sprintf("id: %s\ndata: %s\n\n", place, line)
+		at := p.position(line)
+		frontier[at.Partition] = at.Number
+		text := fmt.Sprintf("id: %s\ndata: %s\n\n", frontier, line)
 		if p.breaksOff(len(rest) - n) {
 			fmt.Fprint(w, text[:rand.N(len(text))])
 			panic(http.ErrAbortHandler)

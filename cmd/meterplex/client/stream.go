@@ -121,8 +121,8 @@ func (c *Client) Persist(ctx context.Context, forever bool, once func(progress f
 	}
 }
 
-// Follow reads a stream of server-sent events after the place last, and calls take with the data of each. After a broken connection it
-// resumes after the last event that take accepted. It returns the last place. The end of ctx is the normal end of an endless stream.
+// Follow reads a stream of server-sent events after the id last, and calls take with the data of each. After a broken connection it
+// resumes after the last event that take accepted. It returns the last id. The end of ctx is the normal end of an endless stream.
 func (c *Client) Follow(ctx context.Context, path string, query url.Values, last string, forever bool,
 	take func(data json.RawMessage) error) (string, error) {
 	err := c.Persist(ctx, forever, func(progress func()) error {

@@ -70,7 +70,7 @@ func newestEvents(v *console.Visit) (console.Doc, error) {
 	return console.Doc{"data": newest}, err
 }
 
-// endOfLog returns the place behind the last event, as the API answers it.
+// endOfLog returns the position of the last event, as the API answers it.
 func endOfLog(v *console.Visit) (string, error) {
 	answer, err := v.Unseen(console.API("events", "stream"), console.With(v.Pick("tenantId"), "follow", "false"))
 	return string(answer), err

@@ -98,14 +98,14 @@ func (c *Export) Write(a *app.App, form func(line string) (string, error)) error
 		}
 		defer file.Close()
 	} else if c.After != "" {
-		if e.place, err = audit.ParseFrontier(c.After); err != nil {
+		if e.frontier, err = audit.ParseFrontier(c.After); err != nil {
 			return fmt.Errorf("--after: %w", err)
 		}
 	}
 	err = cl.Persist(a.Ctx, false, func(progress func()) error {
 		q := c.query()
-		if e.place != (audit.Frontier{}) {
-			q.Set("after", e.place.String())
+		if e.frontier != (audit.Frontier{}) {
+			q.Set("after", e.frontier.String())
 		}
 		return cl.Stream(a.Ctx, "/events/export", q, nil, func(line string) error {
 			progress()
@@ -120,10 +120,10 @@ func (c *Export) Write(a *app.App, form func(line string) (string, error)) error
 
 // exporter writes lines and tracks the last position of each partition.
 type exporter struct {
-	to    *bufio.Writer
-	form  func(line string) (string, error)
-	place audit.Frontier
-	count int
+	to       *bufio.Writer
+	form     func(line string) (string, error)
+	frontier audit.Frontier
+	count    int
 }
 
 func (e *exporter) Write(line string) error {
@@ -139,14 +139,14 @@ func (e *exporter) Write(line string) error {
 	return err
 }
 
-// advance advances place past the line's event.
+// advance advances the frontier past the line's event.
 func (e *exporter) advance(line string) error {
 	var at struct{ Position events.Position }
 	if err := json.Unmarshal([]byte(line), &at); err != nil || at.Position.Number < 1 {
 		return fmt.Errorf("a line is no event: %.80q", line)
 	}
 	p := at.Position
-	e.place[p.Partition] = max(e.place[p.Partition], p.Number)
+	e.frontier[p.Partition] = max(e.frontier[p.Partition], p.Number)
 	return nil
 }
 
