@@ -143,8 +143,8 @@ func (b *securedBroker) use(what string) error {
 		return admin.Ensure(ctx)
 	case "settings":
 		_, err = admin.Doubts(ctx)
-	case "tops":
-		_, err = admin.Tops(ctx)
+	case "last records":
+		_, err = admin.LastRecords(ctx)
 	case "lag":
 		_, err = admin.Lag(ctx, events.GroupValidator)
 	case "rewind":
@@ -236,7 +236,7 @@ func theErrorNamesTheMissingACL(t *testing.T, b *securedBroker) {
 		{"topics", []acl{describe}, "the login needs the ACL Describe on the topics p.usage.… and p.meterplex.…"},
 		{"publish", []acl{write}, "the login needs the ACL Write on the topic p.usage.raw"},
 		{"publish low rate", []acl{write}, "the login needs the ACL Write on the topic p.meterplex.commands"},
-		{"tops", []acl{describe, read}, "the login needs the ACL Read on the topics p.usage.… and p.meterplex.…"},
+		{"last records", []acl{describe, read}, "the login needs the ACL Read on the topics p.usage.… and p.meterplex.…"},
 		{"settings", []acl{describe, configs}, "the login needs the ACL DescribeConfigs on the topics p.usage.… and p.meterplex.…"},
 		{"read", []acl{read, group}, "the login needs the ACL Read on the topic p.usage.raw and the group p.meterplex-usage-validator"},
 		{"read", []acl{group, read}, "the login needs the ACL Read on the topic p.usage.raw and the group p.meterplex-usage-validator"},

@@ -18,13 +18,13 @@ import (
 	"github.com/meterplex/meterplex/internal/pipetest"
 )
 
-// TestTopsAreTheLastRecords reads the last records of two partitions, among empty partitions and one with
+// TestLastRecords reads the last records of two partitions, among empty partitions and one with
 // a record that has no log position.
-func TestTopsAreTheLastRecords(t *testing.T) {
+func TestLastRecords(t *testing.T) {
 	cfg := config(t)
 	admin := ensure(t, cfg)
-	if tops, err := admin.Tops(t.Context()); err != nil || len(tops) != 0 {
-		t.Fatalf("empty topics: %+v, %v", tops, err)
+	if records, err := admin.LastRecords(t.Context()); err != nil || len(records) != 0 {
+		t.Fatalf("empty topics: %+v, %v", records, err)
 	}
 	log := uuid.Must(uuid.NewV7())
 	record := func(partition int16, n int64) events.Record {
@@ -42,14 +42,14 @@ func TestTopsAreTheLastRecords(t *testing.T) {
 	defer pub.Close()
 	strange := events.Record{Topic: events.TopicUsageRaw, Partition: 9, Value: []byte("of no log")}
 	must.OK(t, pipetest.Publish(t.Context(), pub, []events.Record{record(3, 1), record(3, 2), record(31, 40), strange}))
-	tops, err := admin.Tops(t.Context())
+	records, err := admin.LastRecords(t.Context())
 	must.OK(t, err)
 	found := map[events.Position]bool{}
-	for _, p := range tops {
+	for _, p := range records {
 		found[p.Position] = p.Log == log && p.Epoch == 7
 	}
-	if len(tops) != 2 || !found[events.Position{Partition: 3, Number: 2}] || !found[events.Position{Partition: 31, Number: 40}] {
-		t.Errorf("the last records are %+v", tops)
+	if len(records) != 2 || !found[events.Position{Partition: 3, Number: 2}] || !found[events.Position{Partition: 31, Number: 40}] {
+		t.Errorf("the last records are %+v", records)
 	}
 }
 

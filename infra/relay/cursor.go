@@ -44,8 +44,8 @@ func (s *Subscriber) move(ctx context.Context, moves []cursorMove, runs []run) m
 func (s *Subscriber) tryMove(ctx context.Context, moves []cursorMove, runs []run, lost map[int16]bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	to, places := movesOf(moves), publicationsOf(runs)
-	moved, err := cursors.Advance(ctx, s.Pool, to, places)
+	to, publications := movesOf(moves), publicationsOf(runs)
+	moved, err := cursors.Advance(ctx, s.Pool, to, publications)
 	if err != nil {
 		return err
 	}

@@ -47,14 +47,14 @@ func (f *expiryFixture) publish(partition int16, topic events.Topic, from, to in
 	must.OK(f, err)
 }
 
-// left returns the number of publications, and their places as partition/topic/position.
-func (f *expiryFixture) left() (n int64, places string) {
+// left returns the number of publications, and their positions as partition/topic/position.
+func (f *expiryFixture) left() (n int64, positions string) {
 	f.Helper()
 	err := f.pool.QueryRow(context.Background(),
 		`SELECT count(*), coalesce(string_agg(format('%s/%s/%s', partition, topic, from_position), ' '
- ORDER BY partition, topic, from_position), '') FROM outbox_publications`).Scan(&n, &places)
+ ORDER BY partition, topic, from_position), '') FROM outbox_publications`).Scan(&n, &positions)
 	must.OK(f, err)
-	return n, places
+	return n, positions
 }
 
 func (f *expiryFixture) round(x *Expiry) {

@@ -118,11 +118,11 @@ func (w *relayFixture) append(pending ...events.Pending) []events.Position {
 		w.recent.Put([]*events.Envelope{&appended[i]})
 	}
 	w.notify.Appended(nil)
-	places := make([]events.Position, len(appended))
+	positions := make([]events.Position, len(appended))
 	for i := range appended {
-		places[i] = appended[i].Position
+		positions[i] = appended[i].Position
 	}
-	return places
+	return positions
 }
 
 // appendUsage appends n events per tenant, alternating between tenants.

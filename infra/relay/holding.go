@@ -152,7 +152,7 @@ func (h *holdings) doubtLife() {
 }
 
 // setHead records the head of a partition's log, and returns the fence of its lease; 0 without a lease, and in
-// another life of the server. The head moves back if the database lost a tail. No batch is published while the
+// another life of the server. The head moves back if the database lost its newest events. No batch is published while the
 // server is in another life than the epoch. A raised epoch ends the lease, because the database may not have
 // its cursor.
 func (h *holdings) setHead(partition int16, head int64, epoch int32, sameLife bool) (fence int64) {

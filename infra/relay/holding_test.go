@@ -78,7 +78,7 @@ func TestRefusedEventIsTriedAlone(t *testing.T) {
 	}
 }
 
-// After a failover that lost a tail, cursors, heads and epochs in the database differ from those in
+// After a failover that lost the newest events, cursors, heads and epochs in the database differ from those in
 // memory.
 func TestP3_AHoldingThatTheDatabaseDoesNotConfirmIsDropped(t *testing.T) {
 	now := time.Now()

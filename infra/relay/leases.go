@@ -94,19 +94,19 @@ func (l *leases) heartbeat(ctx context.Context) (live int, err error) {
 	return live, nil
 }
 
-// renew extends the leases and drops those that the database does not confirm. After a failover that lost
-// a tail, a cursor in the database may be behind the one in memory.
+// renew extends the leases and drops those that the database does not confirm. After a failover that lost the
+// newest events, a cursor in the database may be behind the one in memory.
 func (l *leases) renew(ctx context.Context) error {
 	requested, at := l.held.list(), time.Now()
 	if len(requested) == 0 {
 		return nil
 	}
-	places, err := cursors.Renew(ctx, l.Pool, l.Instance, leasesOf(requested), l.LeaseTTL)
+	leased, err := cursors.Renew(ctx, l.Pool, l.Instance, leasesOf(requested), l.LeaseTTL)
 	if err != nil {
 		return err
 	}
 	var confirmed []span
-	for _, p := range places {
+	for _, p := range leased {
 		confirmed = append(confirmed, span{partition: p.Partition, fence: p.Fence, after: p.Position})
 	}
 	if lost := l.held.renewed(at, requested, confirmed); lost > 0 {
@@ -124,12 +124,12 @@ func leasesOf(spans []span) (all []cursors.Lease) {
 
 func (l *leases) acquire(ctx context.Context, want int) error {
 	at := time.Now()
-	places, err := cursors.Acquire(ctx, l.Pool, l.Instance, want, l.LeaseTTL)
+	leased, err := cursors.Acquire(ctx, l.Pool, l.Instance, want, l.LeaseTTL)
 	if err != nil {
 		return err
 	}
 	var acquired []*holding
-	for _, p := range places {
+	for _, p := range leased {
 		acquired = append(acquired, &holding{partition: p.Partition, fence: p.Fence, cursor: p.Position, epoch: p.Epoch, renewed: at})
 	}
 	if len(acquired) > 0 {

@@ -249,8 +249,8 @@ func TestRelayRewoundUnderLoad(t *testing.T) {
 	for _, stop := range stops {
 		stop()
 	}
-	if places, _ := w.checkPlacesAgain(); len(places) != 6*40*6 || last < int64(len(places)) {
-		t.Errorf("%d events are on the topic", len(places))
+	if offsets, _ := w.checkOffsetsAgain(); len(offsets) != 6*40*6 || last < int64(len(offsets)) {
+		t.Errorf("%d events are on the topic", len(offsets))
 	}
 }
 
@@ -283,32 +283,32 @@ func TestRelayRewoundBehindExpiredPublications(t *testing.T) {
 	if w.int(count) == 0 {
 		t.Error("no publication is left after the rewind")
 	}
-	if _, repeated := w.checkPlacesAgain(); repeated != 3*40 {
+	if _, repeated := w.checkOffsetsAgain(); repeated != 3*40 {
 		t.Errorf("%d records were published again", repeated)
 	}
 }
 
-// checkPlacesAgain compares the offsets of receipts with the last place of each record on usage.raw, and returns these places and
+// checkOffsetsAgain compares the offsets of receipts with the last offset of each record on usage.raw, and returns these offsets and
 // the number of records that were published again.
-func (w *relayFixture) checkPlacesAgain() (places map[events.Position]int64, repeated int) {
+func (w *relayFixture) checkOffsetsAgain() (offsets map[events.Position]int64, repeated int) {
 	w.t.Helper()
-	places = map[events.Position]int64{}
+	offsets = map[events.Position]int64{}
 	for _, k := range w.published(events.TopicUsageRaw) {
 		r := toRecord(events.TopicUsageRaw, k)
 		at, err := codec.PositionOf(&r)
 		must.OK(w.t, err)
-		if _, seen := places[at.Position]; seen {
+		if _, seen := offsets[at.Position]; seen {
 			repeated++
 		}
-		places[at.Position] = max(places[at.Position], k.Offset)
+		offsets[at.Position] = max(offsets[at.Position], k.Offset)
 	}
-	for p, want := range places {
+	for p, want := range offsets {
 		if got := w.int(`SELECT coalesce((SELECT broker_offset FROM broker_place($1, 1::smallint, $2)), -1)`, p.Partition,
 			p.Number); got != want {
 			w.t.Errorf("%s lies at %d, the receipt says %d", p, want, got)
 		}
 	}
-	return places, repeated
+	return offsets, repeated
 }
 
 // A rewind that would skip unpublished events is refused.

@@ -17,11 +17,11 @@ import (
 
 // sizes are the largest numbers of connections that an instance opens to its database, by their use.
 type sizes struct {
-	work     int // writers, rebuilds and changes
-	carrying int // the relay and the consumers that process every event
-	read     int // reads, shared by query.Seats
-	look     int // the queries that validate caches
-	pipe     int // PostgreSQL as the pipe: one for each of its readers, and others for batches, which wait for a free one
+	work int // writers, rebuilds and changes
+	hot  int // the relay and the consumers that process every event
+	read int // reads, shared by query.Seats
+	look int // the queries that validate caches
+	pipe int // PostgreSQL as the pipe: one for each of its readers, and others for batches, which wait for a free one
 }
 
 const (
@@ -33,7 +33,7 @@ const (
 
 // bounds returns the connections that the roles of this instance need to work, and those that they can use.
 func (n *Node) bounds() (least, most sizes) {
-	least, most = sizes{work: 4, carrying: 1, read: 1, look: 2}, sizes{work: 8, carrying: 1, read: 1, look: 2}
+	least, most = sizes{work: 4, hot: 1, read: 1, look: 2}, sizes{work: 8, hot: 1, read: 1, look: 2}
 	if n.has("api") {
 		least.work, least.read, most.read = 8, query.ReservedSeats+2, readConns
 	}
@@ -41,7 +41,7 @@ func (n *Node) bounds() (least, most sizes) {
 		most.work = 14
 	}
 	if len(n.reading) > 0 || n.relaying != nil {
-		least.carrying, most.carrying = 4, 8
+		least.hot, most.hot = 4, 8
 	}
 	if n.cfg.Pipe == config.PipePostgres {
 		least.pipe, most.pipe = 2, 2 // to trim and watch it
@@ -60,7 +60,7 @@ func (n *Node) bounds() (least, most sizes) {
 	return least, most
 }
 
-func (s sizes) all() int { return s.work + s.carrying + s.read + s.look + s.pipe + besideConns }
+func (s sizes) all() int { return s.work + s.hot + s.read + s.look + s.pipe + besideConns }
 
 // sized returns the sizes of the pools of this instance: those that its roles can use, or their shares of METERPLEX_DATABASE_CONNECTIONS.
 func (n *Node) sized() (sizes, error) {
@@ -76,7 +76,7 @@ func (n *Node) sized() (sizes, error) {
 	}
 	share := func(least, most int) int { return least + (most-least)*free/wanted }
 	return sizes{
-		work: share(least.work, most.work), carrying: share(least.carrying, most.carrying), read: share(least.read, most.read),
+		work: share(least.work, most.work), hot: share(least.hot, most.hot), read: share(least.read, most.read),
 		look: share(least.look, most.look), pipe: share(least.pipe, most.pipe),
 	}, nil
 }
@@ -98,27 +98,27 @@ const readTime = 30 * time.Second
 
 // pools are the connections of an instance to its database.
 type pools struct {
-	sizes    sizes
-	pool     *pgxpool.Pool
-	carrying *pgxpool.Pool // for the relay and the hot consumers, which process every event
-	looks    *pgxpool.Pool // for the grants feed and the checks of the database
-	readers  *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
-	seats    *query.Seats  // of readers: one tenant's reads take no connections from the others'
-	replica  *pgxpool.Pool // nil: reads go to the primary database
+	sizes   sizes
+	pool    *pgxpool.Pool
+	hot     *pgxpool.Pool // for the relay and the hot consumers, which process every event
+	looks   *pgxpool.Pool // for the grants feed and the checks of the database
+	readers *pgxpool.Pool // for HTTP reads, so that they take no connections from event processing
+	seats   *query.Seats  // of readers: one tenant's reads take no connections from the others'
+	replica *pgxpool.Pool // nil: reads go to the primary database
 }
 
 // open opens the pools in their sizes; close closes those that were opened.
 func (p *pools) open(ctx context.Context, work postgres.Config, readURL string) (err error) {
 	work.MaxConns = int32(p.sizes.work)
-	carrying, looks, reads := work, work, work
-	carrying.MaxConns, carrying.KeepPlans = int32(p.sizes.carrying), true
+	hot, looks, reads := work, work, work
+	hot.MaxConns, hot.KeepPlans = int32(p.sizes.hot), true
 	looks.MaxConns = int32(p.sizes.look)
 	reads.MaxConns, reads.StatementTimeout = int32(p.sizes.read), readTime
 	p.seats = query.NewSeats(p.sizes.read, query.ReservedSeats)
 	for _, of := range []struct {
 		pool   **pgxpool.Pool
 		config postgres.Config
-	}{{&p.pool, work}, {&p.carrying, carrying}, {&p.looks, looks}, {&p.readers, reads}} {
+	}{{&p.pool, work}, {&p.hot, hot}, {&p.looks, looks}, {&p.readers, reads}} {
 		if *of.pool, err = postgres.Open(ctx, of.config); err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (p *pools) open(ctx context.Context, work postgres.Config, readURL string) 
 }
 
 func (p *pools) close() {
-	for _, pool := range []*pgxpool.Pool{p.replica, p.looks, p.readers, p.carrying, p.pool} {
+	for _, pool := range []*pgxpool.Pool{p.replica, p.looks, p.readers, p.hot, p.pool} {
 		if pool != nil {
 			pool.Close()
 		}
@@ -150,7 +150,7 @@ type database struct {
 
 // databases lists the servers of an instance whose pools are open.
 func (n *Node) databases() []database {
-	list := []database{{"DATABASE_URL", []*pgxpool.Pool{n.pool, n.carrying, n.readers, n.looks}, besideConns + n.sizes.pipe}}
+	list := []database{{"DATABASE_URL", []*pgxpool.Pool{n.pool, n.hot, n.readers, n.looks}, besideConns + n.sizes.pipe}}
 	if n.replica != nil {
 		list = append(list, database{"DATABASE_READ_URL", []*pgxpool.Pool{n.replica}, 0})
 	}

@@ -57,7 +57,7 @@ func (n *Node) remember() {
 func (n *Node) startConsumer(ctx context.Context, g *errgroup.Group, c projections.Consumer) error {
 	pool := n.pool
 	if c.Hot {
-		pool = n.carrying
+		pool = n.hot
 	}
 	r := &consume.Runner{
 		Pool: pool, Log: n.log, Consumer: c, NewID: newID, Logger: n.logger, Observe: n.metrics, Appended: n.followed, Moves: n.moves,

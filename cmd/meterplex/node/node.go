@@ -149,7 +149,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	logConfig := eventlog.Config{
 		Producer: events.Producer{Service: "meterplex", Instance: n.instance, Commit: n.commit}, Region: n.cfg.Region,
 		Now: time.Now, NewID: newID, Logger: n.logger, Ticks: n.ticks, OnAppend: n.notifier.Appended, OnInMemory: n.notifier.InMemory,
-		OnRaised: n.raised, Carrying: n.carrying, Recent: n.recent, Histories: n.histories,
+		OnRaised: n.raised, HotReads: n.hot, Recent: n.recent, Histories: n.histories,
 	}
 	n.traceLog(&logConfig)
 	if reader, runs := n.reading[events.GroupValidator]; runs {
@@ -275,7 +275,7 @@ func (n *Node) startRoles(ctx context.Context, g *errgroup.Group) error {
 		}
 	}
 	own := slices.DeleteFunc(n.consumers(), func(c projections.Consumer) bool { return !n.has(c.Role) })
-	n.lags = consume.NewLags(n.carrying, own)
+	n.lags = consume.NewLags(n.hot, own)
 	for _, consumer := range own {
 		if err := n.startConsumer(ctx, g, consumer); err != nil {
 			return err

@@ -19,12 +19,12 @@ import (
 
 // pipe carries records: Kafka, or PostgreSQL if there is no Kafka.
 type pipe struct {
-	publisher  message.Publisher
-	subscriber func(c *projections.Consumer) (message.Subscriber, error)
-	rewind     watermill.Mover
-	ping       func(ctx context.Context) error
-	tops       func(ctx context.Context) ([]events.RecordPosition, error)        // last record of each topic and partition
-	retention  func(ctx context.Context) (map[events.Topic]time.Duration, error) // of each topic whose records expire
+	publisher   message.Publisher
+	subscriber  func(c *projections.Consumer) (message.Subscriber, error)
+	rewind      watermill.Mover
+	ping        func(ctx context.Context) error
+	lastRecords func(ctx context.Context) ([]events.RecordPosition, error)        // of each topic and partition
+	retention   func(ctx context.Context) (map[events.Topic]time.Duration, error) // of each topic whose records expire
 	// messages of usage.commands in each partition that its consumer has not passed
 	waiting   func(ctx context.Context) (map[int16]int64, error)
 	tidy      func(ctx context.Context) error // runs until ctx ends
@@ -78,12 +78,12 @@ func openKafka(ctx context.Context, cfg config.Config, logger *slog.Logger) (*pi
 			}
 			return kafka.NewSubscriber(sc)
 		},
-		rewind:    admin.Rewind,
-		tops:      admin.Tops,
-		ping:      admin.Ping,
-		retention: admin.Retention,
-		waiting:   func(ctx context.Context) (map[int16]int64, error) { return waitingMessages(ctx, admin) },
-		tidy:      func(ctx context.Context) error { return watchTopics(ctx, admin, logger) },
+		rewind:      admin.Rewind,
+		lastRecords: admin.LastRecords,
+		ping:        admin.Ping,
+		retention:   admin.Retention,
+		waiting:     func(ctx context.Context) (map[int16]int64, error) { return waitingMessages(ctx, admin) },
+		tidy:        func(ctx context.Context) error { return watchTopics(ctx, admin, logger) },
 		close: func() error {
 			admin.Close()
 			return publisher.Close()

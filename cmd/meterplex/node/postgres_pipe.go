@@ -44,9 +44,9 @@ func openPostgresPipe(ctx context.Context, cfg config.Config, conns int, newLife
 			return pgpipe.Rewind(ctx, pc, group, topic, from)
 		},
 		// the pipe is in the same database: a restore sets log and topics back together
-		tops:      func(context.Context) ([]events.RecordPosition, error) { return nil, nil },
-		ping:      db.PingContext,
-		retention: func(context.Context) (map[events.Topic]time.Duration, error) { return pgpipe.Retention(), nil },
+		lastRecords: func(context.Context) ([]events.RecordPosition, error) { return nil, nil },
+		ping:        db.PingContext,
+		retention:   func(context.Context) (map[events.Topic]time.Duration, error) { return pgpipe.Retention(), nil },
 		waiting: func(ctx context.Context) (map[int16]int64, error) { // the table has no partitions
 			n, err := pgpipe.LagOf(ctx, pc, events.GroupUsageCommands, events.TopicUsageCommands)
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 
 func (n *Node) relay() *relay.Relay {
 	return &relay.Relay{
-		Pool: n.carrying, Log: n.log, Recent: n.relaying, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
+		Pool: n.hot, Log: n.log, Recent: n.relaying, Appender: n.log, Publisher: n.pipe.publisher, Instance: n.instance, NewID: newID,
 		Now: time.Now, Wake: n.notifier.Wake(), Followed: n.notifier.FollowUps(), Later: n.notifier.Later(), Hinted: n.notifier.Hearing,
 		Ticks: n.ticks, Logger: n.logger, Observe: n.metrics.Relay(), Router: n.tracedRouter(),
 	}

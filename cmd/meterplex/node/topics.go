@@ -14,11 +14,11 @@ import (
 func (n *Node) compareTopics(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compareTime)
 	defer cancel()
-	tops, err := n.pipe.tops(ctx)
+	records, err := n.pipe.lastRecords(ctx)
 	if err != nil {
 		return err
 	}
-	return n.log.RaiseBeyond(ctx, tops)
+	return n.log.RaiseBeyond(ctx, records)
 }
 
 // compareTime bounds one comparison; compareEvery is the pause between retries while no broker answers.

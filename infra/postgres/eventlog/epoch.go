@@ -250,8 +250,8 @@ func (l *Log) startEpoch(ctx context.Context) error {
 }
 
 // RaiseBeyond begins a new epoch in each partition of which a topic holds records of this
-// log beyond the head: the database was set back. Tops are the last records of the topics.
-func (l *Log) RaiseBeyond(ctx context.Context, tops []events.RecordPosition) error {
+// log beyond the head: the database was set back. last are the last records of the topics.
+func (l *Log) RaiseBeyond(ctx context.Context, last []events.RecordPosition) error {
 	rows, err := l.db.Query(ctx, `SELECT partition, position FROM log_heads`)
 	if err != nil {
 		return fmt.Errorf("comparing topics with the log: %w", err)
@@ -264,7 +264,7 @@ func (l *Log) RaiseBeyond(ctx context.Context, tops []events.RecordPosition) err
 	}
 	ahead := map[int16]int32{}
 	var partitions []int16
-	for _, t := range tops {
+	for _, t := range last {
 		if t.Log != l.id || t.Position.Number <= head[t.Position.Partition] {
 			continue
 		}

@@ -40,9 +40,9 @@ type Config struct {
 	NewID       func() uuid.UUID
 	Logger      *slog.Logger
 	Ticks       loop.Ticks // the moments at which the heads are compared with the server
-	// Carrying, if set, is the pool that ReadStretches reads with: its sessions keep
+	// HotReads, if set, is the pool that ReadStretches reads with: its sessions keep
 	// their plans.
-	Carrying postgres.Queryer
+	HotReads postgres.Queryer
 	// OnAppend is called after each commit, with the partitions that grew. It must not block.
 	OnAppend func(partitions []int16)
 	// Recent, if set, caches the events of committed submissions for the consumers and the relay of this process.
@@ -124,8 +124,8 @@ func On(db server.Database, aside postgres.Pool, cfg Config) *Log {
 		cfg.Writers = 4
 	}
 	cfg.Region = cmp.Or(cfg.Region, events.ResidencyUnspecified)
-	if cfg.Carrying == nil {
-		cfg.Carrying = db
+	if cfg.HotReads == nil {
+		cfg.HotReads = db
 	}
 	if cfg.OnAppend == nil {
 		cfg.OnAppend = func([]int16) {}
@@ -147,7 +147,7 @@ func On(db server.Database, aside postgres.Pool, cfg Config) *Log {
 	}
 	known := origins.New(aside, cfg.Producer, cfg.Region, cfg.Logger)
 	return &Log{
-		Reader: &reads.Reader{DB: db, Carrying: cfg.Carrying, Origins: known},
+		Reader: &reads.Reader{DB: db, HotReads: cfg.HotReads, Origins: known},
 		cfg:    cfg, db: db, aside: aside, closeAside: func() {}, newLife: loop.NewHint(),
 		origins: known,
 	}

@@ -25,8 +25,8 @@ type Lease struct {
 	Fence     int64
 }
 
-// Place is where a leased cursor is. Epoch is the log's, of an acquired lease only.
-type Place struct {
+// Leased is a leased cursor. Epoch is the log's, of an acquired lease only.
+type Leased struct {
 	Lease
 	Position int64
 	Epoch    int32
@@ -41,14 +41,14 @@ const renewSQL = `WITH mine AS MATERIALIZED (
  WHERE c.partition = mine.partition AND c.fence = mine.fence AND c.owner = $1 RETURNING c.partition, c.fence, c.position`
 
 // Renew extends leases and returns those that the instance still has.
-func Renew(ctx context.Context, db Database, instance string, held []Lease, ttl time.Duration) ([]Place, error) {
+func Renew(ctx context.Context, db Database, instance string, held []Lease, ttl time.Duration) ([]Leased, error) {
 	partitions, fences := columns(held)
 	rows, err := db.Query(ctx, renewSQL, instance, partitions, fences, ttl)
 	if err != nil {
 		return nil, fmt.Errorf("renewing leases: %w", err)
 	}
-	confirmed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Place, err error) {
-		return p, row.Scan(&p.Partition, &p.Fence, &p.Position)
+	confirmed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Leased, err error) {
+		return c, row.Scan(&c.Partition, &c.Fence, &c.Position)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("renewing leases: %w", err)
@@ -71,13 +71,13 @@ USING (partition)
  WHERE c.partition = loose.partition RETURNING c.partition, c.fence, c.position, h.epoch`
 
 // Acquire leases free partitions to an instance, at most limit.
-func Acquire(ctx context.Context, db Database, instance string, limit int, ttl time.Duration) ([]Place, error) {
+func Acquire(ctx context.Context, db Database, instance string, limit int, ttl time.Duration) ([]Leased, error) {
 	rows, err := db.Query(ctx, acquireSQL, instance, limit, ttl)
 	if err != nil {
 		return nil, fmt.Errorf("acquiring leases: %w", err)
 	}
-	acquired, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Place, err error) {
-		return p, row.Scan(&p.Partition, &p.Fence, &p.Position, &p.Epoch)
+	acquired, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c Leased, err error) {
+		return c, row.Scan(&c.Partition, &c.Fence, &c.Position, &c.Epoch)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("acquiring leases: %w", err)

@@ -25,8 +25,8 @@ type Publication struct {
 
 // moveSQL moves cursors in one transaction and one round trip. It locks the cursors in ascending order
 // first, and compares again on the locked rows. A publication after the cursor moved back overwrites the
-// earlier place of the record. A restored cursor may have the fence and position of a batch that was read
-// before the database lost a tail. Therefore no cursor moves in another life of the server, or beyond the
+// earlier offset of the record. A restored cursor may have the fence and position of a batch that was read
+// before the database lost its newest events. Therefore no cursor moves in another life of the server, or beyond the
 // head.
 const moveSQL = `WITH mine AS MATERIALIZED (
  SELECT c.partition, s.fence, s.was, s.becomes

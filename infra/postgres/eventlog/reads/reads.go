@@ -19,7 +19,7 @@ import (
 // Reader reads the log.
 type Reader struct {
 	DB       postgres.Queryer
-	Carrying postgres.Queryer // of ReadStretches: its sessions keep their plans
+	HotReads postgres.Queryer // of ReadStretches: its sessions keep their plans
 	Origins  *origins.Origins
 	LogID    uuid.UUID
 }
@@ -92,7 +92,7 @@ const maxScanned = 5000
 // ReadStretches returns the events of several stretches of the log, those of each
 // stretch in order, at most limit of each.
 func (l *Reader) ReadStretches(ctx context.Context, stretches []events.Stretch, limit int) ([]events.Envelope, error) {
-	return l.readStretches(ctx, l.Carrying, readStretchesSQL, stretches, limit)
+	return l.readStretches(ctx, l.HotReads, readStretchesSQL, stretches, limit)
 }
 
 // ReadStretchesTx is ReadStretches inside a transaction. It returns the events of some

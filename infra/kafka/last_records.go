@@ -11,9 +11,9 @@ import (
 	"github.com/meterplex/meterplex/events/codec"
 )
 
-// Tops returns the log position of the last record of each partition of the registry's topics, from its
+// LastRecords returns the log position of the last record of each partition of the registry's topics, from its
 // headers. It skips records without a position, and topics written by others.
-func (a *Admin) Tops(ctx context.Context) ([]events.RecordPosition, error) {
+func (a *Admin) LastRecords(ctx context.Context) ([]events.RecordPosition, error) {
 	names := a.logTopics()
 	starts, err := a.admin.ListStartOffsets(ctx, names...)
 	if err != nil {
@@ -45,7 +45,7 @@ func (a *Admin) Tops(ctx context.Context) ([]events.RecordPosition, error) {
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	return a.readTops(ctx, from, missing)
+	return a.readLast(ctx, from, missing)
 }
 
 // logTopics returns the topics that hold events of the log.
@@ -58,7 +58,7 @@ func (a *Admin) logTopics() (names []string) {
 	return names
 }
 
-func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offset,
+func (a *Admin) readLast(ctx context.Context, from map[string]map[int32]kgo.Offset,
 	missing map[topicPartition]bool) ([]events.RecordPosition, error) {
 	opts, err := a.cfg.options("the topics' last records")
 	if err != nil {
@@ -90,9 +90,9 @@ func (a *Admin) readTops(ctx context.Context, from map[string]map[int32]kgo.Offs
 			}
 		})
 	}
-	tops := make([]events.RecordPosition, 0, len(last))
+	records := make([]events.RecordPosition, 0, len(last))
 	for _, p := range last {
-		tops = append(tops, p)
+		records = append(records, p)
 	}
-	return tops, nil
+	return records, nil
 }
