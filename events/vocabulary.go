@@ -25,8 +25,8 @@ type Vocabulary struct {
 // Term is a subject in a vocabulary. Topic is 0 if this binary lacks the topic.
 type Term struct {
 	SubjectInfo
-	SchemaURI  string
-	Head, Tail string // the members of the envelope that depend only on the subject
+	SchemaURI      string
+	Prefix, Suffix string // the members of the envelope that depend only on the subject
 }
 
 // Entry is the form of a term in the document.
@@ -172,9 +172,9 @@ func (e *Entry) term() Term {
 	return Term{
 		SubjectInfo: SubjectInfo{Subject: e.Subject, Type: e.Type, Version: e.Version, Topic: topic, Retention: e.Retention},
 		SchemaURI:   e.SchemaURI,
-		Head: `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI +
+		Prefix: `","eventType":"` + e.Type + `","eventVersion":` + strconv.Itoa(e.Version) + `,"schemaUri":"` + e.SchemaURI +
 			`","tenantId":"`,
-		Tail: e.Retention + `","dataResidency":"`,
+		Suffix: e.Retention + `","dataResidency":"`,
 	}
 }
 

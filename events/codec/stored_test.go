@@ -105,14 +105,14 @@ func TestVerdictsAreReadAsTheyWereWritten(t *testing.T) {
 // The payload of usage is made of its short body, key and time.
 func TestUsageIsReadAsItWasWritten(t *testing.T) {
 	at := time.Date(2026, 5, 1, 12, 0, 0, 250000000, time.UTC)
-	const tail = `,"timestamp":"2026-05-01T12:00:00.25Z","type":"usage"}`
+	const rest = `,"timestamp":"2026-05-01T12:00:00.25Z","type":"usage"}`
 	for _, c := range []struct{ id, body, payload string }{
-		{"a", `[1,"f"]`, `{"amount":1,"eventId":"a","feature":"f"` + tail},
+		{"a", `[1,"f"]`, `{"amount":1,"eventId":"a","feature":"f"` + rest},
 		{"a", `[-1,"f",{"a":"}\"],","b":[{}],"é":1.5e-7}]`, `{"amount":-1,"eventId":"a","feature":"f","metadata":{"a":"}\"],","b":[{}],` +
-			`"é":1.5e-7}` + tail},
-		{"a", `[1,"f",null,"//x/\"y"]`, `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"` + tail},
-		{"é€😀", `[1,"f",{"a":null},"//x"]`, `{"amount":1,"eventId":"é€😀","feature":"f","metadata":{"a":null},"source":"//x"` + tail},
-		{`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"` + tail, `{"amount":1,"eventId":"a\"b","feature":"f"` + tail},
+			`"é":1.5e-7}` + rest},
+		{"a", `[1,"f",null,"//x/\"y"]`, `{"amount":1,"eventId":"a","feature":"f","source":"//x/\"y"` + rest},
+		{"é€😀", `[1,"f",{"a":null},"//x"]`, `{"amount":1,"eventId":"é€😀","feature":"f","metadata":{"a":null},"source":"//x"` + rest},
+		{`a"b`, `{"amount":1,"eventId":"a\"b","feature":"f"` + rest, `{"amount":1,"eventId":"a\"b","feature":"f"` + rest},
 	} {
 		if got := WholePayload(events.UsageRecorded, events.KeyUsage(c.id), at, []byte(c.body)); string(got) != c.payload {
 			t.Errorf("%s\nis %s\nnot %s", c.body, got, c.payload)

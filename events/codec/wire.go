@@ -45,7 +45,7 @@ func appendEnvelope(dst []byte, e *events.Envelope, forTenant bool) ([]byte, err
 	}
 	dst = append(dst, `{"eventId":"`...)
 	dst = events.AppendUUID(dst, e.EventID)
-	dst = append(dst, info.Head...)
+	dst = append(dst, info.Prefix...)
 	dst = appendTenant(dst, e.TenantID)
 	dst = append(dst, `","partition":`...)
 	dst = strconv.AppendInt(dst, int64(e.Position.Partition), 10)
@@ -79,7 +79,7 @@ func appendEnvelope(dst []byte, e *events.Envelope, forTenant bool) ([]byte, err
 	dst = append(dst, `,"payload":`...)
 	dst = append(dst, e.Payload...)
 	dst = append(dst, `,"metadata":{"retentionClass":"`...)
-	dst = append(dst, info.Tail...)
+	dst = append(dst, info.Suffix...)
 	dst = append(dst, e.Residency...)
 	dst = append(dst, `","orderingKey":"`...)
 	dst = appendTenant(dst, e.TenantID)

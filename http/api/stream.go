@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// tailEvery is the longest delay before an event is sent.
-	tailEvery       = 100 * time.Millisecond
+	// pollEvery is the longest delay before an event is sent.
+	pollEvery       = 100 * time.Millisecond
 	streamHeartbeat = 15 * time.Second // proxies close connections that are idle for longer
 	streamWrite     = 30 * time.Second // a client that reads no byte for this time is disconnected
 )
@@ -88,6 +88,6 @@ func (l *Stream) Pause() {
 	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	select {
 	case <-l.Ctx.Done():
-	case <-time.After(tailEvery):
+	case <-time.After(pollEvery):
 	}
 }

@@ -17,7 +17,7 @@ func TestStreamsOverHTTP2OutliveTheirWaits(t *testing.T) {
 		}
 		_ = l.Flush()
 	}))
-	server.EnableHTTP2, server.Config.WriteTimeout = true, 4*tailEvery
+	server.EnableHTTP2, server.Config.WriteTimeout = true, 4*pollEvery
 	server.StartTLS()
 	defer server.Close()
 	began := time.Now()

@@ -192,7 +192,7 @@ func (l *CSVList[T]) Next(a *WholeAnswer, after string) ([]T, string, error) {
 			return nil, "", refused
 		}
 		a.extend()
-		time.Sleep(tailEvery)
+		time.Sleep(pollEvery)
 	}
 }
 

@@ -269,7 +269,7 @@ func TestFollowReadsTheLogItself(t *testing.T) {
 
 // A head that names a missing event proves a loss: a checkpoint must not pass the
 // event, and the other partitions continue.
-func TestFollowStopsBeforeALostTail(t *testing.T) {
+func TestFollowStopsBeforeALostEnd(t *testing.T) {
 	w := NewDatabase(t)
 	subjects := []events.Subject{events.UsageValidated}
 	r, _ := w.Runner(projections.Consumer{Name: events.GroupEntitlements, Handler: noteHandler{}, Subjects: subjects, MaxPerPartition: 100})

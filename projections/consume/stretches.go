@@ -83,7 +83,7 @@ func (r *Runner) recent(chain []events.Envelope, l *partitionRun, limit int) ([]
 }
 
 // fromDatabase reads the stretches of runs. A consumer of a topic reads up to the topic's last event, wherever its message ends. Events of
-// other subjects are passed unread, except the end of each stretch: if it is missing, the log has lost its tail, and the checkpoint must
+// other subjects are passed unread, except the end of each stretch: if it is missing, the log has lost its end, and the checkpoint must
 // not pass it.
 func (r *Runner) fromDatabase(ctx context.Context, tx pgx.Tx, runs []*partitionRun, limit int,
 	done *projections.Batch) (list []events.Envelope, err error) {
@@ -120,7 +120,7 @@ func (r *Runner) fromDatabase(ctx context.Context, tx pgx.Tx, runs []*partitionR
 			r.logLoss("the log has a hole: an event is missing", events.Position{Partition: l.partition, Number: own[n].Previous})
 			l.done = true
 		case n == 0, n < limit && r.Consumer.Topic == 0 && last < stretches[i].UpTo:
-			r.logLoss("the log has lost its tail: its head is beyond its last event",
+			r.logLoss("the log has lost its end: its head is beyond its last event",
 				events.Position{Partition: l.partition, Number: stretches[i].UpTo})
 			l.done = true
 		}

@@ -283,7 +283,7 @@ func (c *Cache) readChanges(ctx context.Context, now time.Time) (steps []grantSt
 
 // apply applies the result of a poll. A partition that it does not cover completely may
 // have changed in any way. A checkpoint that went back, or another start of the server, may
-// mean another history: after a failover that lost its tail the same positions may hold
+// mean another history: after a failover that lost its end the same positions may hold
 // other events.
 func (c *Cache) apply(ctx context.Context, steps []grantStep, server grantServer, at int64) {
 	reloads := 0

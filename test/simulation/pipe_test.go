@@ -216,7 +216,7 @@ func (b *simPipe) ack(r *reader, batch []events.Record, stand map[int16]int64, l
 }
 
 // remembers reports whether the process may take a record for folded because it, or another one, folded it before a
-// failover that the process survived. Then the search for lost tails finds the event.
+// failover that the process survived. Then the search for lost events finds the event.
 func (b *simPipe) remembers(r *reader, record *events.Record) bool {
 	if r.memory && r.began < b.s.life && b.folded[r.group+string(record.Header(events.HeaderEventID))] {
 		b.s.count("fold remembered that a failover lost")

@@ -72,7 +72,7 @@ const (
 	stretchesEnd = ` ORDER BY l.position LIMIT $4) l`
 
 	readStretchesSQL = stretchesBegin + stretchesEnd
-	// The last event of a stretch is always returned: if it is missing, the log has lost its tail.
+	// The last event of a stretch is always returned: if it is missing, the log has lost its end.
 	readStretchesOfSQL = stretchesBegin + ` AND (l.subject = ANY ($5::smallint[]) OR l.position = s.up_to)` + stretchesEnd
 
 	readTopicStretchesSQL = stretchesBegin + ` AND l.topic = $5` + stretchesEnd
