@@ -36,7 +36,7 @@ type LedgerRequest struct {
 	Overage       bool          // of Commit: the amount may be above the held one
 }
 
-// Decision is a granted request: its place in the catalogue, and the account after it.
+// Decision is a granted request: its verdict, and the account after it.
 type Decision struct {
 	Refusal *Error // nil: granted; else the other members are empty
 	Verdict

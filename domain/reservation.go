@@ -122,7 +122,7 @@ func (l *Ledger) end(h History, r *LedgerRequest, after *events.ReservationState
 	return d
 }
 
-// of returns the place of a reservation in the catalogue, with the limit that is in force now for its account, or that of its
+// of returns the verdict of a reservation, with the limit that is in force now for its account, or that of its
 // grant if no present grant has this account.
 func (l *Ledger) of(h History, r *LedgerRequest, s *events.ReservationState) Decision {
 	d := Decision{Verdict: Verdict{SubscriptionID: s.SubscriptionID, FeatureType: s.FeatureType, PeriodKey: s.PeriodKey}, At: l.timeOf(*r),

@@ -62,11 +62,11 @@ func (w *testService) refused(a answer, status int, code string) problem {
 func (w *testService) inTable(p problem) {
 	w.Helper()
 	c, found := codes.Find(p.Code)
-	if !found || c.Place&codes.Request == 0 || c.Status != p.Status || c.Meaning != p.Title || p.Type != "/docs#problem-"+p.Code {
+	if !found || c.AnsweredIn&codes.Request == 0 || c.Status != p.Status || c.Meaning != p.Title || p.Type != "/docs#problem-"+p.Code {
 		w.Errorf("%d %s %q (%s) is not in the table of codes: %+v", p.Status, p.Code, p.Title, p.Type, c)
 	}
 	for _, e := range p.Errors {
-		if c, _ := codes.Find(e.Code); c.Place&(codes.Request|codes.Item) == 0 {
+		if c, _ := codes.Find(e.Code); c.AnsweredIn&(codes.Request|codes.Item) == 0 {
 			w.Errorf("%s of %s is not in the table of codes as a code of a member", e.Code, p.Code)
 		}
 	}
@@ -76,7 +76,7 @@ func (w *testService) inTable(p problem) {
 func (w *testService) verdictInTable(v map[string]any) {
 	w.Helper()
 	code, refused := v["code"].(string)
-	if c, _ := codes.Find(code); refused && c.Place&codes.Event == 0 {
+	if c, _ := codes.Find(code); refused && c.AnsweredIn&codes.Event == 0 {
 		w.Errorf("%s of an event is not in the table of codes as a code of events", code)
 	}
 }

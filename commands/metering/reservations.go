@@ -170,7 +170,7 @@ func (c *Quotas) Commit(ctx context.Context, by commands.Caller, r *intake.Commi
 	return answer, known, err
 }
 
-// ofOne is the place of a request that has no items.
+// ofOne is the pointer of a request that has no items.
 func ofOne(int) string { return "" }
 
 // Extend holds an amount for a time from now, if that is longer than before.

@@ -67,17 +67,17 @@ type tenantMessages struct {
 
 func byTenant(records []events.Record) []tenantMessages {
 	var groups []tenantMessages
-	place := map[string]int{}
+	index := map[string]int{}
 	for i := range records {
 		m := newMessage(&records[i])
 		named := m.tenant
 		if id := tenantID(named); id != events.Platform {
 			named = id.String() // an id may be written with capitals
 		}
-		n, ok := place[named]
+		n, ok := index[named]
 		if !ok {
 			n = len(groups)
-			place[named] = n
+			index[named] = n
 			groups = append(groups, tenantMessages{named: named})
 		}
 		groups[n].messages = append(groups[n].messages, m)
@@ -114,7 +114,7 @@ func (c *UsageCommands) decideTenant(ctx context.Context, g *tenantMessages) err
 	for _, m := range g.messages {
 		m.named = "" // the tenant is known, and is the event's tenant
 		if bare {
-			m.bare, m.sum = true, sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", m.Topic.Name(), m.Partition, m.Offset)) // its place alone
+			m.bare, m.sum = true, sha256.Sum256(fmt.Appendf(nil, "%s/%d/%d", m.Topic.Name(), m.Partition, m.Offset)) // its offset alone
 			m.refuse(barred)
 			continue
 		}

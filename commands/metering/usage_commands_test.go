@@ -209,7 +209,7 @@ func TestMessagesOfUsage(t *testing.T) {
 	}
 }
 
-// The producer's id identifies a message, else its place; in both cases together with
+// The producer's id identifies a message, else its offset; in both cases together with
 // the content, because offsets restart after a broker lost its data.
 func TestMessagesAreIdentifiedByIDAndContent(t *testing.T) {
 	usage, log, _ := newUsageCommands()

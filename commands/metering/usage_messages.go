@@ -76,7 +76,7 @@ func ProducerID(r *events.Record) string {
 	return id
 }
 
-// messageID returns the producer's id of a message, else one made of its place. The
+// messageID returns the producer's id of a message, else one made of its offset. The
 // content distinguishes two messages with the same id.
 func messageID(r *events.Record) string {
 	id := ProducerID(r)

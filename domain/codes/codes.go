@@ -17,8 +17,8 @@ type Code struct {
 	Name string
 	// Status is the HTTP status of a request that is refused with the code, 0 if no request is.
 	Status int
-	// Place holds the members in which the code is answered.
-	Place Place
+	// AnsweredIn holds the members in which the code is answered.
+	AnsweredIn Members
 	// Retry reports whether the same request or event can succeed later.
 	Retry bool
 	// After is the shortest wait before a retry of a request, in seconds, for Retry-After; 0: no retry.
@@ -41,15 +41,15 @@ func (c Code) Cells() (status, retry string) {
 	return status, retry
 }
 
-// Place is a set of members in which a code is answered.
-type Place uint8
+// Members is a set of members of answers.
+type Members uint8
 
-// The places of codes.
+// The members that have codes.
 const (
-	Request    Place = 1 << iota // code of a problem, and code in its errors
-	Event                        // code of an event of POST /usage/events
-	DeadLetter                   // code of a dead letter, and of its event in lists and receipts
-	Item                         // code in the errors of a problem, of an entry of a bulk answer, or in the failure of a rebuild
+	Request    Members = 1 << iota // code of a problem, and code in its errors
+	Event                          // code of an event of POST /usage/events
+	DeadLetter                     // code of a dead letter, and of its event in lists and receipts
+	Item                           // code in the errors of a problem, of an entry of a bulk answer, or in the failure of a rebuild
 )
 
 // All returns the table, ordered by name.
@@ -62,10 +62,10 @@ func All() []Code {
 	return all
 }
 
-// In returns the names of the codes that are answered in one of the places, in order.
-func In(places Place) (names []string) {
+// In returns the names of the codes that are answered in one of the members, in order.
+func In(members Members) (names []string) {
 	for _, c := range All() {
-		if c.Place&places != 0 {
+		if c.AnsweredIn&members != 0 {
 			names = append(names, c.Name)
 		}
 	}
@@ -87,11 +87,11 @@ var byName = sync.OnceValue(func() map[string]Code {
 	return entries
 })
 
-// String names the places as docs/reference/errors.md does.
-func (p Place) String() string {
+// String names the members as docs/reference/errors.md does.
+func (m Members) String() string {
 	var names []string
 	for i, name := range []string{"request", "event", "dead letter", "item"} {
-		if p&(1<<i) != 0 {
+		if m&(1<<i) != 0 {
 			names = append(names, name)
 		}
 	}

@@ -28,8 +28,8 @@ func TestEachEntryIsComplete(t *testing.T) {
 				t.Errorf("%s: the %s %q is no sentence without its full stop", c.Name, what, text)
 			}
 		}
-		if c.Place == 0 || (c.Status != 0) != (c.Place&codes.Request != 0) {
-			t.Errorf("%s: status %d, answered in %s", c.Name, c.Status, c.Place)
+		if c.AnsweredIn == 0 || (c.Status != 0) != (c.AnsweredIn&codes.Request != 0) {
+			t.Errorf("%s: status %d, answered in %s", c.Name, c.Status, c.AnsweredIn)
 		}
 		if c.Status != 0 && (c.Status < 400 || http.StatusText(c.Status) == "") {
 			t.Errorf("%s: status %d", c.Name, c.Status)
@@ -57,7 +57,7 @@ func TestTheDocumentHoldsTheTable(t *testing.T) {
 	b.WriteString(head)
 	for _, c := range codes.All() {
 		status, retry := c.Cells()
-		b.WriteString("| `" + c.Name + "` | " + status + " | " + c.Place.String() + " | " + retry + " | " + c.Meaning + " | " + c.Remedy +
+		b.WriteString("| `" + c.Name + "` | " + status + " | " + c.AnsweredIn.String() + " | " + retry + " | " + c.Meaning + " | " + c.Remedy +
 			" |\n")
 	}
 	if *update {

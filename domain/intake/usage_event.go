@@ -53,7 +53,7 @@ func textOf(raw []byte) text {
 	return text{sent: true, valid: true, chars: raw}
 }
 
-// form is the format of an event. It determines the names and places of members in
+// form is the format of an event. It determines the names and pointers of members in
 // errors.
 type form uint8
 
@@ -64,8 +64,8 @@ const (
 	formRecord                 // a CloudEvent in headers of a Kafka record, with data as the value
 )
 
-// place returns the name of a member in the event's format, and its pointer.
-func (in *draft) place(member string) (name, pointer string) {
+// locate returns the name of a member in the event's format, and its pointer.
+func (in *draft) locate(member string) (name, pointer string) {
 	if in.form == formPlain {
 		return member, "/" + member
 	}
@@ -106,7 +106,7 @@ func (in *draft) parent() string {
 }
 
 func (in *draft) refuse(member, code, message string) *domain.Error {
-	name, pointer := in.place(member)
+	name, pointer := in.locate(member)
 	return &domain.Error{Code: code, Message: name + " " + message, Pointer: pointer}
 }
 
@@ -257,7 +257,7 @@ func (in *draft) readTimestamp() (time.Time, *domain.Error) {
 	}
 	t, fault := domain.ParseTime(in.timestamp.chars)
 	if fault != nil {
-		_, fault.Pointer = in.place("timestamp")
+		_, fault.Pointer = in.locate("timestamp")
 		return time.Time{}, fault
 	}
 	return t, nil

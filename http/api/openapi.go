@@ -218,19 +218,19 @@ func describeCodes(all map[string]*huma.Schema) {
 		if code == nil {
 			continue
 		}
-		places := codes.Event | codes.DeadLetter
+		members := codes.Event | codes.DeadLetter
 		switch name {
 		case "Problem":
-			places = codes.Request
+			members = codes.Request
 		case "Fault", "BulkRefusal":
-			places = codes.Request | codes.Item
+			members = codes.Request | codes.Item
 		case "EventVerdict":
-			places = codes.Event
+			members = codes.Event
 		}
 		if code.Description == "" {
 			code.Description = "Stable; /docs#problems explains each."
 		}
-		code.Enum, code.Extensions = nil, map[string]any{extensibleEnum: codes.In(places)}
+		code.Enum, code.Extensions = nil, map[string]any{extensibleEnum: codes.In(members)}
 	}
 }
 

@@ -83,12 +83,12 @@ func (d *view) form(a *Action, state string, target Doc) *formView {
 	for _, in := range a.inputs() {
 		f.Fields = append(f.Fields, fieldOf(in, f.ID, target, again))
 	}
-	f.place()
+	f.showFaults()
 	return f
 }
 
-// place shows the faults of the last attempt at their fields.
-func (f *formView) place() {
+// showFaults shows the faults of the last attempt at their fields.
+func (f *formView) showFaults() {
 	if f.Refused == nil {
 		return
 	}

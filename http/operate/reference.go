@@ -49,7 +49,7 @@ func codeTable() string {
 		status, retry := c.Cells()
 		fmt.Fprintf(&b, `<tr id="%s"><td><code>%s</code></td><td>%s</td><td>%s</td><td>%s</td><td>%s.<div class="soft">%s.</div></td></tr>`+
 			"\n",
-			problem.Anchor(c.Name), c.Name, status, c.Place, retry, html.EscapeString(c.Meaning), html.EscapeString(c.Remedy))
+			problem.Anchor(c.Name), c.Name, status, c.AnsweredIn, retry, html.EscapeString(c.Meaning), html.EscapeString(c.Remedy))
 	}
 	b.WriteString("</tbody></table>")
 	return b.String()

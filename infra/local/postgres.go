@@ -93,7 +93,7 @@ func (p *Postgres) open(ctx context.Context) error {
 	if err := p.lockDir(p.dir); err != nil {
 		return err
 	}
-	if err := p.place(); err != nil {
+	if err := p.findHome(); err != nil {
 		return err
 	}
 	if err := p.findBinaries(ctx); err != nil {
@@ -120,10 +120,10 @@ func (p *Postgres) lockDir(dir string) error {
 	return nil
 }
 
-func (p *Postgres) place() (err error) {
+func (p *Postgres) findHome() (err error) {
 	user := account.OfServers()
 	sum := sha256.Sum256([]byte(p.dir))
-	server := account.Server{Name: "database", Place: "database-" + hex.EncodeToString(sum[:8])}
+	server := account.Server{Name: "database", Folder: "database-" + hex.EncodeToString(sum[:8])}
 	if p.home, err = user.Home(p.dir, server, p.cfg.Log); err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (r *release) artifact() string { return fetchedArtifact + platform() }
 func (r *release) jar() string      { return r.artifact() + "-" + r.version + ".jar" }
 
 // fetchPostgres returns the program folder of a release, and downloads it once. It is in the cache, or in
-// a shared place if the server's user cannot reach this user's cache.
+// a shared folder if the server's user cannot reach this user's cache.
 func fetchPostgres(ctx context.Context, r release, cacheDir string, user account.Account, log io.Writer) (string, error) {
 	base := filepath.Join(cacheDir, "postgresql")
 	if err := os.MkdirAll(base, 0o755); err != nil {

@@ -27,7 +27,7 @@ func (CompletionCmd) Help() string {
 
 // Run writes the script.
 func (c *CompletionCmd) Run(p *program) error {
-	all := places(nil, p.parser.Model.Node, nil)
+	all := completions(nil, p.parser.Model.Node, nil)
 	switch c.Shell {
 	case "bash":
 		return writeBash(p.Stdout, all)
@@ -38,45 +38,45 @@ func (c *CompletionCmd) Run(p *program) error {
 	}
 }
 
-// place is a command path and the words that may follow it.
-type place struct {
+// completion is a command path and the words that may follow it.
+type completion struct {
 	path  string // "usage send", "" for the top
 	words []string
 }
 
-// places walks the command line's definition, so that a script names only existing
+// completions walks the command line's definition, so that a script names only existing
 // commands and flags.
-func places(path []string, n *kong.Node, inherited []string) []place {
+func completions(path []string, n *kong.Node, inherited []string) []completion {
 	flags := slices.Clone(inherited)
 	for _, f := range n.Flags {
 		if !f.Hidden {
 			flags = append(flags, "--"+f.Name)
 		}
 	}
-	here := place{path: strings.Join(path, " ")}
-	var below []place
+	here := completion{path: strings.Join(path, " ")}
+	var below []completion
 	for _, child := range n.Children {
 		if child.Type == kong.CommandNode && !child.Hidden {
 			here.words = append(here.words, child.Name)
-			below = append(below, places(append(slices.Clone(path), child.Name), child, flags)...)
+			below = append(below, completions(append(slices.Clone(path), child.Name), child, flags)...)
 		}
 	}
 	for _, p := range n.Positional {
 		here.words = append(here.words, p.EnumSlice()...)
 	}
 	here.words = append(here.words, flags...)
-	return append([]place{here}, below...)
+	return append([]completion{here}, below...)
 }
 
 // writeCases writes "'usage send') words='…';;" lines.
-func writeCases(w io.Writer, all []place) {
+func writeCases(w io.Writer, all []completion) {
 	for _, p := range all {
 		fmt.Fprintf(w, "    '%s') words='%s';;\n", p.path, strings.Join(p.words, " "))
 	}
 }
 
 // knownPaths returns a pattern that matches every command's path.
-func knownPaths(all []place) string {
+func knownPaths(all []completion) string {
 	var quoted []string
 	for _, p := range all[1:] {
 		quoted = append(quoted, "'"+p.path+"'")
@@ -84,7 +84,7 @@ func knownPaths(all []place) string {
 	return strings.Join(quoted, "|")
 }
 
-func writeBash(w io.Writer, all []place) error {
+func writeBash(w io.Writer, all []completion) error {
 	fmt.Fprintf(w, `_meterplex() {
   local path= next= words= i
   for ((i = 1; i < COMP_CWORD; i++)); do
@@ -102,7 +102,7 @@ complete -o default -F _meterplex meterplex
 	return err
 }
 
-func writeZsh(w io.Writer, all []place) error {
+func writeZsh(w io.Writer, all []completion) error {
 	fmt.Fprintf(w, `#compdef meterplex
 _meterplex() {
   local where= next= words_here= i
@@ -125,7 +125,7 @@ compdef _meterplex meterplex
 	return err
 }
 
-func writeFish(w io.Writer, all []place) error {
+func writeFish(w io.Writer, all []completion) error {
 	fmt.Fprint(w, `function __meterplex_at
   set -l path ''
   for word in (commandline -opc)[2..-1]

@@ -27,7 +27,7 @@ type Recipient struct {
 	mode      string // of its keys
 	key       string // id of the key that the import made
 	last      int64  // number of the last position of a recorded event
-	place     string
+	position  string
 	positions positions // of the recorded events
 }
 
@@ -40,7 +40,7 @@ func (r *Recipient) Name() string {
 }
 
 // Last returns the last position of the tenant's events, "" before the first one.
-func (r *Recipient) Last() string { return r.place }
+func (r *Recipient) Last() string { return r.position }
 
 // pass moves the last position. All positions of a tenant are of one partition.
 func (r *Recipient) pass(position string) {
@@ -49,7 +49,7 @@ func (r *Recipient) pass(position string) {
 		return
 	}
 	if n > r.last {
-		r.last, r.place = n, position
+		r.last, r.position = n, position
 	}
 	r.positions.add(n)
 }

@@ -84,7 +84,7 @@ func crashOfJava(err error) bool {
 func (k *Broker) dropArchive() bool { return os.Remove(k.archiveFile()) == nil }
 
 // newArchive makes the file to which a broker writes its class archive: the broker's user may not make it. It returns "" if there is an
-// archive, or no place for one.
+// archive, or no folder for one.
 func (k *Broker) newArchive() string {
 	if folder.Exists(k.archiveFile()) {
 		return ""
@@ -100,7 +100,7 @@ func (k *Broker) newArchive() string {
 	return f.Name()
 }
 
-// saveArchive moves the archive that the ended broker wrote to its final place, where its user cannot change it. A killed broker writes
+// saveArchive moves the archive that the ended broker wrote to its final folder, where its user cannot change it. A killed broker writes
 // no archive; the next one tries again.
 func (k *Broker) saveArchive() {
 	if k.archive == "" {

@@ -173,7 +173,7 @@ func (k *Broker) properties(ports brokerPorts, data string) []byte {
 		cmp.Or(k.cfg.TLS.LogInAgain, 2*time.Second).Milliseconds())
 }
 
-// quorum returns the broker's place; that of a broker alone has no controllers and no id.
+// quorum returns how the broker joins others; a broker alone has no controllers and no id.
 func (k *Broker) quorum() Quorum {
 	if k.cfg.Quorum == nil {
 		return Quorum{Node: 1}

@@ -48,7 +48,7 @@ const pom = `<?xml version="1.0" encoding="UTF-8"?>
 </project>
 `
 
-// programDir returns the folder of Kafka's jars and class archives: in the cache, or in a shared place if the broker's user cannot reach
+// programDir returns the folder of Kafka's jars and class archives: in the cache, or in a shared folder if the broker's user cannot reach
 // this user's cache.
 func programDir(cacheDir string, user account.Account) (string, error) {
 	const name = "kafka-" + Version

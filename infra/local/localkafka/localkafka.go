@@ -64,7 +64,7 @@ type TLS struct {
 	LogInAgain time.Duration
 }
 
-// Quorum is the place of a broker among others. All of them are controllers: while a majority runs, the others can stop and restart.
+// Quorum is a broker among others. All of them are controllers: while a majority runs, the others can stop and restart.
 type Quorum struct {
 	ID          string // of the cluster, made by ClusterID
 	Node        int    // 1, 2, …
@@ -180,7 +180,7 @@ func (k *Broker) open(ctx context.Context, ports brokerPorts) (err error) {
 	if err := k.endEarlier(ctx); err != nil {
 		return err
 	}
-	if err := k.place(); err != nil {
+	if err := k.findHome(); err != nil {
 		return err
 	}
 	return k.launch(ctx, ports)
@@ -202,10 +202,10 @@ func (k *Broker) unlock() {
 	k.locks = nil
 }
 
-// place makes the broker's user the owner of its data, where that user reaches them.
-func (k *Broker) place() (err error) {
-	// A new place each time: who moves damaged data away gets a broker without data, not the data of before.
-	server := account.Server{Name: "broker", Place: "broker-" + strings.ToLower(rand.Text()[:16])}
+// findHome finds the folder of the broker's files, and makes the broker's user the owner of its data, where that user reaches them.
+func (k *Broker) findHome() (err error) {
+	// A new folder each time: who moves damaged data away gets a broker without data, not the data of before.
+	server := account.Server{Name: "broker", Folder: "broker-" + strings.ToLower(rand.Text()[:16])}
 	if k.home, err = k.user.Home(k.dir, server, k.cfg.Log); err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func (c *Command) flags(o *Operation) reflect.Type {
 	return reflect.StructOf(fields)
 }
 
-// argument returns the place of an input among the arguments, or -1.
+// argument returns the index of an input among the arguments, or -1.
 func (c *Command) argument(in *input) (at int, optional bool) {
 	if c.Args == "" && in.In == "path" && in.Name != "tenantId" {
 		return 0, false

@@ -15,7 +15,7 @@ type waiting struct {
 	Wait bool `help:"Wait until it is done; exit code 1 if it failed."`
 }
 
-// rewinding holds the places to rewind to, beside positions.
+// rewinding holds the targets of a rewind, beside positions.
 type rewinding struct {
 	ToStart bool          `xor:"to" help:"To the beginning."`
 	ToTime  string        `xor:"to" placeholder:"TIME" help:"To a time, RFC 3339."`
@@ -26,7 +26,7 @@ type rewinding struct {
 const rewindHelp = `After Kafka lost its data this is the one command, with --since: the relay publishes again what readers outside
 should find. 168h is as long as the topics keep anything.`
 
-// rewindTo sets the place to rewind to.
+// rewindTo sets the target of a rewind.
 func rewindTo(a *app.App, l *app.Call, in map[string]any) error {
 	to := app.FlagOf[rewinding](l, "Own")
 	switch {

@@ -235,8 +235,8 @@ func (o *Origins) numbersOf(ctx context.Context, n int, at func(int) *events.Pen
 	if err != nil {
 		return nil, err
 	}
-	for of, places := range missing {
-		for _, i := range places {
+	for of, indexes := range missing {
+		for _, i := range indexes {
 			ids[i] = numbers[of]
 		}
 	}

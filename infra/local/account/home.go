@@ -17,8 +17,8 @@ import (
 // A Server is a server whose files may be outside of its data directory.
 type Server struct {
 	Name string // in texts, and in names of files
-	// Place names the folder of its files outside of the data directory.
-	Place string
+	// Folder names the folder of its files outside of the data directory.
+	Folder string
 }
 
 // Pointer is the name of the file in a data directory whose server's files are elsewhere. Its first line is the path.
@@ -31,7 +31,7 @@ server does not run as root, and its user cannot enter one of the parents of
 this folder. Move or remove both together.
 `
 
-// Home returns the directory of the server's files: dir itself if the account can reach it, else a place outside of
+// Home returns the directory of the server's files: dir itself if the account can reach it, else a folder outside of
 // root's home, to which it moves data of root.
 func (a Account) Home(dir string, server Server, log io.Writer) (string, error) {
 	pointer := filepath.Join(dir, server.Pointer())
@@ -47,7 +47,7 @@ func (a Account) Home(dir string, server Server, log io.Writer) (string, error) 
 	if a.Reaches(dir) || err == nil && ofUser(info) {
 		return dir, nil
 	}
-	home, err := a.Shared(server.Place)
+	home, err := a.Shared(server.Folder)
 	if err != nil {
 		return "", err
 	}
