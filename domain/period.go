@@ -108,8 +108,8 @@ func (h *PeriodHistory) Cut(periodKey string, snapshot int) int64 {
 	return 0
 }
 
-// LateUsage returns the policy as known at a position.
-func (h *PeriodHistory) LateUsage(position int64) string {
+// LatePolicy returns the policy as known at a position.
+func (h *PeriodHistory) LatePolicy(position int64) string {
 	for i := len(h.Policies) - 1; i >= 0; i-- {
 		if h.Policies[i].FromPosition < position {
 			return h.Policies[i].LateUsage
@@ -133,9 +133,9 @@ func (h *PeriodHistory) Cause(periodKey string, recorded int64, retry *RetriedUs
 	return recorded
 }
 
-// Lateness returns the adjustment that a verdict on an event becomes, nil if the event is not late. The kind is that of the event if it is
+// DecideLate returns the adjustment that a verdict on an event is, nil if the event is not late. The kind is that of the event if it is
 // not retried. Late usage is refused with period_closed, unless the tenant's policy at its cause adjusts it; all other events are accepted.
-func (h *PeriodHistory) Lateness(periodKey, kind string, recorded int64, retry *RetriedUsage) (*events.Late, *Error) {
+func (h *PeriodHistory) DecideLate(periodKey, kind string, recorded int64, retry *RetriedUsage) (*events.Late, *Error) {
 	if len(h.Changes) == 0 {
 		return nil, nil
 	}
@@ -144,10 +144,10 @@ func (h *PeriodHistory) Lateness(periodKey, kind string, recorded int64, retry *
 	if snapshot == 0 {
 		return nil, nil
 	}
-	if kind == events.LateUsage && retry != nil {
-		kind = events.LateRetry
+	if kind == events.AdjustmentLateUsage && retry != nil {
+		kind = events.AdjustmentRetry
 	}
-	if kind == events.LateUsage && h.LateUsage(cause) != events.LateUsageAdjust {
+	if kind == events.AdjustmentLateUsage && h.LatePolicy(cause) != events.LateUsageAdjust {
 		return nil, periodClosed(periodKey)
 	}
 	return &events.Late{Snapshot: snapshot, Kind: kind}, nil
@@ -155,7 +155,7 @@ func (h *PeriodHistory) Lateness(periodKey, kind string, recorded int64, retry *
 
 // RefuseLate returns why usage that is recorded now in a period would be refused; nil if it would not.
 func (h *PeriodHistory) RefuseLate(periodKey string) *Error {
-	_, refusal := h.Lateness(periodKey, events.LateUsage, wholeHistory, nil)
+	_, refusal := h.DecideLate(periodKey, events.AdjustmentLateUsage, wholeHistory, nil)
 	return refusal
 }
 

@@ -101,26 +101,26 @@ func TestP8_LatenessOfEachKind(t *testing.T) {
 		want     *events.Late
 		refused  bool
 	}{
-		"up to the cut":                      {events.LateUsage, 10, nil, nil, false},
-		"behind it, before any policy":       {events.LateUsage, 11, nil, nil, true},
-		"at the change to ADJUST":            {events.LateUsage, 12, nil, nil, true},
-		"behind the change to ADJUST":        {events.LateUsage, 13, nil, late(1, events.LateUsage), false},
-		"behind the change back":             {events.LateUsage, 17, nil, nil, true},
-		"reopened":                           {events.LateUsage, 35, nil, nil, false},
-		"of the second snapshot, refused":    {events.LateUsage, 42, nil, nil, true},
-		"of the second snapshot, adjusted":   {events.LateUsage, 45, nil, late(2, events.LateUsage), false},
-		"a commit":                           {events.LateCommit, 17, nil, late(1, events.LateCommit), false},
-		"a correction":                       {events.LateCorrection, 17, nil, late(1, events.LateCorrection), false},
-		"a retraction":                       {events.LateRetraction, 42, nil, late(2, events.LateRetraction), false},
-		"rejected, retried":                  {events.LateUsage, 9, retried(17, true), late(1, events.LateRetry), false},
-		"rejected late, retried when open":   {events.LateUsage, 17, retried(35, true), nil, false},
-		"parked, retried while closing":      {events.LateUsage, 9, retried(17, false), nil, false},
-		"parked, retried when frozen":        {events.LateUsage, 9, retried(25, false), late(1, events.LateRetry), false},
-		"late and parked, retried when open": {events.LateUsage, 17, retried(35, false), late(1, events.LateRetry), false},
-		"a correction, retried":              {events.LateCorrection, 9, retried(25, false), late(1, events.LateCorrection), false},
-		"a commit, retried":                  {events.LateCommit, 9, retried(25, true), late(1, events.LateCommit), false},
+		"up to the cut":                      {events.AdjustmentLateUsage, 10, nil, nil, false},
+		"behind it, before any policy":       {events.AdjustmentLateUsage, 11, nil, nil, true},
+		"at the change to ADJUST":            {events.AdjustmentLateUsage, 12, nil, nil, true},
+		"behind the change to ADJUST":        {events.AdjustmentLateUsage, 13, nil, late(1, events.AdjustmentLateUsage), false},
+		"behind the change back":             {events.AdjustmentLateUsage, 17, nil, nil, true},
+		"reopened":                           {events.AdjustmentLateUsage, 35, nil, nil, false},
+		"of the second snapshot, refused":    {events.AdjustmentLateUsage, 42, nil, nil, true},
+		"of the second snapshot, adjusted":   {events.AdjustmentLateUsage, 45, nil, late(2, events.AdjustmentLateUsage), false},
+		"a commit":                           {events.AdjustmentLateCommit, 17, nil, late(1, events.AdjustmentLateCommit), false},
+		"a correction":                       {events.AdjustmentCorrection, 17, nil, late(1, events.AdjustmentCorrection), false},
+		"a retraction":                       {events.AdjustmentRetraction, 42, nil, late(2, events.AdjustmentRetraction), false},
+		"rejected, retried":                  {events.AdjustmentLateUsage, 9, retried(17, true), late(1, events.AdjustmentRetry), false},
+		"rejected late, retried when open":   {events.AdjustmentLateUsage, 17, retried(35, true), nil, false},
+		"parked, retried while closing":      {events.AdjustmentLateUsage, 9, retried(17, false), nil, false},
+		"parked, retried when frozen":        {events.AdjustmentLateUsage, 9, retried(25, false), late(1, events.AdjustmentRetry), false},
+		"late and parked, retried when open": {events.AdjustmentLateUsage, 17, retried(35, false), late(1, events.AdjustmentRetry), false},
+		"a correction, retried":              {events.AdjustmentCorrection, 9, retried(25, false), late(1, events.AdjustmentCorrection), false},
+		"a commit, retried":                  {events.AdjustmentLateCommit, 9, retried(25, true), late(1, events.AdjustmentLateCommit), false},
 	} {
-		got, refusal := h.Lateness("2026-05", c.kind, c.recorded, c.retry)
+		got, refusal := h.DecideLate("2026-05", c.kind, c.recorded, c.retry)
 		if (refusal != nil) != c.refused || (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, refusal, c.want)
 		}
@@ -128,7 +128,7 @@ func TestP8_LatenessOfEachKind(t *testing.T) {
 			t.Errorf("%s: refused with %+v", name, refusal)
 		}
 	}
-	if got, refusal := h.Lateness("2026-06", events.LateUsage, 60, nil); got != nil || refusal != nil {
+	if got, refusal := h.DecideLate("2026-06", events.AdjustmentLateUsage, 60, nil); got != nil || refusal != nil {
 		t.Errorf("usage of an open period: %+v %v", got, refusal)
 	}
 }

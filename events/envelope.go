@@ -64,8 +64,8 @@ type Envelope struct {
 	// Withheld marks a record that replaces an event that could not be published: same
 	// position, no payload. Consumers advance past it without folding it.
 	Withheld bool
-	// Late marks an event that was withheld after its consumer had folded it: it counts.
-	Late bool
+	// WithheldLate marks an event that was withheld after its consumer had folded it: it counts.
+	WithheldLate bool
 }
 
 // Counts are the amounts that an event adds to the counters of its partition's head

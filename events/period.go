@@ -81,19 +81,24 @@ type ReopenedPeriod struct {
 
 // Kinds of adjustments.
 const (
-	LateUsage       = "LATE_USAGE"  // usage that was recorded after the cut
-	LateCommit      = "LATE_COMMIT" // the commit of a reservation after the cut
-	LateRetry       = "RETRY"       // usage that counts by a retry after the cut
-	LateCorrection  = "CORRECTION"
-	LateRetraction  = "RETRACTION"
-	RebuiltFigure   = "REBUILD" // a rebuild counts the period in another way
-	LateUsageReject = "REJECT"  // policy: late usage is refused
-	LateUsageAdjust = "ADJUST"  // policy: late usage becomes an adjustment
+	AdjustmentLateUsage  = "LATE_USAGE"  // usage that was recorded after the cut
+	AdjustmentLateCommit = "LATE_COMMIT" // the commit of a reservation after the cut
+	AdjustmentRetry      = "RETRY"       // usage that counts by a retry after the cut
+	AdjustmentCorrection = "CORRECTION"
+	AdjustmentRetraction = "RETRACTION"
+	AdjustmentRebuild    = "REBUILD" // a rebuild counts the period in another way
+)
+
+// Policies for late usage: it is refused, or becomes an adjustment.
+const (
+	LateUsageReject = "REJECT"
+	LateUsageAdjust = "ADJUST"
 )
 
 // AdjustmentKinds lists the kinds of adjustments.
 func AdjustmentKinds() []string {
-	return []string{LateUsage, LateCommit, LateRetry, LateCorrection, LateRetraction, RebuiltFigure}
+	return []string{AdjustmentLateUsage, AdjustmentLateCommit, AdjustmentRetry, AdjustmentCorrection, AdjustmentRetraction,
+		AdjustmentRebuild}
 }
 
 // States of an adjustment. No decision changes the last three; a discard of its dead letter voids it.
@@ -111,7 +116,7 @@ type ProposedAdjustment struct {
 	Snapshot       int        `json:"snapshot"`
 	Feature        string     `json:"feature"`
 	SubscriptionID uuid.UUID  `json:"subscriptionId"`
-	Kind           string     `json:"kind"`   // RebuiltFigure
+	Kind           string     `json:"kind"`   // AdjustmentRebuild
 	Amount         string     `json:"amount"` // an integer of any size
 	EventCount     int64      `json:"eventCount"`
 	Flip           int        `json:"flip"`

@@ -116,7 +116,9 @@ func (c *Consumer) Bound() int { return cmp.Or(c.MaxRecords, c.MaxPerPartition*e
 // Misses reports whether an event never reached the consumer: it was withheld from
 // the topic before the consumer folded it. A consumer of the log itself also reads
 // the events that the pipe could not carry.
-func (c *Consumer) Misses(e *events.Envelope) bool { return c.Topic != 0 && e.Withheld && !e.Late }
+func (c *Consumer) Misses(e *events.Envelope) bool {
+	return c.Topic != 0 && e.Withheld && !e.WithheldLate
+}
 
 // Observer receives the outcome of each transaction, after its end. A rolled back
 // transaction reports only its error: its records are delivered again.

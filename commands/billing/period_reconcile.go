@@ -105,7 +105,7 @@ func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, of reconciliation) erro
 		id := c.NewID()
 		p, err := req.Event(id, now, tenant, events.AdjustmentProposed, events.ProposedAdjustment{AdjustmentID: id, PeriodKey: l.PeriodKey,
 			Snapshot: l.Snapshot,
-			Feature:  l.Feature, SubscriptionID: l.SubscriptionID, Kind: events.RebuiltFigure, Amount: l.Amount.String(),
+			Feature:  l.Feature, SubscriptionID: l.SubscriptionID, Kind: events.AdjustmentRebuild, Amount: l.Amount.String(),
 			EventCount: l.EventCount, Flip: of.flip, RebuildID: rebuild})
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func (c *Periods) propose(tx FreezeTx, tenant uuid.UUID, of reconciliation) erro
 		p.DedupeKey = events.KeyProposal(of.name(), l.PeriodKey, l.Feature, l.SubscriptionID)
 		p.Adjustment = &events.Adjustment{PeriodKey: l.PeriodKey, Feature: l.Feature, Snapshot: l.Snapshot,
 			SubscriptionID: l.SubscriptionID,
-			Kind:           events.RebuiltFigure, Amount: l.Amount, EventCount: l.EventCount, RebuildID: rebuild}
+			Kind:           events.AdjustmentRebuild, Amount: l.Amount, EventCount: l.EventCount, RebuildID: rebuild}
 		list = append(list, p)
 	}
 	_, err = commands.AppendAll(tx, list...)

@@ -191,7 +191,7 @@ func adjustmentOf(v *events.Validated, periods *domain.PeriodHistory) *events.Ad
 		return nil
 	}
 	return &events.Adjustment{PeriodKey: v.PeriodKey, Feature: v.Feature, Snapshot: snapshot, SubscriptionID: v.ValidatedSubscriptionID,
-		Kind: events.LateRetry, Amount: big.NewInt(v.Amount), EventCount: v.Count, Recorded: v.RawPosition, SourceEventID: v.EventID}
+		Kind: events.AdjustmentRetry, Amount: big.NewInt(v.Amount), EventCount: v.Count, Recorded: v.RawPosition, SourceEventID: v.EventID}
 }
 
 // again makes the event that repeats the failed one. A retried rejection counts as

@@ -46,13 +46,13 @@ func rowVerdicts() map[string]struct {
 	add("a correction without a target", false, func(v *events.Validated) { v.Count = 0 })
 	add("admitted usage", true, func(v *events.Validated) { v.Admitted = true })
 	add("admitted usage with a grant", true, func(v *events.Validated) { v.Admitted, v.Grant = true, 12 })
-	add("late usage", true, func(v *events.Validated) { v.Late = &events.Late{Snapshot: 3, Kind: events.LateUsage} })
+	add("late usage", true, func(v *events.Validated) { v.Late = &events.Late{Snapshot: 3, Kind: events.AdjustmentLateUsage} })
 	add("late admitted usage", true, func(v *events.Validated) {
-		v.Admitted, v.Grant, v.Late = true, events.GrantBefore, &events.Late{Snapshot: 1, Kind: events.LateRetry}
+		v.Admitted, v.Grant, v.Late = true, events.GrantBefore, &events.Late{Snapshot: 1, Kind: events.AdjustmentRetry}
 	})
 	add("a late correction", true, func(v *events.Validated) {
 		corrected(events.TypeCorrection, 0)(v)
-		v.Late = &events.Late{Snapshot: 1, Kind: events.LateCorrection}
+		v.Late = &events.Late{Snapshot: 1, Kind: events.AdjustmentCorrection}
 	})
 	return list
 }

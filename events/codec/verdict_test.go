@@ -55,7 +55,7 @@ func correctedVerdicts() (list []events.Validated) {
 	v := sampleVerdict()
 	v.CorrectedUsage = &events.CorrectedUsage{Kind: events.TypeCorrection, TargetPosition: 7, TargetEventID: "evt_0", Before: 10, After: 7}
 	list = append(list, v)
-	v.Late = &events.Late{Snapshot: 2, Kind: events.LateCorrection}
+	v.Late = &events.Late{Snapshot: 2, Kind: events.AdjustmentCorrection}
 	list = append(list, v)
 	v.Admitted = true
 	list = append(list, v)

@@ -60,14 +60,14 @@ func decide(e *events.Envelope, h domain.TenantHistory, target func(ref string) 
 	var kind string
 	if isCorrection(e.Subject, body) {
 		err = d.correct(body, target)
-		if kind = events.LateCorrection; d.Usage.Type == events.TypeRetraction {
-			kind = events.LateRetraction
+		if kind = events.AdjustmentCorrection; d.Usage.Type == events.TypeRetraction {
+			kind = events.AdjustmentRetraction
 		}
 	} else {
 		kind, err = d.decideUsage(e, h.History, body)
 	}
 	if err == nil && d.Refusal == nil {
-		d.Late, d.Refusal = h.Lateness(d.Verdict.PeriodKey, kind, d.Origin, d.retry)
+		d.Late, d.Refusal = h.DecideLate(d.Verdict.PeriodKey, kind, d.Origin, d.retry)
 	}
 	return d, err
 }
@@ -88,15 +88,15 @@ func (d *decision) decideUsage(e *events.Envelope, h domain.History, body json.R
 	d.Usage.Timestamp = d.Usage.Timestamp.UTC()
 	if admission.By == "" {
 		d.Verdict, d.Refusal = domain.Decide(h, e.Position.Number, d.Usage.Feature, d.Usage.Timestamp)
-		return events.LateUsage, nil
+		return events.AdjustmentLateUsage, nil
 	}
 	d.Admitted = true
 	d.Verdict = domain.Verdict{SubscriptionID: admission.SubscriptionID, FeatureType: admission.FeatureType, PeriodKey: admission.PeriodKey,
 		Grant: h.PricedGrantOf(e.Position.Number, d.Usage.Timestamp, admission.SubscriptionID, d.Usage.Feature)}
 	if admission.By == events.ByCommit {
-		return events.LateCommit, nil
+		return events.AdjustmentLateCommit, nil
 	}
-	return events.LateUsage, nil
+	return events.AdjustmentLateUsage, nil
 }
 
 // newDecision returns a decision without a verdict, and the recorded payload.

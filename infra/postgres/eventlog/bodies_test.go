@@ -53,7 +53,7 @@ func payloadsOf(tenant uuid.UUID) (list []events.Pending, whole []string) {
 		}
 		v.Admitted, v.Grant = i%5 == 0, int64(i%3-1)
 		if i%11 < 3 {
-			v.Late = &events.Late{Snapshot: i, Kind: events.LateUsage}
+			v.Late = &events.Late{Snapshot: i, Kind: events.AdjustmentLateUsage}
 		}
 		verdict, _ := json.Marshal(v)
 		add(events.UsageValidated, events.KeyValidated(int64(i)), at, string(codec.VerdictBody(&v)), string(verdict))

@@ -191,7 +191,7 @@ func (g *group) behind(ctx context.Context, conn server.Session, s events.Stretc
 	if err != nil || len(list) == 0 || list[len(list)-1].Position.Number != s.UpTo {
 		return nil, false, err
 	}
-	return list, !slices.ContainsFunc(list, func(e events.Envelope) bool { return e.Withheld || e.Late }), nil
+	return list, !slices.ContainsFunc(list, func(e events.Envelope) bool { return e.Withheld || e.WithheldLate }), nil
 }
 
 // addFollowUps leaves the group as it is if a follow-up has a new origin: it is numbered for the next group, since

@@ -36,7 +36,7 @@ func (r *RowReader) Event(partition int16) (events.Envelope, int32) {
 	e.DedupeKey = string(r.next())
 	e.Payload = codec.WholePayload(e.Subject, e.DedupeKey, e.OccurredAt, r.next())
 	e.Replay = string(r.next())
-	e.Withheld, e.Late = r.bool(), r.bool()
+	e.Withheld, e.WithheldLate = r.bool(), r.bool()
 	return e, origin
 }
 

@@ -37,7 +37,7 @@ late AS (
   SELECT c.tenant_id, c.flip, coalesce(r.id, '00000000-0000-0000-0000-000000000000') AS rebuild, a.position, l.n, p.n AS snapshots
   FROM closed c JOIN other o USING (flip)
   LEFT JOIN projection_rebuilds r ON r.projection = '` + projections.ProjectionUsage + `' AND r.generation = o.generation
-  CROSS JOIN LATERAL (SELECT a.position FROM adjustments a WHERE a.tenant_id = c.tenant_id AND a.kind <> '` + events.RebuiltFigure +
+  CROSS JOIN LATERAL (SELECT a.position FROM adjustments a WHERE a.tenant_id = c.tenant_id AND a.kind <> '` + events.AdjustmentRebuild +
 		`' AND a.state <> 'VOID'
     ORDER BY a.position DESC LIMIT 1) a
   CROSS JOIN LATERAL (SELECT count(*) AS n FROM dead_letter_events d WHERE d.generation = live_generation('` +
