@@ -56,9 +56,9 @@ import (
 
 var hits atomic.Int64
 
-// Die kills the process at the n-th pass of an armed kill point. The file holds "place#n"; it
+// Die kills the process at the n-th pass of an armed kill point. The file holds "point#n"; it
 // is renamed first, which shows the test that the kill point was reached.
-func Die(place string) {
+func Die(point string) {
 	path := os.Getenv("METERPLEX_FAULT_ARM")
 	if path == "" {
 		return
@@ -68,7 +68,7 @@ func Die(place string) {
 		return
 	}
 	armed, n, _ := strings.Cut(string(raw), "#")
-	if armed != place {
+	if armed != point {
 		return
 	}
 	if wanted, _ := strconv.ParseInt(n, 10, 64); hits.Add(1) < wanted {

@@ -21,7 +21,7 @@ import (
 // prepareKillable makes an instance that dies at chosen kill points.
 func prepareKillable(w *deployment, roles string, env ...string) *instance {
 	w.t.Helper()
-	arm := filepath.Join(w.t.TempDir(), "place")
+	arm := filepath.Join(w.t.TempDir(), "point")
 	i := w.prepare(roles, append(env, "METERPLEX_FAULT_ARM="+arm)...)
 	i.arm, i.build = arm, faulty
 	return i
@@ -37,25 +37,25 @@ func (w *deployment) killable(roles string, env ...string) *instance {
 
 // killAt kills the process when it passes a kill point for the n-th time, and starts it again.
 // cause, if not nil, makes the process pass there. It has returned when killAt returns.
-func (i *instance) killAt(place string, n int, cause func()) bool {
-	return i.killAtEach([]string{place}, n, cause)
+func (i *instance) killAt(point string, n int, cause func()) bool {
+	return i.killAtEach([]string{point}, n, cause)
 }
 
 // killAtEach is killAt for several kill points in one piece of work. Each is armed before the
 // process restarts: otherwise the process could have passed it already.
-func (i *instance) killAtEach(places []string, n int, cause func()) bool {
-	i.armAt(places[0], n)
+func (i *instance) killAtEach(points []string, n int, cause func()) bool {
+	i.armAt(points[0], n)
 	var caused sync.WaitGroup
 	defer caused.Wait() // cause may need the restarted process
 	if cause != nil {
 		caused.Go(cause)
 	}
-	for at, place := range places {
-		if !i.awaitDeath(place) {
+	for at, point := range points {
+		if !i.awaitDeath(point) {
 			return false
 		}
-		if at+1 < len(places) {
-			i.armAt(places[at+1], n)
+		if at+1 < len(points) {
+			i.armAt(points[at+1], n)
 		}
 		if i.afterDeath != nil {
 			i.afterDeath()
@@ -70,8 +70,8 @@ func (i *instance) killAtEach(places []string, n int, cause func()) bool {
 }
 
 // armAt arms the next kill point.
-func (i *instance) armAt(place string, n int) {
-	err := os.WriteFile(i.arm+".new", []byte(place+"#"+strconv.Itoa(n)), 0o600)
+func (i *instance) armAt(point string, n int) {
+	err := os.WriteFile(i.arm+".new", []byte(point+"#"+strconv.Itoa(n)), 0o600)
 	if err == nil {
 		err = os.Rename(i.arm+".new", i.arm)
 	}
@@ -81,7 +81,7 @@ func (i *instance) armAt(place string, n int) {
 }
 
 // awaitDeath waits for the process to die at the armed kill point.
-func (i *instance) awaitDeath(place string) bool {
+func (i *instance) awaitDeath(point string) bool {
 	i.mu.Lock()
 	running := i.run
 	i.mu.Unlock()
@@ -91,11 +91,11 @@ func (i *instance) awaitDeath(place string) bool {
 		return false
 	case <-time.After(patience):
 		_ = os.Remove(i.arm)
-		i.t.Errorf("%s did not reach %q", i.name, place)
+		i.t.Errorf("%s did not reach %q", i.name, point)
 		return false
 	}
 	if err := os.Remove(i.arm + ".reached"); err != nil {
-		i.t.Errorf("%s ended before it reached %q:\n%s", i.name, place, i.lastLines(30))
+		i.t.Errorf("%s ended before it reached %q:\n%s", i.name, point, i.lastLines(30))
 		return false
 	}
 	return true
@@ -203,15 +203,15 @@ func (d *killTest) retry(l deadLetter) func() {
 
 // killAPI kills the process that accepts requests.
 func (d *killTest) killAPI(failed []deadLetter, ready <-chan string) {
-	for _, place := range []string{"small: before the transaction", "small: heads locked", "small: before COMMIT", "small: after COMMIT",
+	for _, point := range []string{"small: before the transaction", "small: heads locked", "small: before COMMIT", "small: after COMMIT",
 		"ingest: before the answer"} {
-		d.api.killAt(place, 2, nil)
+		d.api.killAt(point, 2, nil)
 	}
 	// The partition's own writer stores a large batch, in several pieces.
 	c := &client{w: d.w, tenant: d.tenants[1], to: d.api.url}
-	for n, place := range []string{"large: before the transaction", "large: heads locked", "large: between two pieces of the COPY",
+	for n, point := range []string{"large: before the transaction", "large: heads locked", "large: between two pieces of the COPY",
 		"large: before COMMIT", "large: after COMMIT"} {
-		d.api.killAt(place, 1, func() { c.send(d.w.t.Context(), events(fmt.Sprint("large", n), 900, "api_calls")) })
+		d.api.killAt(point, 1, func() { c.send(d.w.t.Context(), events(fmt.Sprint("large", n), 900, "api_calls")) })
 	}
 	d.api.killAt("change 13: before COMMIT", 1, d.retry(failed[0]))
 	d.api.killAt("change 13: after COMMIT", 1, d.retry(failed[1]))
@@ -228,9 +228,9 @@ func (d *killTest) killAPI(failed []deadLetter, ready <-chan string) {
 }
 
 func (d *killTest) killRelay() {
-	for _, place := range []string{"relay: before it publishes", "relay: between the broker's ack and the cursor",
+	for _, point := range []string{"relay: before it publishes", "relay: between the broker's ack and the cursor",
 		"relay: after the cursor"} {
-		d.relay.killAt(place, 2, nil)
+		d.relay.killAt(point, 2, nil)
 	}
 	// A replay publishes what the relay has published: no event, if it was just rewound to the start. Another one is requested then.
 	d.relay.killAt("replay: between the broker's ack and the cursor", 1, func() {
@@ -295,14 +295,14 @@ func TestP2_KilledAtEveryKillPointOfOneProcess(t *testing.T) {
 	tenants := w.createTenants(i, 3)
 	l := w.startLoad(tenants, 2, lightTraffic(), func(int) string { return i.url() })
 	const validator, aggregator = "meterplex-usage-validator, from memory", "meterplex-usage-aggregator, from memory"
-	for n, place := range []string{
+	for n, point := range []string{
 		"inline: checkpoints locked", "inline: follow-ups placed", "inline: before COMMIT", "inline: after COMMIT",
 		"inline: in memory, not answered",
 		validator + ": before COMMIT", validator + ": between COMMIT and ack", aggregator + ": before COMMIT",
 		aggregator + ": between COMMIT and ack",
 	} {
-		if i.killAt(place, 2, nil); i.reached != n+1 {
-			t.Fatalf("%s was not reached", place)
+		if i.killAt(point, 2, nil); i.reached != n+1 {
+			t.Fatalf("%s was not reached", point)
 		}
 		i.afterDeath = func() { // after the first death, leases end by time; no other process may hold any
 			w.run(`UPDATE relay_cursors SET lease_until = '-infinity'`, `UPDATE relay_instances SET seen_at = '-infinity'`)

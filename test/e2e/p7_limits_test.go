@@ -141,7 +141,7 @@ func sameAnswer(t testing.TB, first, again *request) bool {
 
 // stampede is 200 clients that want the last 50 units of a tenant at once, while an instance dies.
 type stampede struct {
-	name, place string // the kill point
+	name, point string // the kill point
 	pass        int    // of the kill point, the one at which the instance dies
 	whole       bool   // the instance with all roles dies, not the other one
 	send        func(send func(*request) *request, id string, amount int64) []*request
@@ -174,14 +174,14 @@ func stampedes() (all []stampede) {
 		}
 		return []*request{first, send(aboutUnits(http.MethodDelete, "/reservations/"+id, 0, nil))}
 	}
-	for _, place := range []string{"small: before COMMIT", "small: after COMMIT", "limits: before the answer"} {
+	for _, point := range []string{"small: before COMMIT", "small: after COMMIT", "limits: before the answer"} {
 		all = append(all,
-			stampede{name: "consume", place: place, pass: 1, send: one(consumeOf)},
-			stampede{name: "hold", place: place, pass: 1, send: one(hold)},
-			stampede{name: "hold, then commit or release", place: place, pass: 2, send: held, frees: true},
-			stampede{name: "enforced usage", place: strings.Replace(place, "limits:", "ingest:", 1), pass: 1, send: one(ingestOf)})
+			stampede{name: "consume", point: point, pass: 1, send: one(consumeOf)},
+			stampede{name: "hold", point: point, pass: 1, send: one(hold)},
+			stampede{name: "hold, then commit or release", point: point, pass: 2, send: held, frees: true},
+			stampede{name: "enforced usage", point: strings.Replace(point, "limits:", "ingest:", 1), pass: 1, send: one(ingestOf)})
 	}
-	return append(all, stampede{name: "consume", place: "small: after COMMIT", pass: 1, whole: true, send: one(consumeOf)})
+	return append(all, stampede{name: "consume", point: "small: after COMMIT", pass: 1, whole: true, send: one(consumeOf)})
 }
 
 // P7: 200 clients want the last 50 units of a HARD limit at once, and one of two instances is killed before COMMIT, after it,
@@ -217,7 +217,7 @@ func (s stampede) run(w *deployment, rng *rand.Rand, dies, other *instance) {
 	}
 	sent := make([][]*request, stampedeClients)
 	most := s.watch(w, other, x, func() {
-		dies.killAt(s.place, s.pass, func() {
+		dies.killAt(s.point, s.pass, func() {
 			var all sync.WaitGroup
 			for c := range sent {
 				to, amount := []*instance{dies, other}, 1+rng.Int64N(3)
@@ -291,7 +291,7 @@ func (s stampede) checkGrants(w *deployment, at *instance, x *tenant, list []*re
 		}
 	}
 	if !s.frees && granted != lastUnits || lost == 0 {
-		w.t.Errorf("%s, killed %s: %d units were granted, want %d; %d requests were under way at the death", s.name, s.place, granted,
+		w.t.Errorf("%s, killed %s: %d units were granted, want %d; %d requests were under way at the death", s.name, s.point, granted,
 			lastUnits, lost)
 	}
 }

@@ -46,10 +46,10 @@ func newClosesTest(t testing.TB, roles string, env ...string) *closesTest {
 func (d *closesTest) running() *instance { return d.pair[d.deaths.Load()%2] }
 
 // killAt kills the process that runs sagas at the n-th pass of a kill point, at which a request lets it pass, and starts the other one. If
-// the next places are given, that one dies there, too, and so on.
-func (d *closesTest) killAt(place string, n int, path string, in object, next ...int) {
+// the next points are given, that one dies there, too, and so on.
+func (d *closesTest) killAt(point string, n int, path string, in object, next ...int) {
 	d.w.t.Helper()
-	d.running().armAt(place, n)
+	d.running().armAt(point, n)
 	var caused sync.WaitGroup
 	defer caused.Wait() // the request may need the process that continues
 	if path != "" {
@@ -57,11 +57,11 @@ func (d *closesTest) killAt(place string, n int, path string, in object, next ..
 	}
 	for death := range len(next) + 1 {
 		dead, other := d.running(), d.pair[(d.deaths.Load()+1)%2]
-		if !dead.awaitDeath(place) {
+		if !dead.awaitDeath(point) {
 			return
 		}
 		if death < len(next) {
-			other.armAt(place, next[death])
+			other.armAt(point, next[death])
 		}
 		dead.kill()
 		// The leases of dead processes on sagas and webhooks last 30 s, their attempts of pushes 2 minutes.
@@ -84,10 +84,10 @@ func (d *closesTest) pathOf(x *tenant) string {
 	return "/api/v1/tenants/" + x.id + "/periods/" + d.month
 }
 
-// closeAt closes the period of a tenant, whose process dies at a place.
-func (d *closesTest) closeAt(place string, x *tenant) {
+// closeAt closes the period of a tenant, whose process dies at a kill point.
+func (d *closesTest) closeAt(point string, x *tenant) {
 	d.w.t.Helper()
-	d.killAt(place, 1, d.pathOf(x)+"/close", object{"early": true})
+	d.killAt(point, 1, d.pathOf(x)+"/close", object{"early": true})
 	d.closed(x)
 }
 
@@ -136,26 +136,26 @@ func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 		w.ingest(d.rest, x, "accepted", events(fmt.Sprint("in-time", n), 3, "api_calls")...) // 1, 2 and 3
 	}
 	w.drain()
-	for n, place := range []string{
+	for n, point := range []string{
 		"change 70: before the append", "change 70: before COMMIT", "change 70: after COMMIT",
 		"change 71: before the append", "change 72: before COMMIT", "change 72: after COMMIT",
 		"saga period_close, COMPLETED: its row is saved",
 	} {
-		d.closeAt(place, tenants[n])
+		d.closeAt(point, tenants[n])
 	}
 	for n, x := range tenants[:7] {
 		w.ingest(d.rest, x, "accepted", events(fmt.Sprint("late", n), 2, "api_calls")...)
 	}
 	w.drain()
-	for n, place := range []string{"change 75: before the append", "change 75: before COMMIT", "change 75: after COMMIT"} {
-		d.killAt(place, 1, "/api/v1/adjustments/"+d.adjustments(tenants[n])[0].ID+[]string{"/approve", "/waive", "/approve"}[n], object{})
+	for n, point := range []string{"change 75: before the append", "change 75: before COMMIT", "change 75: after COMMIT"} {
+		d.killAt(point, 1, "/api/v1/adjustments/"+d.adjustments(tenants[n])[0].ID+[]string{"/approve", "/waive", "/approve"}[n], object{})
 		all := tenants[n+3]
 		in := object{"tenantId": all.id, "periodKey": d.month, "upTo": d.adjustments(all)[1].Position,
 			"decision": []string{"waive", "approve", "waive"}[n]}
-		d.killAt(place, 1, "/api/v1/adjustments/decide", in)
+		d.killAt(point, 1, "/api/v1/adjustments/decide", in)
 	}
-	for n, place := range []string{"change 73: before the append", "change 73: before COMMIT", "change 73: after COMMIT"} {
-		d.killAt(place, 1, d.pathOf(tenants[n])+"/reopen", object{})
+	for n, point := range []string{"change 73: before the append", "change 73: before COMMIT", "change 73: after COMMIT"} {
+		d.killAt(point, 1, d.pathOf(tenants[n])+"/reopen", object{})
 		d.post(d.pathOf(tenants[n])+"/close", object{"early": true})
 		d.closed(tenants[n])
 	}
@@ -170,9 +170,9 @@ func TestP8_KilledAtEachStepOfAClose(t *testing.T) {
 	// second tenant.
 	r = startRebuild(w, d.rest, "usage_aggregates")
 	awaitReady(w, d.rest, r.ID)
-	for n, place := range []string{"change 74: before the append", "change 74: before COMMIT", "change 74: after COMMIT",
+	for n, point := range []string{"change 74: before the append", "change 74: before COMMIT", "change 74: after COMMIT",
 		"saga period_reconcile, COMPLETED: its row is saved"} {
-		d.killAt(place, []int{2, 2, 2, 1}[n], "/api/v1/rebuilds/"+r.ID+[]string{"/promote", "/rollback"}[n%2], object{})
+		d.killAt(point, []int{2, 2, 2, 1}[n], "/api/v1/rebuilds/"+r.ID+[]string{"/promote", "/rollback"}[n%2], object{})
 		within(t, "all closed periods are reconciled", func(context.Context) (bool, string) {
 			open := w.count(`SELECT count(*) FROM sagas WHERE ended_at IS NULL`)
 			return open == 0, fmt.Sprint(open, " sagas are open")
@@ -289,19 +289,19 @@ func billedCloses(t testing.TB, n int) (d *closesTest, tenants []*tenant, check 
 func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	places := []string{
+	points := []string{
 		"push: before it is stored", "push: stored", "push: its attempt is stored", "push: sent",
 		"change 76: before the append", "change 76: before COMMIT", "change 76: after COMMIT",
 		"saga billing_push, COMPLETED: its row is saved",
 		"webhook: before it is sent", "webhook: sent", "webhook: recorded",
 	}
-	d, tenants, check := billedCloses(t, len(places))
-	for n, place := range places {
-		d.closeAt(place, tenants[n])
+	d, tenants, check := billedCloses(t, len(points))
+	for n, point := range points {
+		d.closeAt(point, tenants[n])
 		check(tenants[n])
 	}
-	if got := int(d.deaths.Load()); got != len(places) {
-		t.Errorf("%d deaths, want %d", got, len(places))
+	if got := int(d.deaths.Load()); got != len(points) {
+		t.Errorf("%d deaths, want %d", got, len(points))
 	}
 	d.w.finish()
 }
@@ -312,15 +312,15 @@ func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()
-	places := []string{"change 80: before the append", "change 80: before COMMIT", "change 80: after COMMIT"}
-	d, tenants, check := billedCloses(t, len(places))
+	points := []string{"change 80: before the append", "change 80: before COMMIT", "change 80: after COMMIT"}
+	d, tenants, check := billedCloses(t, len(points))
 	const steps = 7 // the request, and six of the saga
-	for n, place := range places {
+	for n, point := range points {
 		x, pass := tenants[n], 2 // a process that died before COMMIT lets the next one repeat the step
 		if n == 2 {
 			pass = 1
 		}
-		d.killAt(place, 1, "/api/v1/tenants/"+x.id+"/offboard", object{}, pass, pass, pass, pass, pass, pass)
+		d.killAt(point, 1, "/api/v1/tenants/"+x.id+"/offboard", object{}, pass, pass, pass, pass, pass, pass)
 		check(x)
 		d.same(x, "steps in the log", "requested suspended drained closed pushed exported archived",
 			`SELECT string_agg(payload(l)->>'step', ' ' ORDER BY position) FROM event_log_rows l WHERE tenant_id = $1 AND subject = 80`)
@@ -336,12 +336,12 @@ FROM offboardings o JOIN tenants t ON t.id = o.tenant_id JOIN sagas s ON s.id = 
 	// Its personal data is erased: the process dies after the batches of the log and of the read models, before and behind the COMMIT of
 	// the request and the end.
 	for n, c := range []struct {
-		place string
+		point string
 		next  []int
 	}{{"saga erasure, RUNNING: before its row is saved", []int{2, 2, 2}}, {"change 81: before COMMIT", []int{2}},
 		{"change 81: after COMMIT", []int{1}}} {
 		x := tenants[n]
-		d.killAt(c.place, 1, "/api/v1/tenants/"+x.id+"/erase", object{}, c.next...)
+		d.killAt(c.point, 1, "/api/v1/tenants/"+x.id+"/erase", object{}, c.next...)
 		within(t, "the erasure ends", func(context.Context) (bool, string) {
 			return d.w.count(`SELECT count(*) FROM erasures WHERE tenant_id = $1 AND state = 'ERASED'`, x.id) == 1, "it runs"
 		})
@@ -349,7 +349,7 @@ FROM offboardings o JOIN tenants t ON t.id = o.tenant_id JOIN sagas s ON s.id = 
 			`SELECT string_agg(l.body ->> 'step', ' ' ORDER BY l.position) || ' ' || (SELECT name FROM tenants WHERE id = $1)
 				FROM event_log_rows l WHERE tenant_id = $1 AND subject = 81`)
 	}
-	if got, want := int(d.deaths.Load()), len(places)*steps+4+2+2; got != want {
+	if got, want := int(d.deaths.Load()), len(points)*steps+4+2+2; got != want {
 		t.Errorf("%d deaths, want %d", got, want)
 	}
 	d.w.finish()
