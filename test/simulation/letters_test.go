@@ -125,7 +125,8 @@ func (tx *simTx) letterQuery(text string, args []any) *simRows {
 // letters returns the table of letters: each by its last failure, or by the first, if
 // the table lags behind.
 func (db *simDB) letters(ids []uuid.UUID, partition int16) *simRows {
-	out, behind := simAnswer(), db.s.chance(500)
+	out := simAnswer().named("id", "tenant_id", "stage", "source", "source_subject", "raw_position", "payload", "corrected", "archived")
+	behind := db.s.chance(500)
 	for _, id := range ids {
 		for i := range db.rows[partition] {
 			r := &db.rows[partition][i]

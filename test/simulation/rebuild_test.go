@@ -121,23 +121,16 @@ func (db *simDB) sameGenerations() {
 	}
 }
 
-func rebuildRow(r *domain.Rebuild) []any {
-	return []any{r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID, r.PeriodKey, r.Reason,
-		r.State}
-}
-
-func (db *simDB) rebuildRows(with func(*domain.Rebuild) bool, more func(*domain.Rebuild) []any) *simRows {
-	out := simAnswer()
+func (db *simDB) rebuildRows(with func(*domain.Rebuild) bool) *simRows {
+	out := simAnswer().named("id", "projection", "consumer", "generation", "fold_version", "purpose", "repair", "tenant_id", "period_key",
+		"reason", "state", "failure", "workers", "flip", "differs", "created_at", "ready_at", "ended_at")
 	for i := range db.rebuilds {
 		if r := &db.rebuilds[i]; with(r) {
-			out.list = append(out.list, append(rebuildRow(r), more(r)...))
+			out.list = append(out.list, []any{r.ID, r.Projection, r.Consumer, r.Generation, r.FoldVersion, r.Purpose, r.Repair, r.TenantID,
+				r.PeriodKey, r.Reason, r.State, r.Failure, r.Workers, r.Flip, r.Differs, r.CreatedAt, r.ReadyAt, r.EndedAt})
 		}
 	}
 	return out
-}
-
-func wholeRebuild(r *domain.Rebuild) []any {
-	return []any{r.Failure, r.Workers, r.Flip, r.Differs, r.CreatedAt, r.ReadyAt, r.EndedAt}
 }
 
 // readsRebuild knows the read of one rebuild.
@@ -149,11 +142,9 @@ func readsRebuild(text string) bool {
 func (db *simDB) readRebuilds(text string, args []any) *simRows {
 	switch {
 	case readsRebuild(text):
-		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.ID == args[0] }, wholeRebuild)
+		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.ID == args[0] })
 	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") && strings.HasSuffix(text, "ORDER BY created_at"):
-		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.State == domain.RebuildFolding }, func(r *domain.Rebuild) []any {
-			return []any{r.Workers}
-		})
+		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.State == domain.RebuildFolding })
 	case strings.HasPrefix(text, "SELECT g.projection, g.generation"),
 		strings.HasPrefix(text, "SELECT projection, generation FROM projection_generations"):
 		return simAnswer() // no generation is dropped within a run
@@ -285,7 +276,7 @@ func (tx *simTx) rebuildChange(text string, args []any) *simRows {
 		return db.readRebuilds(text, args)
 	case strings.HasPrefix(text, "SELECT id, projection, consumer, generation") &&
 		strings.Contains(text, "WHERE projection = $1 AND state IN"):
-		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.Open() }, wholeRebuild)
+		return db.rebuildRows(func(r *domain.Rebuild) bool { return r.Open() })
 	case strings.HasPrefix(text, "SELECT max(generation) + 1 FROM projection_generations"):
 		return simAnswer([]any{len(db.gens) + 2})
 	case strings.HasPrefix(text, "INSERT INTO projection_generations"):

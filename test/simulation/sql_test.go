@@ -38,6 +38,14 @@ func simAnswer(list ...[]any) *simRows {
 	return &simRows{list: list, tag: "SELECT " + strconv.Itoa(len(list))}
 }
 
+// named names the columns of rows that are read by their names.
+func (r *simRows) named(columns ...string) *simRows {
+	for _, column := range columns {
+		r.columns = append(r.columns, pgconn.FieldDescription{Name: column})
+	}
+	return r
+}
+
 func (r *simRows) Close()                                       {}
 func (r *simRows) Err() error                                   { return r.err }
 func (r *simRows) CommandTag() pgconn.CommandTag                { return pgconn.NewCommandTag(r.tag) }
