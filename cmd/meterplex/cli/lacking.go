@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ func lacking(err error) error {
 	p, ok := errors.AsType[*kong.ParseError](err)
 	if !ok {
 		return err
+	}
+	if at := withoutValue.FindStringSubmatch(err.Error()); at != nil {
+		return emptyFlag(err, p.Context, at[1], at[2])
 	}
 	flags, some := strings.CutPrefix(err.Error(), "missing flags: ")
 	if !some && !strings.HasPrefix(err.Error(), `expected "<`) {
@@ -43,6 +47,32 @@ func lacking(err error) error {
 		}
 	}
 	return fmt.Errorf("%s needs %s, e.g.\n  %s", name, strings.Join(needs, ", "), strings.Join(line, " "))
+}
+
+// withoutValue matches kong's error of a flag without a value: the flag, and the word in place of the value.
+var withoutValue = regexp.MustCompile(`^--(\S+): (?:missing value|expected .* but got "(EOL|-[^"]*)" \()`)
+
+// emptyFlag names a flag whose value is absent, because the line ends or a flag of the command follows. A value that only looks like a flag
+// leaves the error as it is.
+func emptyFlag(err error, c *kong.Context, name, next string) error {
+	node := cmp.Or(c.Selected(), c.Model.Node)
+	all := slices.Concat(node.AllFlags(false)...)
+	next, _, _ = strings.Cut(next, "=")
+	at := slices.IndexFunc(all, func(f *kong.Flag) bool { return f.Name == name })
+	if at < 0 || strings.HasPrefix(next, "-") && !slices.ContainsFunc(all, func(f *kong.Flag) bool { return isNamed(f, next) }) {
+		return err
+	}
+	noun, _, _ := strings.Cut(strings.TrimPrefix(node.FullPath(), "meterplex "), " ")
+	return fmt.Errorf("--%s needs a value: is the variable that you gave empty? E.g. --%s %s", name, name, exampleOf(noun, all[at].Value))
+}
+
+// isNamed reports whether a word with its dashes names a flag.
+func isNamed(flag *kong.Flag, word string) bool {
+	name, long := strings.CutPrefix(word, "--")
+	if !long {
+		return flag.Short != 0 && word == "-"+string(flag.Short)
+	}
+	return name == flag.Name || name == "no-"+flag.Name || slices.Contains(flag.Aliases, name)
 }
 
 // choices returns the required flags of a command: of those that exclude each other, the given one, else the first.

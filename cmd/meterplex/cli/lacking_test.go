@@ -55,6 +55,31 @@ func TestAMissingArgumentIsNamedWithAnExample(t *testing.T) {
 	}
 }
 
+// TestAFlagWithoutAValueIsNamed: a shell leaves nothing of an empty variable, so the next word is a flag or absent.
+func TestAFlagWithoutAValueIsNamed(t *testing.T) {
+	for args, example := range map[string]string{
+		"usage explain --feature api_calls --tenant":         "--tenant ID",
+		"usage explain --tenant --feature api_calls":         "--tenant ID",
+		"usage explain --tenant-id --feature=api_calls":      "--tenant ID",
+		"keys create --operator --name Acme --scope -o json": "--scope usage:write",
+		"keys create --operator --scope --name Acme":         "--scope usage:write",
+		"tenants list --limit":                               "--limit N",
+		"tenants list -o":                                    "--output table",
+		"--server":                                           "--server URL",
+	} {
+		flag, _, _ := strings.Cut(example, " ")
+		want := "meterplex: " + flag + " needs a value: is the variable that you gave empty? E.g. " + example + "\n"
+		if code, _, errs := newConsole(t, nil).run(strings.Fields(args)...); code != app.ExitUnknown || !strings.HasPrefix(errs, want) {
+			t.Errorf("%s: exit code %d\n%s", args, code, errs)
+		}
+	}
+	for _, args := range []string{"usage explain --tenant --x --feature api_calls", "tenants list --limit -5"} { // no flags of the command
+		if _, _, errs := newConsole(t, nil).run(strings.Fields(args)...); !strings.Contains(errs, "perhaps try --") {
+			t.Errorf("%s: %s", args, errs)
+		}
+	}
+}
+
 // TestATenantIsGivenByOneFlag: each command that takes a tenant shows --tenant, and accepts --tenant-id.
 func TestATenantIsGivenByOneFlag(t *testing.T) {
 	parser, err := newConsole(t, nil).app.parserFor(&app.ClientFlags{}, "")
