@@ -130,7 +130,8 @@ func TestListFollowsPages(t *testing.T) {
 	}
 }
 
-// The health check of an image knows no address but the settings, and the certificate of the instance is not for 127.0.0.1. No key is sent.
+// The health check of an image knows no address but the settings, as doctor may, and the certificate of the instance is not for 127.0.0.1.
+// No key is sent.
 func TestSystemReadyAsksTheInstanceOfThisMachine(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "" {
@@ -153,6 +154,14 @@ func TestSystemReadyAsksTheInstanceOfThisMachine(t *testing.T) {
 		if code, out, errs := c.run("system", "ready", "--here", "--retry-for", "0s"); code != app.ExitYes ||
 			!strings.Contains(out, "ready") {
 			t.Errorf("%v: exit code %d\n%s%s", settings, code, out, errs)
+		}
+		if _, out, errs := c.run("doctor", "-o", "ndjson"); !strings.Contains(out, "no answer at http://127.0.0.1:1") {
+			t.Errorf("doctor does not ask METERPLEX_URL:\n%s%s", out, errs)
+		}
+		c = newConsole(t, nil)
+		c.setEnv(settings)
+		if _, out, errs := c.run("doctor", "-o", "ndjson"); !strings.Contains(out, "ready, version v1") {
+			t.Errorf("doctor with %v:\n%s%s", settings, out, errs)
 		}
 	}
 }

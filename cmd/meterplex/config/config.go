@@ -113,6 +113,11 @@ type Resolved struct {
 	Source string // flag --NAME, environment, file PATH:LINE or default
 }
 
+// Given reports whether a setting has another source than its default.
+func (c *Config) Given(name string) bool {
+	return slices.ContainsFunc(c.Resolved, func(r Resolved) bool { return r.Name == name && r.Source != "default" })
+}
+
 // given is a value and its source.
 type given struct{ value, source string }
 

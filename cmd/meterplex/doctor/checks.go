@@ -70,7 +70,8 @@ func checks() []check {
 		{"topics", "retention", needsKafka,
 			"Raise retention.ms of the topic, or repair the consumer: it reads expired records from the log, more slowly", retention},
 
-		{"pipeline", "service", needsService, "Read the reason at /readyz and in the log of the instance", service},
+		{"pipeline", "service", needsService, "Read the reason at /readyz and in the log of the instance; METERPLEX_URL or --server " +
+			"names another address", service},
 		{"pipeline", "server_lives", needsDatabase,
 			"docs/runbooks/failover.md if the server was promoted, docs/runbooks/restore.md if it was restored", serverLives},
 		{"pipeline", "relay_leases", needsDatabase, "Start an instance with the role relay", relayLeases},

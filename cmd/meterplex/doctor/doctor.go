@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,14 +18,15 @@ import (
 
 // Config says where the service and its servers are. Checks without their settings are skipped.
 type Config struct {
-	DatabaseURL string   // of the login that serves
-	MigrateURL  string   // of the login that migrates; empty: the same
-	AllowUnsafe []string // the dangers that are allowed: METERPLEX_ALLOW_UNSAFE
-	Connections int      // that an instance opens to the database at most
-	TooFew      error    // the reason why METERPLEX_DATABASE_CONNECTIONS does not suffice
-	Kafka       *Kafka   // nil: PostgreSQL is the pipe, or no brokers are set
-	NoKafka     error    // the reason why Kafka cannot be used
-	ServiceURL  string   // where /readyz is
+	DatabaseURL string      // of the login that serves
+	MigrateURL  string      // of the login that migrates; empty: the same
+	AllowUnsafe []string    // the dangers that are allowed: METERPLEX_ALLOW_UNSAFE
+	Connections int         // that an instance opens to the database at most
+	TooFew      error       // the reason why METERPLEX_DATABASE_CONNECTIONS does not suffice
+	Kafka       *Kafka      // nil: PostgreSQL is the pipe, or no brokers are set
+	NoKafka     error       // the reason why Kafka cannot be used
+	ServiceURL  string      // where /readyz is
+	ServiceTLS  *tls.Config // nil: the certificate of the service is verified
 	// Certificates and Keys are the PEM files of the settings, by their names.
 	Certificates, Keys map[string]string
 	TraceRatio         float64 // 0: no traces; the environment describes the exporter
@@ -96,7 +98,9 @@ const checkTime = 10 * time.Second
 
 // Run runs all checks in the order of the list. Its error reports that it was stopped early.
 func Run(ctx context.Context, cfg Config) ([]Finding, error) {
-	s := &subject{Config: cfg, http: &http.Client{Timeout: checkTime}}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = cfg.ServiceTLS
+	s := &subject{Config: cfg, http: &http.Client{Timeout: checkTime, Transport: transport}}
 	defer s.close()
 	if err := s.connect(ctx); err != nil {
 		return nil, err

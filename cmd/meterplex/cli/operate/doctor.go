@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
+	"github.com/meterplex/meterplex/cmd/meterplex/client"
 	"github.com/meterplex/meterplex/cmd/meterplex/config"
 	"github.com/meterplex/meterplex/cmd/meterplex/doctor"
 	"github.com/meterplex/meterplex/cmd/meterplex/node"
@@ -40,7 +41,8 @@ func (DoctorCmd) Help() string {
 Each line is a check, its finding and the remedy.
 
 DATABASE_URL should be the service's login. Replication is seen with pg_monitor. doctor only reads, and repairs nothing. Run it beside
-the service: the pipeline is judged by what it does now.
+the service: the pipeline is judged by what it does now. It asks the instance of this machine by its settings; METERPLEX_URL or --server
+names another.
 
 Exit code 0: no failure; 1: a failure (with --strict also a warning); 2: a check could not look. Checks whose settings are absent are
 skipped. docs/reference/doctor-checks.md lists all checks.`
@@ -52,11 +54,20 @@ func (c *DoctorCmd) Run(a *app.App) error {
 	if err != nil {
 		return err
 	}
+	here := !cfg.Given("METERPLEX_URL")
+	if here {
+		if cfg.URL, err = urlHere(cfg); err != nil {
+			return err
+		}
+	}
 	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe,
 		ServiceURL: cfg.URL, TraceRatio: cfg.TraceRatio, Erasures: cfg.Erasures, Now: a.Now,
 		Certificates: present(map[string]string{"METERPLEX_HTTP_TLS_CERT": cfg.HTTPTLSCert, "KAFKA_TLS_CA": cfg.Kafka.TLSCA,
 			"KAFKA_TLS_CERT": cfg.Kafka.TLSCert}),
 		Keys: present(map[string]string{"METERPLEX_HTTP_TLS_KEY": cfg.HTTPTLSKey, "KAFKA_TLS_KEY": cfg.Kafka.TLSKey})}
+	if here {
+		options.ServiceTLS = client.AnyCertificate()
+	}
 	options.Connections, options.TooFew = node.Connections(cfg)
 	if cfg.TraceRatio > 0 {
 		addCollectorFiles(a, options.Certificates, options.Keys)
