@@ -59,6 +59,25 @@ func TestPeriodsShowPrintsMembersAndLines(t *testing.T) {
 	}
 }
 
+// A table without rows is not silent; other formats and the exit code say nothing of it.
+func TestAnEmptyTableIsNamed(t *testing.T) {
+	p := newFakeService(t)
+	p.catalog["/api/v1/tenants/t1/periods/2026-05"] = json.RawMessage(`{"periodKey":"2026-05","state":"OPEN","lines":[],"nextCursor":null}`)
+	p.catalog["/api/v1/tenants/t1/periods/2026-05/charges"] = json.RawMessage(`{"data":[],"totals":[],"nextCursor":null}`)
+	p.catalog["/api/v1/tenants"] = json.RawMessage(`{"data":[],"nextCursor":null}`)
+	p.catalog["/api/v1/usage/aggregates?limit=1000&tenantId=t1"] = json.RawMessage(`{"data":[],"nextCursor":null,"asOfPosition":"17-1"}`)
+	const noLines, noRows = "No lines: the period 2026-05 has no figures of this tenant.\n", "No rows.\n"
+	for args, want := range map[string]string{"periods show 2026-05 --tenant t1": noLines, "periods charges 2026-05 --tenant t1": noLines,
+		"tenants list": noRows, "usage aggregates --tenant t1": "As of position 17-1.\n" + noRows} {
+		for _, format := range []string{"table", "json", "csv"} {
+			code, _, errs := newConsole(t, p).run(append(strings.Fields(args), "-o", format)...)
+			if code != app.ExitYes || (format == "table" && errs != want) || (format != "table" && strings.Contains(errs, "No ")) {
+				t.Errorf("%s -o %s: exit code %d\n%q", args, format, code, errs)
+			}
+		}
+	}
+}
+
 func TestRequestsOfPeriods(t *testing.T) {
 	requireRequests(t, []sentRequest{
 		{"tenants update t1 --late-usage ADJUST --close-after-hours 24",

@@ -121,6 +121,9 @@ func (p *Rows) csvHeader() error {
 	return p.csv.Write(p.columns)
 }
 
+// Empty reports whether a table has no rows.
+func (p *Rows) Empty() bool { return p.format == "table" && p.written == 0 }
+
 // Close completes the list.
 func (p *Rows) Close() error {
 	switch p.format {

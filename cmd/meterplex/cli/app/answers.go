@@ -41,6 +41,17 @@ func (a *App) List(path string, query url.Values, limit int, columns ...string) 
 	if err := c.Each(a.Ctx, path, query, limit, p.Row); err != nil {
 		return err
 	}
+	return a.Close(p, NoRows)
+}
+
+// NoRows is the message beside the table of an empty list.
+const NoRows = "No rows."
+
+// Close completes a list, and reports none if it is a table without rows.
+func (a *App) Close(p *output.Rows, none string) error {
+	if p.Empty() {
+		a.Report("%s", none)
+	}
 	return p.Close()
 }
 

@@ -79,5 +79,5 @@ func Figures(a *App, l *Call, limit string, columns ...string) error {
 	if all.AsOfPosition != nil {
 		a.Report("As of position %s.", output.Printable(*all.AsOfPosition))
 	}
-	return p.Close()
+	return a.Close(p, NoRows)
 }

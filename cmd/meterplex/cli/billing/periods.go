@@ -58,7 +58,18 @@ func showPeriod(a *app.App, l *app.Call) error {
 		}
 		fmt.Fprintln(a.Stdout)
 	}
-	return a.PrintAll(lines, lineColumns()...)
+	p := a.Rows(lineColumns()...)
+	for _, line := range lines {
+		if err := p.Row(line); err != nil {
+			return err
+		}
+	}
+	return a.Close(p, noLines(l))
+}
+
+// noLines is the message beside the table of a period without lines.
+func noLines(l *app.Call) string {
+	return "No lines: the period " + l.Last() + " has no figures of this tenant."
 }
 
 // exportForm holds the form of an export.

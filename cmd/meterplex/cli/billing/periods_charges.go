@@ -93,7 +93,7 @@ func showCharges(a *app.App, l *app.Call) error {
 			return err
 		}
 	}
-	if err := p.Close(); err != nil {
+	if err := a.Close(p, noLines(l)); err != nil {
 		return err
 	}
 	for _, t := range whole.Totals {

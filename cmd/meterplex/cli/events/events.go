@@ -81,7 +81,7 @@ func (c *Query) Run(a *app.App) error {
 	if err != nil {
 		return err
 	}
-	if err := p.Close(); err != nil {
+	if err := a.Close(p, app.NoRows); err != nil {
 		return err
 	}
 	if c.Limit > 0 && seen > c.Limit {

@@ -48,7 +48,7 @@ func showSeries(a *app.App, l *app.Call) error {
 			return err
 		}
 	}
-	if err := p.Close(); err != nil {
+	if err := a.Close(p, app.NoRows); err != nil {
 		return err
 	}
 	if all.CompleteUpTo != "" && all.AsOfPosition != nil {
