@@ -66,9 +66,9 @@ func (c *Condition) check(tx Versions) error {
 	case c.Absent && now != "":
 		return changedTo(now, "the "+string(c.Of)+" exists by now, and was not changed")
 	case (c.Present || c.Tags != nil) && now == "":
-		return changedTo(now, "no such "+string(c.Of)+" exists, and none was made")
+		return changedTo(now, "no such "+string(c.Of)+" exists, and it was not created")
 	case c.Tags != nil && !slices.Contains(c.Tags, now):
-		return changedTo(now, "the "+string(c.Of)+" has changed since it was read, and nothing was done")
+		return changedTo(now, "the "+string(c.Of)+" has changed since it was read, and it was not changed again")
 	}
 	return nil
 }

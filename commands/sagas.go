@@ -75,7 +75,7 @@ func (c *Sagas) Retry(ctx context.Context, req Request, id uuid.UUID, reason str
 	saga, err := Change(in, req, func(tx SagaTx) (domain.Saga, error) {
 		s, err := tx.Saga(id)
 		if err != nil || s == nil {
-			return domain.Saga{}, OrRefuse(err, "saga_not_found", "", "no such saga")
+			return domain.Saga{}, OrRefuse(err, "saga_not_found", "", "Background process not found")
 		}
 		actor := req.By.ActsAs()
 		if refusal := s.Retry(reason, actor.Type+"/"+actor.ID, despite); refusal != nil {
@@ -90,8 +90,8 @@ func (c *Sagas) Retry(ctx context.Context, req Request, id uuid.UUID, reason str
 	if err != nil || !retried { // a repetition changes nothing
 		return saga, err
 	}
-	c.Logger.InfoContext(ctx, "an operator retried a saga", "saga", saga.ID, "kind", saga.Kind, "key", saga.Key, "actor", saga.LastActor,
-		"reason", reason, "despite", despite)
+	c.Logger.InfoContext(ctx, "an operator retried a background process", "saga", saga.ID, "kind", saga.Kind, "key", saga.Key,
+		"actor", saga.LastActor, "reason", reason, "despite", despite)
 	if c.Wake != nil {
 		c.Wake()
 	}
@@ -107,7 +107,7 @@ func (c *Sagas) checkDespite(kind string, despite []string) error {
 	for i, condition := range despite {
 		if !slices.Contains(allowed, condition) {
 			return domain.Refuse("despite_invalid", "/despite",
-				"despite[%d] is no condition that a saga of the kind %s can waive; it has %q", i, kind, allowed)
+				"despite[%d] is no condition that a background process of the kind %s can waive; it has %q", i, kind, allowed)
 		}
 	}
 	return nil

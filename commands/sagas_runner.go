@@ -55,12 +55,12 @@ const (
 )
 
 // errLeaseLost ends a step whose lease could not be renewed: another instance may run it.
-var errLeaseLost = errors.New("the lease of the saga was lost")
+var errLeaseLost = errors.New("the lease of the background process was lost")
 
 // Run runs steps until ctx ends, and returns when all of them have ended.
 func (r *SagaRunner) Run(ctx context.Context) error {
-	r.queue = retries.New(r.Logger, slog.LevelWarn, "cannot read or save sagas; will retry", "")
-	r.steps = retries.New(r.Logger, slog.LevelWarn, "a step of a saga failed; will retry", "")
+	r.queue = retries.New(r.Logger, slog.LevelWarn, "cannot read or save background processes; will retry", "")
+	r.steps = retries.New(r.Logger, slog.LevelWarn, "a step of a background process failed; will retry", "")
 	if r.Requests == nil {
 		r.Requests = loop.NewHint()
 	}
@@ -139,7 +139,7 @@ func (r *SagaRunner) runStep(ctx context.Context, s *domain.Saga, lease uuid.UUI
 	lose(nil)
 	<-renewed
 	if lost {
-		r.Logger.WarnContext(ctx, "the lease of a saga was lost while its step ran; another instance repeats the step", "saga", s.ID,
+		r.Logger.WarnContext(ctx, "a background process lost its lease while its step ran; another instance repeats the step", "saga", s.ID,
 			"kind", s.Kind, "step", s.Step)
 		return
 	}
@@ -150,7 +150,7 @@ func (r *SagaRunner) runStep(ctx context.Context, s *domain.Saga, lease uuid.UUI
 func (r *SagaRunner) attempt(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			r.Logger.ErrorContext(ctx, "a step of a saga panicked", "saga", s.ID, "kind", s.Kind, "step", s.Step, "panic", fault, "stack",
+			r.Logger.ErrorContext(ctx, "a background process panicked", "saga", s.ID, "kind", s.Kind, "step", s.Step, "panic", fault, "stack",
 				string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", fault)
 		}

@@ -51,7 +51,7 @@ func (t *Target) Correct(kind, ref, feature string, amount int64) (events.Correc
 	}
 	if !t.Counted {
 		return events.CorrectedUsage{}, &Error{Code: "correction_target_not_counted", Pointer: "/correctionRef",
-			Message: fmt.Sprintf("%q is rejected or dead-lettered, so that there is nothing to correct; retry it, then retry this event",
+			Message: fmt.Sprintf("%q is rejected or dead-lettered, so it cannot be corrected; retry it, then retry this event",
 				ref)}
 	}
 	c := events.CorrectedUsage{Kind: kind, TargetPosition: t.Position, TargetEventID: t.EventID, Before: t.Amount}

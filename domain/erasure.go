@@ -19,7 +19,7 @@ const ErasureDeadline = 24 * time.Hour
 type Erasure struct {
 	ID          uuid.UUID  `json:"id"`
 	TenantID    uuid.UUID  `json:"tenantId"`
-	SagaID      uuid.UUID  `json:"sagaId" doc:"GET /sagas/{id} shows its step and what it waits for."`
+	SagaID      uuid.UUID  `json:"sagaId" doc:"GET /sagas/{id} shows its step and the conditions that it waits for."`
 	State       string     `json:"state" enum:"RUNNING,ERASED"`
 	Reason      string     `json:"reason" doc:"Of the request, recorded in the log."`
 	Actor       string     `json:"actor" doc:"The key of the request, as api_key/id."`

@@ -67,7 +67,7 @@ func (o *Offboarding) Blocks() *Error {
 }
 
 func archived() *Error {
-	return &Error{Code: "tenant_offboarding", Message: "The tenant is ARCHIVED: nothing of it can be changed"}
+	return &Error{Code: "tenant_offboarding", Message: "The tenant is ARCHIVED: it cannot be changed"}
 }
 
 // Cancel requests that the effects are reverted, and reports whether that is new. Refusals: offboarding_ended.

@@ -44,13 +44,13 @@ func (r *Rebuild) Showable(generations []Generation, moved bool) *Error {
 	for i := range generations {
 		if why := generations[i].fault(); why != "" {
 			return &Error{Code: "generation_broken",
-				Message: fmt.Sprintf("the new generation cannot be shown: generation %d: %s; abandon it and start another rebuild",
+				Message: fmt.Sprintf("The rebuilt rows cannot be shown: generation %d: %s; abandon the rebuild and start another",
 					generations[i].Number, why)}
 		}
 	}
 	if moved {
-		return &Error{Code: "period_not_conserved", Message: "The new generation counts other events in this period than the live one: " +
-			"alone it would count some twice, or not at all. Rebuild all periods"}
+		return &Error{Code: "period_not_conserved", Message: "The rebuilt rows count other events in this period than the live ones: " +
+			"alone they would count some twice, or not at all. Rebuild all periods"}
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func (r *Rebuild) Restorable(generations []Generation) *Error {
 	for i := range generations {
 		if g := &generations[i]; g.Visible && g.fault() != "" {
 			return &Error{Code: "rollback_expired",
-				Message: fmt.Sprintf("the previous generation cannot be shown any more: generation %d: %s; start another rebuild", g.Number,
+				Message: fmt.Sprintf("The previous figures cannot be shown any more: generation %d: %s; start another rebuild", g.Number,
 					g.fault())}
 		}
 	}
@@ -82,7 +82,7 @@ func (r *Rebuild) Restorable(generations []Generation) *Error {
 func FoldOf(versions []string) (string, *Error) {
 	if len(versions) != 1 {
 		return "", &Error{Code: "scope_mixed",
-			Message: fmt.Sprintf("The live generations here are folded by %q; verify each tenant or period that was promoted by itself",
+			Message: fmt.Sprintf("The live rows here were computed by the versions %q; verify each tenant or period that was promoted by itself",
 				versions)}
 	}
 	return versions[0], nil

@@ -182,7 +182,7 @@ func (s *Saga) schedule(now time.Time, wait time.Duration) {
 // reason against it, nil if it is allowed.
 func (s *Saga) Retry(reason, actor string, despite []string) *Error {
 	if !s.Open() {
-		return &Error{Code: "saga_ended", Message: "The saga is " + s.State + "; a retry is possible until it ends"}
+		return &Error{Code: "saga_ended", Message: "The background process is " + s.State + "; a retry is possible until it ends"}
 	}
 	for _, condition := range despite {
 		if !slices.Contains(s.Despite, condition) {

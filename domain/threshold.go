@@ -20,7 +20,7 @@ type Threshold events.Threshold
 // DefinedThreshold is a threshold with the position of the event that defined it.
 type DefinedThreshold struct {
 	Threshold
-	Position events.Position `json:"position" doc:"Usage that is counted behind this position crosses it."`
+	Position events.Position `json:"position" doc:"Usage that is counted after this position crosses it."`
 }
 
 // Event returns the payload of a change.

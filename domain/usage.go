@@ -32,7 +32,7 @@ func (w TimestampWindow) Check(ts, now time.Time, backfill bool) *Error {
 	if !backfill && ts.Before(now.Add(-w.Behind)) {
 		return &Error{Code: "timestamp_too_old", Pointer: "/timestamp",
 			Message: "timestamp " + FormatTime(ts) + " is more than " + w.Behind.String() +
-				" behind the server; use a key with usage:backfill for older usage"}
+				" before the server's time; use a key with usage:backfill for older usage"}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ type Tenant struct {
 	Status string    `json:"status"` // ACTIVE, SUSPENDED or ARCHIVED
 	// Mode is live or test, fixed at the creation. A test tenant is never closed by a policy, never pushed, and in no figure of all
 	// tenants.
-	Mode string `json:"mode" enum:"live,test" doc:"Fixed at the creation. The keys of a tenant have its mode. A test tenant is never closed by a policy, never pushed to billing, and in no figure of all tenants unless asked."`
+	Mode string `json:"mode" enum:"live,test" doc:"Fixed at the creation. The keys of a tenant have its mode. A test tenant is never closed by a policy, never delivered to the billing provider, and in no figure of all tenants unless asked."`
 	// DataResidency is the required place of the tenant's data. Each event keeps the
 	// residency under which it was recorded.
 	DataResidency string    `json:"dataResidency"`
@@ -26,11 +26,11 @@ type Tenant struct {
 	ExternalIDs []string          `json:"externalIds,omitempty" nullable:"false" doc:"The tenant's ids in other systems, sorted; each belongs to one tenant."`
 	Metadata    map[string]string `json:"metadata,omitempty" doc:"Notes about the tenant; the service does not interpret them."`
 	// LateUsage is the policy for usage of closed periods, LateUsageReject or LateUsageAdjust.
-	LateUsage string `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"What becomes of usage of a closed period: it is refused, or it counts as an adjustment."`
+	LateUsage string `json:"lateUsage,omitempty" enum:"REJECT,ADJUST" doc:"How usage of a closed period is handled: it is refused, or it counts as an adjustment."`
 	// CloseAfterHours is the time from the end of a period until it is closed; nil: periods are closed by request only.
 	CloseAfterHours *int `json:"closeAfterHours,omitempty" doc:"Hours from the end of a period until the service closes it; left out if periods are closed by request only."`
 	// Billing is the tenant's customer at the billing provider; nil: amounts are not pushed.
-	Billing *Billing `json:"billing,omitempty" doc:"The tenant's customer at the billing provider; left out: amounts are not pushed."`
+	Billing *Billing `json:"billing,omitempty" doc:"The tenant's customer at the billing provider; left out: its amounts are not delivered."`
 	// ErasedAt is the time at which the tenant's personal data was erased; nil: it is not.
 	ErasedAt *time.Time `json:"erasedAt,omitempty" doc:"When the name, external ids and metadata of the archived tenant were erased, with the metadata of its usage; left out: they are not."`
 }
@@ -91,7 +91,7 @@ type Entitlement struct {
 	LimitBehavior string `json:"limitBehavior,omitempty"` // HARD or SOFT
 	ResetPeriod   string `json:"resetPeriod,omitempty"`   // MONTHLY, ANNUALLY or NEVER
 	OnIngest      string `json:"onIngest,omitempty"`      // record or enforce
-	Price         string `json:"price,omitempty" doc:"Key of the price of the amount; left out: none."`
+	Price         string `json:"price,omitempty" doc:"Key of the price of the amount; left out: no price."`
 	ChargeTrial   bool   `json:"chargeTrial,omitempty" doc:"Usage of a TRIALING subscription is charged; left out: it costs 0."`
 }
 

@@ -61,7 +61,7 @@ var topics = [...]TopicInfo{
 	{TopicUsageDuplicates, "usage.duplicates", GroupRefusals, false, "coalesced retries and refusals"},
 	{TopicCommands, "meterplex.commands", GroupCommands, true, "accepted commands (202) that the command router executes"},
 	{TopicCatalogue, "meterplex.catalogue", "", true, "tenants, keys, features, plans, subscriptions"},
-	{TopicBilling, "meterplex.billing", "", true, "rebuilds, periods, adjustments, pushes"},
+	{TopicBilling, "meterplex.billing", "", true, "rebuilds, periods, adjustments, Stripe deliveries"},
 	{TopicNotifications, "meterplex.notifications", "", true, "thresholds and deliveries"},
 	{TopicUsageCommands, "usage.commands", GroupUsageCommands, false, "usage events from external producers"},
 	{TopicReservations, "usage.reservations", "", false, "reservations of amounts, for outside readers"},

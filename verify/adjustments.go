@@ -176,7 +176,7 @@ func (x *pass) compareAdjustments(ctx context.Context, tx pgx.Tx) error {
 		x.adjustments.n++
 		a := x.periods.adjusted.byID[is.id]
 		if a == nil || a.seen {
-			x.adjustments.fault("adjustments has %s for %s at %s, the log has no late verdict there", is.id, is.of, x.at(is.position))
+			x.adjustments.fault("adjustments has %s for %s at %s, the log has no late result there", is.id, is.of, x.at(is.position))
 			return nil
 		}
 		a.seen = true
@@ -212,7 +212,7 @@ func (x *pass) checkPlaces() {
 	}
 	for recorded, folds := range x.periods.behind {
 		x.adjustments.expect(folds <= 0 || x.adjusts(recorded) != nil,
-			"%s counts behind the cut of its closed period, and is no adjustment of its snapshot", x.at(recorded))
+			"%s counts after the cut of its closed period, and is no adjustment of its snapshot", x.at(recorded))
 	}
 }
 

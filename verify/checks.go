@@ -71,13 +71,13 @@ func newReport() *report {
 		{&r.checkpointBounds, perPartition, "P1 no checkpoint is beyond the head", "checkpoints", steps{end: (*pass).endCheckpoints}},
 		{&r.unchanged, wholeDatabase, "P1 recorded events do not change and no position decreases", "events read twice",
 			steps{watch: (*verifier).checkUnchanged}},
-		{&r.verdicts, perPartition, "P3 each recorded event up to the validator's checkpoint has one verdict", "recorded events",
+		{&r.verdicts, perPartition, "P3 each recorded event up to the validator's checkpoint has one result", "recorded events",
 			steps{row: (*pass).addVerdict, end: (*pass).endVerdicts}},
-		{&r.verdictContents, perPartition, "P3 each verdict matches its recorded event", "verdicts", steps{}}, // a step of verdicts
+		{&r.verdictContents, perPartition, "P3 each result matches its recorded event", "results", steps{}}, // a step of verdicts
 		{&r.usageAggregates, perPartition, "P5 usage_aggregates equals the sum of the log up to its checkpoint", "rows",
 			steps{row: (*pass).addFigure, compare: (*pass).compareUsage}},
 		// rows: a step of usageAggregates
-		{&r.usageByGrant, perPartition, "P8 usage_by_grant equals the sum of the verdicts that name a grant", "rows",
+		{&r.usageByGrant, perPartition, "P8 usage_by_grant equals the sum of the results that name a grant", "rows",
 			steps{compare: (*pass).compareGrants}},
 		// rows: a step of usageAggregates
 		{&r.runningTotals, perPartition, "P12 running totals equal the sums of the log up to their positions", "totals",
@@ -88,9 +88,9 @@ func newReport() *report {
 			steps{compare: (*pass).compareHours}},
 		{&r.usageRefusals, perPartition, "P5 usage_refusals equals the sum of the log up to its checkpoint", "groups",
 			steps{row: (*pass).addRefused, compare: (*pass).compareRefused}},
-		{&r.correctedUsage, perPartition, "P5 each correction is counted once, by its target, and none after a retraction", "corrections",
+		{&r.correctedUsage, perPartition, "P5 each correction is counted once, by its target, and not after a retraction", "corrections",
 			steps{row: (*pass).addCorrected, compare: (*pass).compareCorrected}},
-		{&r.quotaAccounts, perPartition, "P7 quota_accounts equal the grants, the verdicts and the reservations in the log", "accounts",
+		{&r.quotaAccounts, perPartition, "P7 quota_accounts equal the grants, the results and the reservations in the log", "accounts",
 			steps{row: (*pass).addAccount, compare: (*pass).compareAccounts}},
 		// a step of quotaAccounts
 		{&r.quotaGrants, perPartition, "P7 no grant passes a HARD limit, and each records its account", "grants", steps{}},
@@ -102,21 +102,21 @@ func newReport() *report {
 			"crossings", steps{row: (*pass).addCrossing, end: (*pass).endCrossings}},
 		{&r.frozenFigures, perPartition, "P8 each closed period has the figures that its events froze, with their hash", "snapshots",
 			steps{row: (*pass).addPeriod, compare: (*pass).compareFrozen}},
-		{&r.frozenSums, perPartition, "P8 each frozen figure is the sum of the verdicts that were caused up to its cut", "lines",
+		{&r.frozenSums, perPartition, "P8 each frozen figure is the sum of the results that were caused up to its cut", "lines",
 			steps{row: (*pass).addFrozenSum, compare: (*pass).compareSums}},
 		// rows: a step of frozenFigures
 		{&r.frozenCharges, perPartition, "P8 each frozen charge follows from its figure, its grant and the version of its price",
 			"snapshots", steps{compare: (*pass).compareCharges}},
-		{&r.adjustments, perPartition, "P8 each late verdict is one adjustment, and each event counts in the frozen figure or as " +
+		{&r.adjustments, perPartition, "P8 each late result is one adjustment, and each event counts in the frozen figure or as " +
 			"an adjustment", "adjustments", steps{row: (*pass).addAdjustment, compare: (*pass).compareAdjustments}},
 		// a step of adjustments
 		{&r.adjustmentStates, perPartition, "P8 the states of adjustments follow from the decisions, reopenings and discards in the log",
 			"states", steps{}},
 		{&r.closedPeriods, perPartition, "P8 each figure of a closed period is its frozen figure and its adjustments", "lines",
 			steps{compare: (*pass).compareClosed}},
-		{&r.pushes, perPartition, "P8 the pushes of each closed period are its billable figure, and each is delivered once", "pushes",
+		{&r.pushes, perPartition, "P8 the Stripe deliveries of each closed period are its billable figure, and each is delivered once", "deliveries",
 			steps{compare: (*pass).comparePushes}},
-		{&r.pushFailures, perPartition, "P8 the failures of pushes and the differences to the provider's totals are those of the log",
+		{&r.pushFailures, perPartition, "P8 the failures of Stripe deliveries and the differences to the provider's totals are those of the log",
 			"events", steps{row: (*pass).addPushEnd, compare: (*pass).comparePushEnds}},
 		{&r.catalogued, perPartition, "P5 the rows of the catalogue follow from the log", "rows",
 			steps{row: (*pass).addCatalogue, compare: (*pass).compareCatalogue}},
@@ -125,11 +125,11 @@ func newReport() *report {
 		{&r.webhooks, perPartition, "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant",
 			"deliveries", steps{row: (*pass).addWebhook, compare: (*pass).compareWebhooks}},
 		// a step of usageAggregates
-		{&r.consumedVerdicts, perPartition, "P3 consumed verdicts = applied + dead-lettered + withheld", "verdicts consumed", steps{}},
+		{&r.consumedVerdicts, perPartition, "P3 consumed results = applied + dead-lettered + withheld", "results consumed", steps{}},
 		{&r.deadLetters, perPartition, "P3 dead letters and their states match the log", "dead letters",
 			steps{row: (*pass).addLetter, compare: (*pass).compareLetters}},
 		{&r.relayLeases, wholeDatabase, "P10 each partition is leased by one live relay", "partitions", steps{watch: (*verifier).leases}},
-		{&r.liveGenerations, wholeDatabase, "P5 each projection has one live generation for all tenants", "projections",
+		{&r.liveGenerations, wholeDatabase, "P5 each projection has one set of live rows for all tenants", "projections",
 			steps{whole: (*verifier).generations}},
 		{&r.rowSecurity, wholeDatabase, "P9 row level security is forced on every table that tenants read", "tables",
 			steps{whole: (*verifier).checkRowSecurity}},

@@ -17,7 +17,7 @@ func (x *pass) applied(g *candidate, applied int64) {
 		}
 	}
 	x.consumedVerdicts.expect(m.consumed == applied+parked+withheld,
-		"partition %d, generation %d: %d verdicts were consumed, %d applied, %d parked, %d withheld",
+		"partition %d, generation %d: %d results were consumed, %d applied, %d parked, %d withheld",
 		x.p, g.number, m.consumed, applied, parked, withheld)
 	if g.serving {
 		x.consumedVerdicts.add(applied, "applied")

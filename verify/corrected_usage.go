@@ -132,7 +132,7 @@ func (x *pass) compareTargets(ctx context.Context, tx pgx.Tx, which []int64) err
 		first := x.targets[n].changes[0].position
 		x.correctedUsage.expect(isUsage[n], "%s changes %s, which is no recorded usage %.80q of its tenant", x.at(first), x.at(n),
 			x.targets[n].eventID)
-		x.correctedUsage.expect(counts[n], "%s changes %s, which no verdict counts", x.at(first), x.at(n))
+		x.correctedUsage.expect(counts[n], "%s changes %s, which no result counts", x.at(first), x.at(n))
 	}
 	return rows.Err()
 }
@@ -141,11 +141,11 @@ func (x *pass) compareTargets(ctx context.Context, tx pgx.Tx, which []int64) err
 func (x *pass) compareFirst(r *row, s *content) {
 	t := x.targets[s.RawPosition]
 	first := &t.changes[0]
-	x.correctedUsage.expect(r.position < first.position, "%s changes %s before the verdict on it, %s", x.at(first.position),
+	x.correctedUsage.expect(r.position < first.position, "%s changes %s before the result of it, %s", x.at(first.position),
 		x.at(s.RawPosition), x.at(r.position))
-	x.correctedUsage.expect(s.Amount.String() == strconv.FormatInt(first.before, 10), "%s changes %s from %d, its verdict counts %.40s",
+	x.correctedUsage.expect(s.Amount.String() == strconv.FormatInt(first.before, 10), "%s changes %s from %d, its result counts %.40s",
 		x.at(first.position), x.at(s.RawPosition), first.before, s.Amount)
-	x.correctedUsage.expect(t.of == countedBy(s), "%s has another subscription, feature, period or time than %s, the verdict on its target",
+	x.correctedUsage.expect(t.of == countedBy(s), "%s has another subscription, feature, period or time than %s, the result of its target",
 		x.at(first.position), x.at(r.position))
 }
 

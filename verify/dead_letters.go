@@ -122,7 +122,7 @@ const lettersSQL = `SELECT id, tenant_id, stage, status FROM dead_letter_events 
 
 func (x *pass) compareLetters(ctx context.Context, tx pgx.Tx) error {
 	if x.letterStates.failed {
-		x.deadLetters.incomplete(fmt.Errorf("partition %d is not compared: the dead letter handler could not fold an event of it", x.p))
+		x.deadLetters.incomplete(fmt.Errorf("partition %d is not compared: the dead letter handler could not apply an event of it", x.p))
 		return nil
 	}
 	all, err := x.candidates(ctx, tx, x.deadLetters, "dead_letter_events", letterReader)

@@ -191,7 +191,7 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 	}
 	rows, err := tx.Query(ctx, rowsSQL, pgx.QueryResultFormats{pgx.BinaryFormatCode}, x.p, which)
 	if err != nil {
-		return fmt.Errorf("read the failed verdicts: %w", err)
+		return fmt.Errorf("read the failed results: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
@@ -212,7 +212,7 @@ func (x *pass) settleFailed(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	for n := range m.unread {
-		x.usageAggregates.expect(n > m.upTo || m.failed[n] || x.withheld[n], "the verdict at %s cannot be read, and was not parked",
+		x.usageAggregates.expect(n > m.upTo || m.failed[n] || x.withheld[n], "the result at %s cannot be read, and was not parked",
 			x.at(n))
 	}
 	return rows.Err()
@@ -225,7 +225,7 @@ func (x *pass) compareFigure(t *tally, sums map[figure]*sum, g *candidate, f fig
 	case !g.has(f) || partitionOf(f.tenant) != x.p:
 		t.fault("generation %d has %s, which does not belong to it in partition %d", g.number, f, x.p)
 	case s == nil:
-		t.fault("generation %d has %s for %s, the log has no verdict for it", g.number, amount, f)
+		t.fault("generation %d has %s for %s, the log has no result for it", g.number, amount, f)
 	case s.amount.String() != amount || n >= 0 && s.events != n:
 		s.seen = g.number
 		t.fault("generation %d has %s in %d events for %s, the log has %s in %d", g.number, amount, n, f, s.amount.String(), s.events)

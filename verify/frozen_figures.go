@@ -44,7 +44,7 @@ func (x *pass) addPeriod(r *row, s *content, err error) {
 		var lines []frozenLine
 		err := json.Unmarshal(c.Lines, &lines)
 		x.frozenFigures.expect(err == nil && c.Part == n.parts+1 && c.Part <= c.Parts && len(lines) <= 500,
-			"%s is part %d of %d with %d lines behind part %d, %v", x.at(r.position), c.Part, c.Parts, len(lines), n.parts, err)
+			"%s is part %d of %d with %d lines after part %d, %v", x.at(r.position), c.Part, c.Parts, len(lines), n.parts, err)
 		n.parts, n.lines = n.parts+1, append(n.lines, lines...)
 		x.addCharges(n, r, &c)
 	case periodClosed:

@@ -64,7 +64,7 @@ func (x *pass) compareSums(context.Context, pgx.Tx) error {
 			switch {
 			case n.closed == 0:
 			case n.logic != logicV1:
-				x.frozenSums.add(1, "snapshots by an unknown fold are not checked")
+				x.frozenSums.add(1, "snapshots by an unknown version are not checked")
 			default:
 				x.compareSnapshot(n)
 			}
@@ -85,12 +85,12 @@ func (x *pass) compareSnapshot(n *frozenSnapshot) {
 		seen[f] = true
 		x.frozenSums.n++
 		x.frozenSums.expect(l.Amount == s.amount.String() && l.EventCount == s.events,
-			"snapshot %d has %.40s in %d events for %s, the verdicts up to %s are %s in %d", n.number, l.Amount, l.EventCount, f,
+			"snapshot %d has %.40s in %d events for %s, the results up to %s are %s in %d", n.number, l.Amount, l.EventCount, f,
 			x.at(n.cut), &s.amount, s.events)
 	}
 	for f, s := range n.sums {
 		x.frozenSums.expect(seen[f] || s.events == 0 && s.amount.Sign() == 0,
-			"snapshot %d has no line for %s, the verdicts up to %s are %s in %d", n.number, f, x.at(n.cut), &s.amount, s.events)
+			"snapshot %d has no line for %s, the results up to %s are %s in %d", n.number, f, x.at(n.cut), &s.amount, s.events)
 	}
 }
 

@@ -102,7 +102,7 @@ func (x *pass) candidates(ctx context.Context, tx pgx.Tx, t *tally, projection, 
 			case known:
 				all = append(all, g)
 			case g.serving:
-				t.incomplete(fmt.Errorf("generation %d of %s uses the unknown fold %s", g.number, projection, g.version))
+				t.incomplete(fmt.Errorf("generation %d of %s uses the unknown version %s", g.number, projection, g.version))
 			default:
 				t.note("generation %d, by %s, is not checked", g.number, g.version)
 			}

@@ -10,7 +10,7 @@ import (
 func projectionFolds(svc Service) ([]Check, error) {
 	all, err := svc.Projections()
 	if err != nil {
-		return []Check{{Name: "P5 the projections equal the fold of the log", Looked: true, Needs: "http", Figures: err.Error()}}, nil
+		return []Check{{Name: "P5 the projections equal the log, computed again", Looked: true, Needs: "http", Figures: err.Error()}}, nil
 	}
 	var checks []Check
 	for _, raw := range all {
@@ -24,7 +24,7 @@ func projectionFolds(svc Service) ([]Check, error) {
 }
 
 func projectionFold(svc Service, name string) Check {
-	found := Check{Name: "P5 " + name + " equals the fold of the log", Looked: true, Needs: "http"}
+	found := Check{Name: "P5 " + name + " equals the log, computed again", Looked: true, Needs: "http"}
 	v, err := svc.VerifyProjection(name)
 	switch {
 	case err != nil:

@@ -21,7 +21,7 @@ func (t *topicPass) inTenantOrder(where offset, topic int16, n int64, s *source)
 	case n <= t.furthest:
 		t.publishOrder.add(1, "published again after a rewind")
 	default:
-		t.publishOrder.fault("%s is the first record of event %s, behind %s of the same tenant", where, t.at(n), t.at(last))
+		t.publishOrder.fault("%s is the first record of event %s, after %s of the same tenant", where, t.at(n), t.at(last))
 	}
 }
 

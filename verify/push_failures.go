@@ -62,7 +62,7 @@ func (x *pass) addPushEnd(r *row, _ *content, _ error) {
 		pushFailure{pushRow{r.tenant, c.Feature, c.PeriodKey, c.Snapshot, c.Amount, c.Provider, c.Key, c.Identifier, c.Attempt}, c.Code})
 	x.pushEnds.failures[c.PushID] = all
 	key := "b/" + c.PushID.String() + "/failed/" + strconv.Itoa(len(all))
-	x.pushFailures.expect(string(r.key) == key, "%s is failure %d of its push, and has the key %.80q", x.at(r.position), len(all), r.key)
+	x.pushFailures.expect(string(r.key) == key, "%s is failure %d of its delivery, and has the key %.80q", x.at(r.position), len(all), r.key)
 }
 
 const (
@@ -92,10 +92,10 @@ func (x *pass) comparePushEnds(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("read the failures of pushes: %w", err)
+		return fmt.Errorf("read the failures of Stripe deliveries: %w", err)
 	}
 	for id := range x.pushEnds.failures {
-		x.pushFailures.fault("the failed push %s is not in the table", id)
+		x.pushFailures.fault("the failed Stripe delivery %s is not in the table", id)
 	}
 	var c comparison
 	var tenants []uuid.UUID
@@ -112,19 +112,19 @@ func (x *pass) comparePushEnds(ctx context.Context, tx pgx.Tx) error {
 // compareFailures compares a push with the events of its failures. A push that failed, or that is unknown for ever, has one.
 func (x *pass) compareFailures(id uuid.UUID, p pushRow, state string, failures int, code string, waits bool) {
 	all := x.pushEnds.failures[id]
-	x.pushFailures.expect(len(all) == failures, "the push %s has failed %d times, in the log %d", id, failures, len(all))
+	x.pushFailures.expect(len(all) == failures, "the Stripe delivery %s has failed %d times, in the log %d", id, failures, len(all))
 	for _, f := range all {
 		attempt := f.row.attempt
-		x.pushFailures.expect(attempt <= p.attempt, "the push %s has failed at its attempt %d, and has %d", id, attempt, p.attempt)
+		x.pushFailures.expect(attempt <= p.attempt, "the Stripe delivery %s has failed at its attempt %d, and has %d", id, attempt, p.attempt)
 		f.row.attempt = p.attempt
 		if wasSplit(f.row.amount, p.amount) {
 			f.row.amount = p.amount
 		}
-		x.pushFailures.expect(f.row == p, "the push %s is %+v, its failure in the log %+v", id, p, f.row)
+		x.pushFailures.expect(f.row == p, "the Stripe delivery %s is %+v, its failure in the log %+v", id, p, f.row)
 	}
 	ended := state == "FAILED" || state == "UNKNOWN" && waits
 	x.pushFailures.expect(!ended || len(all) > 0 && all[len(all)-1].code == code,
-		"the push %s is %s with the code %.60q, its %d failures in the log do not end with it", id, state, code, len(all))
+		"the Stripe delivery %s is %s with the code %.60q, its %d failures in the log do not end with it", id, state, code, len(all))
 }
 
 // pushDigits is the number of digits that providers accept.

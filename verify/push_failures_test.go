@@ -43,11 +43,11 @@ func TestP8_FailuresOfPushesFollowFromTheLog(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for fault, change := range map[string]func(log []*row, p *pushRow, c *comparison){
-		"has failed 2 times, in the log 0":          func(log []*row, _ *pushRow, _ *comparison) { log[0], log[1] = log[2], log[2] },
-		"is failure 1 of its push, and has the key": func(log []*row, _ *pushRow, _ *comparison) { log[0], log[1] = log[1], log[0] },
-		"has failed at its attempt 2, and has 1":    func(_ []*row, p *pushRow, _ *comparison) { p.attempt = 1 },
-		"amount:6":                                  func(_ []*row, p *pushRow, _ *comparison) { p.amount = "6" },
-		"the log has no such difference":            func(_ []*row, _ *pushRow, c *comparison) { c.total = "8" },
+		"has failed 2 times, in the log 0":              func(log []*row, _ *pushRow, _ *comparison) { log[0], log[1] = log[2], log[2] },
+		"is failure 1 of its delivery, and has the key": func(log []*row, _ *pushRow, _ *comparison) { log[0], log[1] = log[1], log[0] },
+		"has failed at its attempt 2, and has 1":        func(_ []*row, p *pushRow, _ *comparison) { p.attempt = 1 },
+		"amount:6":                                      func(_ []*row, p *pushRow, _ *comparison) { p.amount = "6" },
+		"the log has no such difference":                func(_ []*row, _ *pushRow, c *comparison) { c.total = "8" },
 		"7 less 9 is no difference of -3": func(log []*row, _ *pushRow, _ *comparison) {
 			log[2].body = []byte(strings.Replace(string(log[2].body), "-2", "-3", 1))
 		},

@@ -44,7 +44,7 @@ const (
 func (x *pass) comparePushes(ctx context.Context, tx pgx.Tx) error {
 	delivered, err := x.deliveries(ctx, tx)
 	if err != nil {
-		return fmt.Errorf("read the deliveries of pushes: %w", err)
+		return fmt.Errorf("read the delivered Stripe deliveries: %w", err)
 	}
 	pushed := map[periodKey]map[string]*big.Int{}
 	var p pushRow
@@ -63,10 +63,10 @@ func (x *pass) comparePushes(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("read the pushes: %w", err)
+		return fmt.Errorf("read the Stripe deliveries: %w", err)
 	}
 	for id := range delivered {
-		x.pushes.fault("the delivered push %.40s is not in the table", id)
+		x.pushes.fault("the delivered Stripe delivery %.40s is not in the table", id)
 	}
 	return x.comparePushSums(ctx, tx, pushed)
 }
@@ -86,7 +86,7 @@ func (x *pass) deliveries(ctx context.Context, tx pgx.Tx) (map[string]pushRow, e
 	into := []any{&p.tenant, &id, &p.feature, &p.period, &p.snapshot, &p.amount, &p.provider, &p.key, &p.identifier, &p.attempt}
 	return found, each(ctx, tx, deliveriesSQL, []any{x.p}, into, func() error {
 		_, twice := found[id]
-		x.pushes.expect(!twice, "the push %.40s is delivered twice", id)
+		x.pushes.expect(!twice, "the Stripe delivery %.40s is delivered twice", id)
 		found[id] = p
 		return nil
 	})
@@ -100,10 +100,10 @@ func (x *pass) comparePush(id string, p *pushRow, n int, state string, delivered
 	}
 	sum := sha256.Sum256([]byte(key))
 	x.pushes.expect(p.key == key && p.identifier == "mp_"+hex.EncodeToString(sum[:20]),
-		"the push %s has the key %.200s and the identifier %.60s; they do not follow from its members", id, p.key, p.identifier)
+		"the Stripe delivery %s has the key %.200s and the identifier %.60s; they do not follow from its members", id, p.key, p.identifier)
 	event, ok := delivered[id]
-	x.pushes.expect(ok == (state == "DELIVERED"), "the push %s is %s; the log has a delivery: %v", id, state, ok)
-	x.pushes.expect(!ok || event == *p, "the push %s is %+v, its delivery in the log %+v", id, *p, event)
+	x.pushes.expect(ok == (state == "DELIVERED"), "the Stripe delivery %s is %s; the log has a delivery: %v", id, state, ok)
+	x.pushes.expect(!ok || event == *p, "the Stripe delivery %s is %+v, its delivery in the log %+v", id, *p, event)
 }
 
 // comparePushSums compares the pushes of each closed period with its billable figures. A period without a push and
@@ -122,7 +122,7 @@ func (x *pass) comparePushSums(ctx context.Context, tx pgx.Tx, pushed map[period
 	return each(ctx, tx, pushedPeriodsSQL, []any{tenants}, []any{&k.tenant, &k.period, &planning, &snapshots}, func() error {
 		period := x.periods.of[k]
 		if period == nil {
-			x.pushes.fault("%s is pushed, and was never closed", k)
+			x.pushes.fault("%s has Stripe deliveries, and was never closed", k)
 			return nil
 		}
 		snapshot := period.present()
@@ -130,7 +130,7 @@ func (x *pass) comparePushSums(ctx context.Context, tx pgx.Tx, pushed map[period
 			return nil
 		}
 		if planning {
-			x.pushes.add(1, "closed periods whose pushes are not stored yet")
+			x.pushes.add(1, "closed periods whose Stripe deliveries are not stored yet")
 			return nil
 		}
 		billable := map[string]*big.Int{}
@@ -154,10 +154,10 @@ func (x *pass) compareBillable(k periodKey, billable, pushed map[string]*big.Int
 		if is == nil {
 			is = none
 		}
-		x.pushes.expect(is.Cmp(amount) == 0, "%s of %s: %s is billable, and the pushes are %s", feature, k, amount, is)
+		x.pushes.expect(is.Cmp(amount) == 0, "%s of %s: %s is billable, and the Stripe deliveries are %s", feature, k, amount, is)
 	}
 	for feature, amount := range pushed {
-		x.pushes.expect(billable[feature] != nil || amount.Sign() == 0, "%s of %s: nothing is billable, and the pushes are %s", feature, k,
-			amount)
+		x.pushes.expect(billable[feature] != nil || amount.Sign() == 0, "%s of %s: no amount is billable, and the Stripe deliveries are %s",
+			feature, k, amount)
 	}
 }

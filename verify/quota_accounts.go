@@ -54,7 +54,7 @@ func readDiscards(ctx context.Context, tx pgx.Tx, p int16, now time.Time) (accou
 		return nil
 	})
 	if err != nil {
-		return a, fmt.Errorf("read discarded verdicts: %w", err)
+		return a, fmt.Errorf("read discarded results: %w", err)
 	}
 	return a, nil
 }

@@ -118,7 +118,7 @@ func orderOf(t *testing.T, furthest int64, positions ...int64) *tally {
 func TestP10_OnlyRewoundRecordsMayBeOutOfOrder(t *testing.T) {
 	requireResult(t, "in order", orderOf(t, 0, 1, 2, 3, 4, 5, 6), "true", "6 first records")
 	requireResult(t, "a repetition", orderOf(t, 0, 1, 2, 3, 2, 3, 4, 5, 6), "true", "6 first records")
-	requireResult(t, "no rewind", orderOf(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "behind 0-5 of the same tenant")
+	requireResult(t, "no rewind", orderOf(t, 0, 1, 2, 5, 3, 4, 5, 6), "false", "after 0-5 of the same tenant")
 	requireResult(t, "3 and 4 were lost, and published again", orderOf(t, 6, 1, 2, 5, 6, 3, 4, 5, 6), "true",
 		"2 published again after a rewind")
 	requireResult(t, "all but the end was lost, and published again", orderOf(t, 6, 6, 1, 2, 3, 4, 5, 6), "true",
@@ -141,7 +141,7 @@ func TestAStandInIsLateOrWithheld(t *testing.T) {
 	all[4][1] = -5
 	requireResult(t, "a stand-in without a row in withheld_records", onTopic(t, s, 6, 0, all...).recordBytes, "false",
 		"stands in for 0-5, which was not withheld")
-	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no verdict": {1}, "0-3 has a validation beside its stand-in": {1, 2,
+	for what, yes := range map[string][]int64{"": {1, 2}, "0-2 has no result": {1}, "0-3 has a validation beside its stand-in": {1, 2,
 		3}} {
 		x := newTestPass(s)
 		x.verdict.upTo = 3

@@ -39,7 +39,7 @@ func (x *pass) compareGrants(ctx context.Context, tx pgx.Tx) error {
 			}
 			s.seen = g.number
 			x.usageByGrant.expect(s.amount.String() == amount && s.events == applied,
-				"generation %d has %s of %d verdicts for %s by grant %d, the log has %s of %d", g.number, amount, applied, f.figure,
+				"generation %d has %s of %d results for %s by grant %d, the log has %s of %d", g.number, amount, applied, f.figure,
 				f.grant, &s.amount, s.events)
 			return nil
 		})

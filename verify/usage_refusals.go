@@ -66,7 +66,7 @@ const refusalsSQL = `SELECT tenant_id, code, feature, count FROM usage_refusals 
 
 func (x *pass) compareRefused(ctx context.Context, tx pgx.Tx) error {
 	if x.refused.failed {
-		x.usageRefusals.incomplete(errors.New("usage_refusals could not fold an event: it is not compared"))
+		x.usageRefusals.incomplete(errors.New("usage_refusals could not apply an event: it is not compared"))
 		return nil
 	}
 	all, err := x.candidates(ctx, tx, x.usageRefusals, "usage_refusals", refusalsOf)

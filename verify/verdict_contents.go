@@ -15,7 +15,7 @@ func (v *verdicts) awaitVerdict(x *pass, r *row, s *content) {
 	if len(v.waiting) < v.bound {
 		v.waiting[r.position] = v.digest(r.tenant, s, recordedOf(r, s))
 	} else {
-		x.verdictContents.add(1, "recorded events not compared: too many others waited for their verdict")
+		x.verdictContents.add(1, "recorded events not compared: too many others waited for their result")
 	}
 }
 

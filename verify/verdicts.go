@@ -65,14 +65,14 @@ func (v *verdicts) add(x *pass, r *row, s *content, err error) {
 // decided checks one verdict against its recorded event.
 func (v *verdicts) decided(x *pass, r *row, s *content, err error, key string) {
 	if err != nil {
-		x.verdicts.fault("the verdict at %s cannot be read: %v", x.at(r.position), err)
+		x.verdicts.fault("the result at %s cannot be read: %v", x.at(r.position), err)
 		return
 	}
 	x.verdicts.expect(s.RawPosition < r.position && v.raw.has(s.RawPosition),
-		"the verdict at %s is on %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
-	x.verdicts.expect(string(r.key) == key, "the verdict at %s on %d has the key %.40q", x.at(r.position), s.RawPosition, r.key)
+		"the result at %s is on %d, which is no earlier recorded event", x.at(r.position), s.RawPosition)
+	x.verdicts.expect(string(r.key) == key, "the result at %s on %d has the key %.40q", x.at(r.position), s.RawPosition, r.key)
 	if s.RawPosition > v.upTo {
-		x.verdicts.fault("%s has a verdict at %s, the validator's checkpoint is at %d", x.at(s.RawPosition), x.at(r.position), v.upTo)
+		x.verdicts.fault("%s has a result at %s, the validator's checkpoint is at %d", x.at(s.RawPosition), x.at(r.position), v.upTo)
 	}
 	v.compareContent(x, r, s)
 }
@@ -89,7 +89,7 @@ func (v *verdicts) end(x *pass) {
 		case other > 1:
 			x.verdicts.fault("%s has %d of the outcomes rejection, failure and stand-in, want one", x.at(n), other)
 		case other == 0 && !v.yes.has(n):
-			x.verdicts.fault("%s has no verdict", x.at(n))
+			x.verdicts.fault("%s has no result", x.at(n))
 		case other == 1 && v.yes.has(n) && !v.rawRetry[n]:
 			x.verdicts.fault("%s has a validation beside its %s, and was never retried", x.at(n), v.outcomesOf(x, n))
 		}

@@ -55,7 +55,7 @@ func TestImpossiblePositionsAreReported(t *testing.T) {
 		x.add(event(4, aggregationFailed, topicLetters, "f/1", fmt.Sprintf(`{"sourcePosition":%d}`, n)))
 		x.ends()
 		requireFault(t, fmt.Sprint("a verdict on ", n), x.verdicts,
-			fmt.Sprintf("the verdict at 0-2 is on %d, which is no earlier recorded event", n))
+			fmt.Sprintf("the result at 0-2 is on %d, which is no earlier recorded event", n))
 	}
 	x := newTestPass(stateAt(3))
 	x.checkpoints = append(x.checkpoints, checkpoint{consumer: validator, position: far, epoch: 1, joined: true})

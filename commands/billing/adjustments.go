@@ -36,7 +36,7 @@ type DecideAdjustments struct {
 type DecidedAdjustments struct {
 	Count    int64            `json:"count"`
 	Amount   json.Number      `json:"amount" doc:"Sum of their amounts."`
-	Position *events.Position `json:"position" nullable:"true" doc:"Of the decision; null if nothing was decided."`
+	Position *events.Position `json:"position" nullable:"true" doc:"Of the decision; null if no adjustment was decided."`
 }
 
 // check returns why a request to decide is invalid, nil if it is not.

@@ -81,12 +81,12 @@ type ClosePeriod struct {
 
 // RequestedClose is the answer to a request to close a period.
 type RequestedClose struct {
-	ID          uuid.UUID       `json:"id" doc:"Of the saga: GET /sagas/{id}."`
+	ID          uuid.UUID       `json:"id" doc:"Of the background process: GET /sagas/{id}."`
 	TenantID    uuid.UUID       `json:"tenantId"`
 	PeriodKey   string          `json:"periodKey"`
 	State       string          `json:"state" enum:"CLOSING,CLOSED"`
 	Snapshot    int             `json:"snapshot" doc:"1 for the first close, one more after each reopening."`
-	CutPosition events.Position `json:"cutPosition" doc:"Usage of the period recorded behind it is late."`
+	CutPosition events.Position `json:"cutPosition" doc:"Usage of the period recorded after it is late."`
 	DeadlineAt  *time.Time      `json:"deadlineAt" doc:"If the close still waits then, it is partial."`
 	Known       bool            `json:"-"` // the period was closing or closed before
 }

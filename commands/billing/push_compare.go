@@ -72,7 +72,7 @@ func (c *Pushes) compare(ctx context.Context, w push.Window) (open string, err e
 		return "", err
 	}
 	if before.OnTheWay > 0 {
-		return "pushes are on their way", nil
+		return "Stripe deliveries are on their way", nil
 	}
 	from, to, _ := domain.PeriodBounds(w.Month)
 	calling, cancel := context.WithTimeout(ctx, pushSending)
@@ -86,7 +86,7 @@ func (c *Pushes) compare(ctx context.Context, w push.Window) (open string, err e
 		return "", err
 	}
 	if !after.Equal(&before) {
-		return "pushes are on their way", nil
+		return "Stripe deliveries are on their way", nil
 	}
 	delivered := after.Delivered
 	if counted, decided := push.OfTotal(total, after.Delivered, after.Unknown); decided {
@@ -114,7 +114,7 @@ func (c *Pushes) resolve(ctx context.Context, list []push.Push, counted bool) er
 		if err != nil {
 			return err
 		}
-		c.Logger.WarnContext(ctx, "the provider's total resolved a push", "push", list[i].ID, "key", list[i].Key, "delivered", counted)
+		c.Logger.WarnContext(ctx, "the provider's total resolved a Stripe delivery", "push", list[i].ID, "key", list[i].Key, "delivered", counted)
 		if err := c.Store.ChangePushes(ctx, tenant, func(tx PushTx) error {
 			return tx.RetryPushes(tenant, "the provider's total", "service/meterplex-sagas")
 		}); err != nil {

@@ -219,7 +219,7 @@ func (c *Pushes) attempt(ctx context.Context, known *push.Push) (result push.Res
 		c.Observed(result.Outcome)
 	}
 	if result.Outcome != push.Delivered {
-		c.Logger.WarnContext(ctx, "a push was not delivered", "push", p.ID, "key", p.Key, "attempt", p.Attempts, "outcome", result.Outcome,
+		c.Logger.WarnContext(ctx, "a Stripe delivery failed", "push", p.ID, "key", p.Key, "attempt", p.Attempts, "outcome", result.Outcome,
 			"code", result.Code, "reason", result.Reason)
 	}
 	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushSaving)

@@ -130,7 +130,7 @@ func (c *Pushes) SetBilling(ctx context.Context, req commands.Request, tenant uu
 			return domain.Tenant{}, err
 		}
 		if to != nil && t.Mode == domain.ModeTest {
-			return domain.Tenant{}, commands.RefuseTest("", "it gets no billing customer, and nothing of it is pushed")
+			return domain.Tenant{}, commands.RefuseTest("", "it gets no billing customer, and its amounts are not delivered")
 		}
 		before := *t
 		if t.Billing = to; t.SameBilling(&before) {
@@ -236,14 +236,14 @@ func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID
 	}
 	known, err := c.Store.UpdatePush(ctx, id, func(*push.Push, time.Time) bool { return false })
 	if err != nil || known == nil {
-		return push.Push{}, commands.OrRefuse(err, "push_not_found", "", "no such push")
+		return push.Push{}, commands.OrRefuse(err, "push_not_found", "", "Stripe delivery not found")
 	}
 	actor := req.By.ActsAs()
 	by, done := actor.Type+"/"+actor.ID, false
 	push, err := commands.Change(c.changeOf(ctx, known.TenantID), req, func(tx PushTx) (push.Push, error) {
 		p, now, err := tx.Push(id)
 		if err != nil || p == nil {
-			return push.Push{}, commands.OrRefuse(err, "push_not_found", "", "no such push")
+			return push.Push{}, commands.OrRefuse(err, "push_not_found", "", "Stripe delivery not found")
 		}
 		before := *p
 		if err := decide(tx, p, by, now); err != nil {
@@ -258,8 +258,8 @@ func (c *Pushes) operate(ctx context.Context, req commands.Request, id uuid.UUID
 	if err != nil || !done {
 		return push, err
 	}
-	c.Logger.InfoContext(ctx, "an operator "+what+" a push", "push", id, "key", push.Key, "state", push.State, "actor", by, "reason",
-		reason)
+	c.Logger.InfoContext(ctx, "an operator "+what+" a Stripe delivery", "push", id, "key", push.Key, "state", push.State, "actor", by,
+		"reason", reason)
 	c.wake()
 	return push, nil
 }
@@ -300,7 +300,7 @@ func (c *Pushes) Reconcile(ctx context.Context, req commands.Request) (domain.Sa
 	saga, err := commands.Change(c.changeOf(ctx, events.Platform), req, func(tx PushTx) (domain.Saga, error) {
 		if billed, err := tx.Billed(); err != nil || !billed {
 			return domain.Saga{}, commands.OrRefuse(err, "billing_not_configured", "",
-				"no tenant has billing, and no amount was pushed; set it: PUT /tenants/{tenantId}/billing")
+				"no tenant has billing, and no amount was delivered; set it: PUT /tenants/{tenantId}/billing")
 		}
 		id := c.NewID()
 		s, _, err := tx.StartSaga(domain.SagaStart{ID: id, Kind: SagaBillingCompare, Key: "request/" + id.String(), FirstStep: stepCompare,

@@ -317,7 +317,7 @@ func (c *Rebuilds) FinishVerify(ctx context.Context, id uuid.UUID, differs int64
 func stillOf(tx RebuildTx, r *domain.Rebuild) error {
 	version, err := liveFold(tx, r)
 	if err == nil && version != r.FoldVersion {
-		err = domain.Refuse("scope_changed", "", "the live generation was folded by %s when the verify began and by %s now; verify again",
+		err = domain.Refuse("scope_changed", "", "the live rows were of version %s when the verify began and are of %s now; verify again",
 			r.FoldVersion, version)
 	}
 	return err

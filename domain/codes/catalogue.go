@@ -60,7 +60,7 @@ func catalogue() []Code {
 		{"price_not_found", 404, Request, false, 0, "Price not found",
 			"Define the price with PUT /prices/{key}, or use a key of GET /prices"},
 		{"tiers_invalid", 400, Request, false, 0, "The tiers of the price are invalid",
-			"Send 1 to 100 tiers for graduated and volume, none for other models"},
+			"Send 1 to 100 tiers for graduated and volume, no tiers for other models"},
 		{"features_invalid", 400, Request, false, 0, "features is invalid", "Send a list of 1 to 100 questions, each with a feature"},
 		{"price_invalid", 400, Request, false, 0, "The price is invalid",
 			"Name the key of a price, of 1 to 64 letters, digits, dots, dashes and underscores"},

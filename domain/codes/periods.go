@@ -14,7 +14,7 @@ func periods() []Code {
 		{"late_usage_invalid", 400, Request, false, 0, "lateUsage is invalid", "Send REJECT or ADJUST"},
 		{"period_closed", 409, Request | Event | DeadLetter, false, 0, "The period is closed, and late usage is refused",
 			"Set the tenant's lateUsage to ADJUST, or reopen the period, then send the event again, or retry its dead letter"},
-		{"period_closing", 409, Request, true, 0, "The period is being closed", "Wait until it is CLOSED, or retry its saga: GET /sagas"},
+		{"period_closing", 409, Request, true, 0, "The period is being closed", "Wait until it is CLOSED, or retry its process: GET /sagas"},
 		{"period_not_closable", 409, Request, false, 0, "The period cannot be closed", "Name a month or a year that has begun"},
 		{"period_not_closed", 409, Request, false, 0, "The period is not closed", "Close it first: POST /tenants/{id}/periods/{key}/close"},
 		{"period_not_ended", 409, Request, true, 0, "The period has not ended", "Wait for its end, or close it with early"},

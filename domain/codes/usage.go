@@ -125,7 +125,7 @@ func failures() []Code {
 	return []Code{
 		{"data_refused", 0, DeadLetter, true, 0, "The database refused the output of a projection",
 			"Correct the cause that the reason names, then retry the dead letter"},
-		{"fold_failed", 0, DeadLetter, true, 0, "A projection could not fold the event",
+		{"fold_failed", 0, DeadLetter, true, 0, "A projection could not apply the event",
 			"Correct the cause that the reason names, then retry the dead letter"},
 		{"fold_panicked", 0, DeadLetter, true, 0, "A projection panicked on the event",
 			"Update to a release without the fault, then retry the dead letter"},

@@ -84,11 +84,11 @@ type Push struct {
 	TenantID  uuid.UUID `json:"tenantId"`
 	Feature   string    `json:"feature"`
 	PeriodKey string    `json:"periodKey"`
-	Snapshot  int       `json:"snapshot" doc:"Of the period, when the push was stored."`
+	Snapshot  int       `json:"snapshot" doc:"Of the period, when the delivery was stored."`
 	// N is 0 for the first push of the snapshot, k for that of its k-th adjustment.
 	N int `json:"-"`
 	// Amount is never 0.
-	Amount *big.Int `json:"amount" doc:"What was due: billable less all earlier pushes; negative if less is billable."`
+	Amount *big.Int `json:"amount" doc:"The amount due: billable less all earlier deliveries; negative if less is billable."`
 
 	Address
 	Key        string    `json:"key" doc:"The idempotency key of each attempt."`
@@ -103,7 +103,7 @@ type Push struct {
 	FirstAttemptAt *time.Time `json:"firstAttemptAt" doc:"null: it was never sent."`
 	AttemptedAt    *time.Time `json:"-"`            // the last attempt
 	UnknownSince   *time.Time `json:"unknownSince"` // the first attempt that the provider may have counted; nil: none
-	NextAt         *time.Time `json:"nextAt" doc:"Of the next attempt; null: none follows by itself."`
+	NextAt         *time.Time `json:"nextAt" doc:"Of the next attempt; null: no attempt follows by itself."`
 	DeliveredAt    *time.Time `json:"deliveredAt" doc:"null: it is not delivered."`
 	Code           string     `json:"lastCode"` // of the last error
 	LastError      string     `json:"lastError"`
@@ -201,7 +201,7 @@ func (p *Push) Give(now time.Time) (code, reason string) {
 	switch {
 	case p.Undecided(now):
 		code, reason = Undecided, "the provider did not answer since "+domain.FormatTime(*p.UnknownSince)+
-			", and may have counted the push; resolve it"
+			", and may have counted the Stripe delivery; resolve it"
 	case p.State == StatePending && !now.Before(p.Timestamp.Add(Oldest)):
 		code, reason = TooOld, fmt.Sprintf("the time %s is more than %d days ago", domain.FormatTime(p.Timestamp), Oldest/(24*time.Hour))
 	}
@@ -296,11 +296,11 @@ func (p *Push) Retry(reason, actor string, now time.Time) *domain.Error {
 	case p.State == StateDelivered:
 		return pushDelivered(p)
 	case p.State == StatePending:
-		return &domain.Error{Code: "push_pending", Message: "The push is PENDING: it is sent by itself"}
+		return &domain.Error{Code: "push_pending", Message: "The Stripe delivery is PENDING: it is sent by itself"}
 	case p.Undecided(now):
 		return &domain.Error{Code: "push_unknown",
-			Message: "The provider may have counted the push, and no longer detects a repetition; find it at the provider, and " +
-				"resolve the push"}
+			Message: "The provider may have counted the Stripe delivery, and no longer detects a repetition; find it at the provider, " +
+				"and resolve the delivery"}
 	}
 	if p.State == StateFailed && p.UnknownSince == nil {
 		p.State = StatePending
@@ -322,9 +322,9 @@ func (p *Push) Resolve(delivered bool, reason, actor string, now time.Time) *dom
 		return pushDelivered(p)
 	case p.State == StatePending:
 		return &domain.Error{Code: "push_pending",
-			Message: "The push is PENDING: the provider has not counted it, and it is sent by itself"}
+			Message: "The Stripe delivery is PENDING: the provider has not counted it, and it is sent by itself"}
 	case p.running(now):
-		return &domain.Error{Code: "push_pending", Message: "The push is being sent: nobody can know its result; ask again in " +
+		return &domain.Error{Code: "push_pending", Message: "The Stripe delivery is being sent: its result is not known yet; ask again in " +
 			Attempt.String()}
 	}
 	p.LastReason, p.LastActor = reason, actor
@@ -352,7 +352,7 @@ func (p *Push) SettleByTotal(counted bool, now time.Time) {
 }
 
 func pushDelivered(p *Push) *domain.Error {
-	return &domain.Error{Code: "push_delivered", Message: "The push " + p.ID.String() + " is DELIVERED"}
+	return &domain.Error{Code: "push_delivered", Message: "The Stripe delivery " + p.ID.String() + " is DELIVERED"}
 }
 
 func pushError(reason string) string {

@@ -30,7 +30,7 @@ func newMetrics(registerer prometheus.Registerer, counted *overview.Verdicts) (*
 	}
 	m := &metrics{verdicts, prometheus.NewHistogram(prometheus.HistogramOpts{Name: "meterplex_ingest_duration_seconds",
 		Buckets: edge.LatencyBuckets(),
-		Help:    "From the body of an ingest request to its verdicts."})}
+		Help:    "From the body of an ingest request to the results of its events."})}
 	return m, registerer.Register(m.Seconds)
 }
 
@@ -71,7 +71,7 @@ func (i *ingested) Decided(class string, n, known int, err error) {
 // newIngested registers the counters, or reuses registered ones. counted may be nil.
 func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (*ingested, error) {
 	events := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_events_ingested_total",
-		Help: "Usage events answered at ingest, by verdict and class of the tenant; platform: no known tenant."},
+		Help: "Usage events answered at ingest, by result and class of the tenant; platform: no known tenant."},
 		[]string{"verdict", "tenant_class"})
 	if counted == nil {
 		counted = new(overview.Verdicts)
@@ -81,7 +81,7 @@ func newIngested(registerer prometheus.Registerer, counted *overview.Verdicts) (
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{Name: "meterplex_payload_conflicts_total",
 			Help: "Events whose eventId was first used with another payload."}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_usage_refused_total",
-			Help: "Usage events that ingest refused, by the code of the verdict: they are not billed."}, []string{"code"}),
+			Help: "Usage events that ingest refused, by the code of the result: they are not billed."}, []string{"code"}),
 	}
 	denied := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "meterplex_quota_denied_total",
 		Help: "Requests to use an amount, and usage events, that a HARD limit refused, by class of the tenant."}, []string{"tenant_class"})

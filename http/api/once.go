@@ -24,7 +24,7 @@ type Conditional struct {
 
 // Creating describes the header If-None-Match of a request that creates an entity or replaces it.
 type Creating struct {
-	IfNoneMatch string `header:"If-None-Match" doc:"The value * creates the entity, and replaces none: 409 state_changed if it exists."`
+	IfNoneMatch string `header:"If-None-Match" doc:"The value * only creates the entity: 409 state_changed if it exists."`
 }
 
 const maxIdempotencyKey = 255
@@ -43,7 +43,7 @@ func ChangeOf(ctx context.Context, of commands.Ref) (commands.Request, error) {
 		return req, err
 	}
 	if len(none) > 0 && (len(none) > 1 || none[0] != "*") {
-		return req, problem.New("header_invalid", "If-None-Match of a change has to be *, which creates an entity and replaces none")
+		return req, problem.New("header_invalid", "If-None-Match of a change has to be *, which only creates an entity")
 	}
 	if len(match) > 0 || len(none) > 0 {
 		req.If = &commands.Condition{Ref: of, Tags: tags, Present: len(match) > 0, Absent: len(none) > 0}

@@ -23,13 +23,13 @@ import (
 	"github.com/meterplex/meterplex/projections/entitlements"
 )
 
-const about = `Meterplex meters usage: what is answered ` + "`accepted`" + ` is durable and counts exactly once, however often it is sent.
+const about = `Meterplex meters usage: an event that is answered ` + "`accepted`" + ` is durable and counts once, however often it is sent.
 
 Every answer carries ` + "`X-Request-Id`" + `. Errors are ` + "`application/problem+json`" + ` (RFC 9457) with a stable ` + "`code`" +
 	`. Unknown
 query parameters and unknown members are errors. Times are RFC 3339 with an offset, answered in UTC. A position, as in 17-4711,
 is a place in the event log. Treat it as opaque: compare it, and send it back. Its number counts the events of all tenants of a
-partition, so that the distance between two of your own shows how much others sent meanwhile, not who. Lists are pages: send
+partition, so the distance between two of your own shows how many events others sent meanwhile, not who sent them. Lists are pages: send
 ` + "`nextCursor`" + ` back as ` + "`cursor`" + ` until it is null.
 
 Amounts (` + "`x-amount`" + `) are exact integers, and sums may be above 2^53, which JavaScript's JSON.parse and others round. ` +
@@ -57,13 +57,13 @@ func description() *huma.OpenAPI {
 			{Name: "Replays", Description: "Publishing or reading again, on purpose."},
 			{Name: "Projections", Description: "Read models, their rebuilds, and the changes of a rebuild."},
 			{Name: "Periods", Description: "Closing periods, their frozen figures, and adjustments of them."},
-			{Name: "Pushes", Description: "Amounts of closed periods that a billing provider counts, and the customers of tenants there."},
+			{Name: "Pushes", Description: "Stripe deliveries: amounts of closed periods for the billing provider, and its customers."},
 			{Name: "Webhooks", Description: "Endpoints of tenants that events are sent to, and their deliveries."},
 			{Name: "Thresholds", Description: "Used amounts, or percentages of a limit, at which a tenant gets an event."},
-			{Name: "Sagas", Description: "Processes of several steps, such as the close of a period, and their retries."},
+			{Name: "Sagas", Description: "Background processes of several steps, such as the close of a period, and their retries."},
 			{Name: "Outbox", Description: "The log on its way to the topics: the relay's progress, and records that the broker refused."},
 			{Name: "Schemas", Description: "The JSON Schemas of the payloads of events, as the schemaUri of each event names them."},
-			{Name: "System", Description: "Health and the identity of the figures."},
+			{Name: "System", Description: "Health, and the balance check of all accepted events."},
 		},
 		Components: &huma.Components{
 			Schemas: newRegistry(),
@@ -158,7 +158,7 @@ func refusalHeaders(status int) map[string]*huma.Param {
 		return map[string]*huma.Param{"WWW-Authenticate": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "How a key is sent."}}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return map[string]*huma.Param{"Retry-After": {Schema: &huma.Schema{Type: huma.TypeInteger},
-			Description: "So many seconds later the same may be sent again."}}
+			Description: "Seconds after which the same request may be sent again."}}
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ func (s *handlers) adjustmentOperations(t *api.Site) {
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listAdjustments",
 		Tag: "Periods", Summary: "List adjustments",
-		Description: "Differences of closed periods: late verdicts, and differences after a rebuild. With tenantId by period, snapshot " +
+		Description: "Differences of closed periods: late usage, and differences after a rebuild. With tenantId by period, snapshot " +
 			"and position; else oldest first.",
 		Problems: gone}, s.listAdjustments)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/approve", Who: auth.Operator, Scopes: deciders,
@@ -34,7 +34,7 @@ func (s *handlers) adjustmentOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/decide", Who: auth.Operator, Scopes: deciders,
 		ID: "decideAdjustments", Tag: "Periods", Summary: "Approve or waive many adjustments",
 		Description: "Either those of ids, all of one tenant and pending, or all pending ones of a tenant's period up to a position, in " +
-			"one transaction. With dryRun nothing is decided.",
+			"one transaction. With dryRun they are only counted.",
 		Problems: gone}, s.decideAdjustments)
 }
 

@@ -17,7 +17,7 @@ import (
 type exportBody struct {
 	periods.Period
 	AsOf        *events.Position     `json:"asOfPosition" nullable:"true"`
-	Lines       []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; none before the figures are frozen."`
+	Lines       []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; empty before the figures are frozen."`
 	Adjustments []periods.Adjustment `json:"adjustments" nullable:"false" doc:"Those of the snapshot with their states, by position."`
 	NextCursor  *string              `json:"nextCursor" doc:"null: an export has one page."`
 }

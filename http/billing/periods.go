@@ -22,13 +22,13 @@ func (s *handlers) periodOperations(t *api.Site) {
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listPeriods", Tag: "Periods",
 		Summary:     "List the periods of a tenant",
-		Description: "Periods with usage, and all that were ever closed. Newest first, a year behind its months, lifetime last.",
+		Description: "Periods with usage, and all that were ever closed. Newest first, a year after its months, lifetime last.",
 		Problems:    gone}, s.listPeriods)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/close", Who: auth.Operator, Scopes: deciders, ID: "closePeriod",
 		Tag: "Periods", Status: http.StatusAccepted, Also: http.StatusOK,
 		Summary: "Close a period",
-		Description: "The position of the request is the cut: usage of the period recorded behind it is late. A saga waits until all " +
-			"usage up to the cut is counted, usually for seconds, then freezes the figures. " +
+		Description: "The position of the request is the cut: usage of the period recorded after it is late. A background process waits until " +
+			"all usage up to the cut is counted, usually for seconds, then freezes the figures. " +
 			"200 if the period is CLOSING or CLOSED already.", Problems: gone}, s.closePeriod)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getPeriod", Tag: "Periods",
 		Summary: "Read a period with its frozen figures",
@@ -39,7 +39,7 @@ func (s *handlers) periodOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/reopen", Who: auth.Operator, Scopes: deciders, ID: "reopenPeriod",
 		Tag:         "Periods",
 		Summary:     "Reopen a closed period",
-		Description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot counts what they adjust.", Problems: gone},
+		Description: "The snapshot is kept. Pending adjustments become VOID: the next snapshot includes their amounts.", Problems: gone},
 		s.reopenPeriod)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/adjustments", Who: auth.Operator, Scopes: readers,
 		ID: "listPeriodAdjustments", Tag: "Periods",
@@ -53,7 +53,7 @@ func (s *handlers) periodOperations(t *api.Site) {
 		describePeriodExport, s.exportPeriod)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/charges", Who: auth.Operator, Scopes: readers, ID: "chargePeriod",
 		Tag:     "Periods",
-		Summary: "Read what a period costs", Description: "What the usage of a period costs, in exact micro-units, by the price of the " +
+		Summary: "Read the charges of a period", Description: "The cost of the usage of a period, in exact micro-units, by the price of the " +
 			"grant that was in force at its time: of a closed period by its billable amounts, of any other by its live figures. " +
 			"Lines of the status BEFORE or TRIALING cost 0, unless the plan charges trials. No invoice, and no tax.", Problems: gone},
 		s.chargePeriod)
@@ -166,7 +166,7 @@ type periodRequest struct {
 // PeriodBody is a period with lines in its wire format.
 type PeriodBody struct {
 	periods.Period
-	Lines      []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; none before the figures are frozen."`
+	Lines      []periods.PeriodLine `json:"lines" nullable:"false" doc:"By feature and subscription; empty before the figures are frozen."`
 	AsOf       events.Position      `json:"asOfPosition" doc:"Every event recorded up to here is in net."`
 	NextCursor *string              `json:"nextCursor" doc:"null on the last page of lines."`
 }

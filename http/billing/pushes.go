@@ -19,26 +19,26 @@ func (s *handlers) pushOperations(t *api.Site) {
 	gone := []int{http.StatusNotFound}
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listPushes", Tag: "Pushes",
-		Summary:     "List pushes",
-		Description: "Amounts that the billing provider counts. Newest first, delivered ones too.", Problems: gone}, s.listPushes)
+		Summary:     "List Stripe deliveries",
+		Description: "Amounts of closed periods for the billing provider. Newest first, delivered ones too.", Problems: gone}, s.listPushes)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getPush", Tag: "Pushes",
-		Summary:     "Read a push",
-		Description: "The state of the push, and its last error in the provider's words.", Problems: gone}, s.getPush)
+		Summary:     "Read a Stripe delivery",
+		Description: "Its state, and its last error in the provider's words.", Problems: gone}, s.getPush)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retryPush",
 		Tag:     "Pushes",
-		Summary: "Retry a push now", Description: "Of a FAILED push, and of an UNKNOWN one within 23 hours of the attempt that may have " +
-			"been counted: until then the provider detects a repetition. Later, look for the identifier of the push at the provider, " +
-			"and resolve it.",
+		Summary: "Retry a Stripe delivery now", Description: "A FAILED one, or an UNKNOWN one within 23 hours of the attempt that may have " +
+			"been counted: until then the provider detects a repetition. Later, look for its identifier at the provider, " +
+			"and resolve the delivery.",
 		Problems: gone}, s.retryPush)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/resolve", Who: auth.Operator, Scopes: deciders, ID: "resolvePush",
 		Tag:     "Pushes",
-		Summary: "Resolve a push", Description: "Of a push whose result is unknown, or that failed. delivered: the provider counts the " +
+		Summary: "Resolve a Stripe delivery", Description: "One that failed, or whose result is unknown. delivered: the provider counts the " +
 			"amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",
 		Problems: gone}, s.resolvePush)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/reconcile", Who: auth.Operator, Scopes: deciders,
 		ID: "reconcilePushes", Tag: "Pushes", Status: http.StatusAccepted,
 		Summary:     "Compare the provider's totals with the delivered amounts",
-		Description: "Each day this begins by itself. A difference is the event billing.push.compared, and a metric."}, s.reconcilePushes)
+		Description: "Begins by itself each day. A difference is the event billing.push.compared, and a metric."}, s.reconcilePushes)
 }
 
 // pushBody is a push as answers show it: null for no text.
@@ -56,8 +56,8 @@ func pushOf(p *push.Push) pushBody {
 
 type pushesRequest struct {
 	api.OfTenant
-	State     string `query:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"Pushes in this state."`
-	PeriodKey string `query:"periodKey" doc:"Pushes of this period, e.g. 2026-05 or 2026."`
+	State     string `query:"state" enum:"PENDING,UNKNOWN,DELIVERED,FAILED" doc:"Deliveries in this state."`
+	PeriodKey string `query:"periodKey" doc:"Deliveries of this period, e.g. 2026-05 or 2026."`
 	api.Paging
 }
 
@@ -95,7 +95,7 @@ type retryPushRequest struct {
 	PushPath
 	api.Idempotent
 	Body struct {
-		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the push."`
+		Reason string `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the delivery."`
 	} `nameHint:"PushRetry"`
 }
 

@@ -46,7 +46,7 @@ type putFeatureRequest struct {
 
 		GroupBy []string `json:"groupBy,omitempty" nullable:"false" maxItems:"2" doc:"Metadata keys by which GET /usage groups the feature's usage; at most two. Usage recorded before a key was declared is not grouped by it." example:"[\"region\",\"model\"]"`
 
-		BillingEvent string `json:"billingEvent,omitempty" maxLength:"100" doc:"Event name of the meter that counts the feature at the billing provider; not given: the lookup key. Pushes that are stored keep their name." example:"api_calls"`
+		BillingEvent string `json:"billingEvent,omitempty" maxLength:"100" doc:"Event name of the meter that counts the feature at the billing provider; not given: the lookup key. Stripe deliveries that are stored keep their name." example:"api_calls"`
 	} `nameHint:"NewFeature"`
 }
 

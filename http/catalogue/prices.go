@@ -17,15 +17,15 @@ func (s *handlers) priceOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodPut, Path: one, Who: auth.Operator, Scopes: admins, Also: http.StatusCreated,
 		ID: "putPrice", Reasoned: true, Tag: "Features and plans", Summary: "Define a price or change it",
 		Description: "201 for a new one, 200 for a changed one. Entitlements of plans name prices. A change makes the next version; the " +
-			"same members make none. Versions never change: subscriptions keep the version that was current when their plan was applied."},
+			"same members make no version. Versions never change: subscriptions keep the version that was current when their plan was applied."},
 		s.putPrice)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listPrices",
 		Tag: "Features and plans", Summary: "List prices", Description: "All prices, by key."}, s.listPrices)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/evaluate", Who: auth.Operator,
 		Scopes: []string{commands.ScopeBilling, commands.ScopeAudit}, ID: "evaluatePrice", Tag: "Features and plans",
 		Summary: "Evaluate a price over recorded usage",
-		Description: "What the usage of a period costs each tenant by an inline price, or by another version, and the difference to " +
-			"what is charged: over an open or closed period, as of a position, or over a rebuild. Nothing is stored. Each page is " +
+		Description: "The cost of a period's usage for each tenant by an inline price, or by another version, and the difference to " +
+			"the present charge: over an open or closed period, as of a position, or over a rebuild. Nothing is stored. Each page is " +
 			"one snapshot.",
 		Problems: []int{http.StatusNotFound, http.StatusConflict}}, s.evaluatePrice)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/versions", Who: auth.Operator, Scopes: admins, ID: "listPriceVersions",

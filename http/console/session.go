@@ -102,7 +102,7 @@ func checkForm(r *http.Request, v *visitor) error {
 		return problem.New("forbidden", "The form was sent by a page of another site. Open the page of the console, and send its form")
 	}
 	if v != nil && subtle.ConstantTimeCompare([]byte(v.formToken()), []byte(r.PostForm.Get("token"))) != 1 {
-		return problem.New("forbidden", "The form belongs to another session, or to none. Open the page again, and send its form")
+		return problem.New("forbidden", "The form belongs to no session, or to another one. Open the page again, and send its form")
 	}
 	return nil
 }

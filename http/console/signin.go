@@ -73,7 +73,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		}
 	}
-	return problem.New("forbidden", "The key opens no page of the console: none of its scopes reads one")
+	return problem.New("forbidden", "The key opens no page of the console: its scopes allow no page")
 }
 
 // signInData says where the visitor goes after signing in, and whether the browser would drop the cookie.

@@ -130,7 +130,7 @@ func reasonOf(values []string) (string, *problem.Problem) {
 	reason, err := url.PathUnescape(values[0])
 	if err != nil || len(values) > 1 || domain.CheckReason(reason) != nil {
 		return "", problem.New("reason_invalid",
-			HeaderReason+" must be there once, with 1 to 500 characters in UTF-8, percent-encoded, none of them a control character")
+			HeaderReason+" must be there once, with 1 to 500 characters in UTF-8, percent-encoded, without control characters")
 	}
 	return reason, nil
 }

@@ -21,7 +21,7 @@ func (p *slot) acquire() *problem.Problem {
 		return nil
 	}
 	if p.own != nil && p.own.Load() > 0 {
-		return problem.OverShare("The tenant has as many requests in work as one tenant may have; send this one again when others " +
+		return problem.OverShare("The tenant has reached its limit of requests in work; send this one again when others " +
 			"are answered")
 	}
 	return problem.Overloaded(problem.BecauseRequests, "Too many requests are in work; send this one again")

@@ -32,7 +32,7 @@ func (e *Edge) OpenStream(x *Exchange, page int64) (end func(), p *problem.Probl
 	}
 	if !e.streams.Acquire(1, own) {
 		if own != nil && own.Load() > 0 {
-			return nil, problem.OverShare("The tenant has as many streams of the log open as one tenant may have; end one of them")
+			return nil, problem.OverShare("The tenant has reached its limit of open streams of the log; end one of them")
 		}
 		return nil, problem.New("overloaded", "Too many streams of the log are open; retry later")
 	}

@@ -17,14 +17,14 @@ import (
 func (s *handlers) accountOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/quota/accounts", Who: auth.Operator,
 		Scopes: []string{commands.ScopeBilling, commands.ScopeAudit}, ID: "listAccounts", Tag: "Entitlements",
-		Summary: "List the accounts behind limits",
-		Description: "What a tenant has used of its QUOTA features, by period, beside the limit of its present subscription. The " +
+		Summary: "List the accounts of limits",
+		Description: "The used amounts of a tenant's QUOTA features, by period, beside the limit of its present subscription. The " +
 			"accounts of a page and headPosition are of one snapshot.",
 		Problems: []int{http.StatusNotFound}}, s.accounts)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: api.Prefix + "/quota/accounts/reconcile", Who: auth.Operator,
 		Scopes: []string{commands.ScopeBilling}, ID: "reconcileAccounts", Tag: "Entitlements",
 		Summary: "Compare a tenant's accounts with the log, and repair them",
-		Description: "Folds the accounts and the held reservations from the tenant's events and lists those that differ: none, unless " +
+		Description: "Computes the accounts and the held reservations from the tenant's events and lists those that differ: empty, unless " +
 			"rows were changed outside of the service. " +
 			"With repair, each account that differs is set to the log by an event with the reason; reservations are only listed. It " +
 			"reads all events of the tenant's log partition.",

@@ -35,7 +35,7 @@ func (s *handlers) consumeOperations(t *api.Site) {
 	t.ServeRaw(api.Operation{Method: http.MethodPost, Path: path + "/consume", Who: auth.Tenant, Scopes: reservers, Ingest: true,
 		ID: "consumeTogether", Tag: "Entitlements",
 		Summary: "Use amounts of several features, all or none",
-		Description: "At most 20 items, each with its feature and eventId. If one is refused, none is recorded; errors[].pointer " +
+		Description: "At most 20 items, each with its feature and eventId. If one is refused, no item is recorded; errors[].pointer " +
 			"names the first.", Problems: refusals},
 		describeConsumeTogether, s.consumeTogether)
 }

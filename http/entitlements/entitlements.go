@@ -134,11 +134,11 @@ func describeCheck(op *huma.Operation, types api.Schemas) {
 			Maximum: new(float64(domain.MaxAmount)), Default: 1}},
 		{Name: "If-None-Match", In: "header", Schema: text(), Description: "The ETag of an answer that is known."},
 		{Name: "minPosition", In: "query", Schema: text(),
-			Description: "Answer only once every event recorded up to it has its verdict and that is folded."},
+			Description: "The answer waits until every event recorded up to it is validated and counted, or rejected."},
 		{Name: "Prefer", In: "header", Schema: text(), Description: "wait=N: wait up to N seconds (at most 30) for minPosition."},
 	}
 	op.Responses["200"] = &huma.Response{
-		Description: "What may be used.",
+		Description: "Whether the amount may be used, with the rest of the limit.",
 		Headers:     map[string]*huma.Param{"ETag": {Schema: text()}, "Preference-Applied": {Schema: text()}},
 		Content:     map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(entitlements.Check{})}},
 	}

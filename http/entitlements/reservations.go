@@ -33,7 +33,7 @@ func (s *handlers) reservationOperations(t *api.Site) {
 			"request again is 200 with the reservation as it is."),
 		describeHold, s.holdOne)
 	t.ServeRaw(write(http.MethodPost, path+"/reservations", "reserveTogether", "Hold amounts of several features, all or none",
-		"At most 20 items, each with its feature and reservationId. If one is refused, none is held; errors[].pointer names the first."),
+		"At most 20 items, each with its feature and reservationId. If one is refused, no item is held; errors[].pointer names the first."),
 		describeHoldTogether, s.holdTogether)
 	t.ServeRaw(write(http.MethodPost, one+"/commit", "commitReservation", "Use at most the held amount",
 		"Records the usage and releases the rest in one transaction. It counts in the subscription and the period of the hold, at the "+

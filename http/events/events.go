@@ -33,7 +33,7 @@ func (s *handlers) eventOperations(t *api.Site) {
 		Summary: "List events of the log",
 		Description: "Complete envelopes, by partition and position; of one tenant that is the order of the log. A page looks at a " +
 			"bounded part of the log: " +
-			"it may hold fewer events than the limit, even none, and still have a nextCursor. Events recorded meanwhile shift no page.",
+			"it may hold fewer events than the limit, or be empty, and still have a nextCursor. Events recorded meanwhile shift no page.",
 		Problems: gone}, s.listEvents)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Either, Scopes: readers, ID: "getEvent", Tag: eventTag,
 		Summary:     "Read one event",
@@ -51,7 +51,7 @@ func (s *handlers) eventOperations(t *api.Site) {
 	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: path + "/stream", Who: auth.Either, Scopes: readers, ID: "streamEvents",
 		Tag: eventTag, Summary: "Follow the log",
 		Description: "Server-sent events: the data of each is an envelope, its id the place after it. A client that reconnects with the " +
-			"last id (Last-Event-ID) misses no event and gets none twice.",
+			"last id (Last-Event-ID) gets each event exactly once.",
 		Problems: gone}, describeEventStream, streams.tail)
 }
 

@@ -18,33 +18,33 @@ func (s *handlers) sagaOperations(t *api.Site) {
 	gone := http.StatusNotFound
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listSagas", Tag: "Sagas",
-		Summary:     "List sagas",
-		Description: "Processes of several steps, such as the close of a period. Newest first, ended ones too.", Problems: []int{gone}},
+		Summary:     "List background processes",
+		Description: "Each has several steps, such as those of the close of a period. Newest first, ended ones too.", Problems: []int{gone}},
 		s.listSagas)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getSaga", Tag: "Sagas",
-		Summary:     "Read a saga",
-		Description: "The step of the saga, and the conditions that it waits for.", Problems: []int{gone}}, s.getSaga)
+		Summary:     "Read a background process",
+		Description: "Its step, and the conditions that it waits for.", Problems: []int{gone}}, s.getSaga)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retrySaga",
 		Tag: "Sagas", Status: http.StatusAccepted,
-		Summary: "Retry a saga now",
-		Description: "An open saga retries by itself; this begins the next attempt at once. With despite it no longer waits for these " +
+		Summary: "Retry a background process now",
+		Description: "An open one retries by itself; this begins the next attempt at once. With despite it no longer waits for these " +
 			"conditions. " +
-			"If a step is running, another attempt follows it. An ended saga does not run again.",
+			"If a step is running, another attempt follows it. An ended process does not run again.",
 		Problems: []int{gone}}, s.retrySaga)
 }
 
 // SagaBody is a saga in its wire format.
 type SagaBody struct {
 	ID         uuid.UUID  `json:"id" format:"uuid"`
-	Kind       string     `json:"kind" doc:"Kind of the saga."`
-	TenantID   *uuid.UUID `json:"tenantId" format:"uuid" nullable:"true" doc:"null: a saga of the platform."`
-	Key        string     `json:"key" doc:"Names the saga among those of its kind and tenant; used once."`
-	Step       string     `json:"step" doc:"The step that runs next, or now; the last one of an ended saga."`
+	Kind       string     `json:"kind" doc:"Kind of the process."`
+	TenantID   *uuid.UUID `json:"tenantId" format:"uuid" nullable:"true" doc:"null: a process of the platform."`
+	Key        string     `json:"key" doc:"Names the process among those of its kind and tenant; used once."`
+	Step       string     `json:"step" doc:"The step that runs next, or now; the last one of an ended process."`
 	State      string     `json:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED"`
 	Attempts   int        `json:"attempts" doc:"Failures of the step since it last succeeded."`
 	NextAt     time.Time  `json:"nextAt"`
-	DeadlineAt *time.Time `json:"deadlineAt" doc:"From then on an open saga is PARTIAL; null: no deadline."`
-	Missing    []string   `json:"missing" nullable:"false" doc:"Conditions that the step waits for, or that the end did without."`
+	DeadlineAt *time.Time `json:"deadlineAt" doc:"After this time an open process is PARTIAL; null: no deadline."`
+	Missing    []string   `json:"missing" nullable:"false" doc:"Conditions that the step waits for, or that were missing at the end."`
 	Despite    []string   `json:"despite" nullable:"false" doc:"Conditions that an operator waived."`
 	LastError  *string    `json:"lastError" doc:"The last failure of the step; null if its last run succeeded."`
 	LastReason *string    `json:"lastReason" doc:"The reason of the last retry by an operator; null: none."`
@@ -70,8 +70,8 @@ func SagaOf(v *domain.Saga) SagaBody {
 
 type sagasRequest struct {
 	api.OfTenant
-	Kind  string `query:"kind" maxLength:"40" doc:"Sagas of this kind." example:"period_close"`
-	State string `query:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED" doc:"Sagas in this state."`
+	Kind  string `query:"kind" maxLength:"40" doc:"Processes of this kind." example:"period_close"`
+	State string `query:"state" enum:"RUNNING,PARTIAL,DRIFT,COMPLETED,COMPENSATED,FAILED" doc:"Processes in this state."`
 	api.Paging
 }
 
@@ -105,7 +105,7 @@ type retrySagaRequest struct {
 	SagaPath
 	api.Idempotent
 	Body struct {
-		Reason  string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the saga."`
+		Reason  string   `json:"reason" minLength:"1" maxLength:"500" doc:"The reason, kept with the process."`
 		Despite []string `json:"despite,omitempty" minItems:"1" maxItems:"10" nullable:"false" example:"[\"dead_letters\"]"`
 	} `nameHint:"SagaRetry"`
 }

@@ -23,8 +23,8 @@ func (s *handlers) systemOperations(t *api.Site) {
 	operators := []string{commands.ScopeBilling, commands.ScopeAudit, commands.ScopeAdmin}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system/identity", Who: auth.Operator, Scopes: operators,
 		ID: "getIdentity", Tag: "System",
-		Summary: "Where every accepted event is", Description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot; " +
-			"total and partitions have inFlight as undecided + unapplied."}, s.identity)
+		Summary: "Read the balance check", Description: "accepted = aggregated + rejected + inFlight + parked, in one snapshot: where " +
+			"every accepted event is. total and partitions have inFlight as undecided + unapplied."}, s.identity)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: api.Prefix + "/system", Who: auth.Operator, Scopes: operators, ID: "getSystem",
 		Tag:     "System",
 		Summary: "Show the log's id and the lives of its database server", Description: "A server that was restarted, promoted or " +

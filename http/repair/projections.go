@@ -23,18 +23,18 @@ func (s *handlers) projectionOperations(t *api.Site) {
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listProjections",
 		Tag: "Projections", Summary: "List projections",
-		Description: "The generations that readers see, their freshness, and the generations that are kept."}, s.listProjections)
+		Description: "The rows that readers see, their freshness, and the rows of rebuilds that are kept (generations)."}, s.listProjections)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/rebuilds", Who: auth.Operator, Scopes: deciders, ID: "startRebuild",
 		Tag: "Projections", Status: http.StatusAccepted,
 		Summary: "Rebuild a projection",
-		Description: "Folds a new generation from the log beside the live one, by the newest version of the fold. Readers do not see it " +
-			"until it is promoted.",
+		Description: "Computes new rows from the log beside the live ones, by the newest version of the logic. Readers do not see them " +
+			"until the rebuild is promoted.",
 		Problems: []int{gone}}, s.startRebuild)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/verify", Who: auth.Operator, Scopes: deciders, ID: "verifyProjection",
 		Tag: "Projections", Status: http.StatusAccepted, Also: http.StatusOK,
 		Summary: "Compare a projection with the log",
-		Description: "Folds the log and compares: any key that differs is an incident. With `repair` the live rows are replaced where " +
-			"they differ. " +
+		Description: "Computes the rows from the log and compares: any key that differs is an incident. With `repair` the live rows are " +
+			"replaced where they differ. " +
 			"200 with the outcome if Prefer: wait=N was long enough, else 202; the rebuild has the outcome, too.",
 		Problems: []int{gone}}, s.verifyProjection)
 }
@@ -56,7 +56,7 @@ type ProjectionPath struct {
 type RebuildScope struct {
 	TenantID  string `json:"tenantId,omitempty" format:"uuid" doc:"Of one tenant only."`
 	PeriodKey string `json:"periodKey,omitempty" doc:"Of one period only: 2026-05, 2026 or lifetime." example:"2026-05"`
-	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Partitions folded at once; absent: half the processors of the instance."`
+	Workers   int    `json:"workers,omitempty" minimum:"1" maximum:"32" doc:"Partitions that are added up at once; absent: half the processors of the instance."`
 }
 
 func (b *RebuildScope) command(projection, reason string) (repair.StartRebuild, error) {

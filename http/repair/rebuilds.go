@@ -28,19 +28,19 @@ func (s *handlers) rebuildOperations(t *api.Site) {
 	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: one + "/events", Who: auth.Operator, Scopes: readers, ID: "watchRebuild",
 		Tag: "Projections", Summary: "Watch a rebuild's progress",
 		Description: "Server-sent events: `progress` with the rebuild at once and at each change, at most twice a second, and `done` " +
-			"when it is folded or has ended.",
+			"when it is READY or has ended.",
 		Problems: []int{gone}}, describeRebuildEvents, s.watchRebuild)
 	api.ServeWriter(t, api.Operation{Method: http.MethodGet, Path: one + "/diff", Who: auth.Operator, Scopes: readers, ID: "diffRebuild",
 		Tag: "Projections", Summary: "Read the changes of a rebuild",
-		Description: "Key by key, from one snapshot in which both generations stand at the same positions. Only keys that differ unless " +
+		Description: "Key by key, from one snapshot in which live and rebuilt rows are at the same positions. Only keys that differ unless " +
 			"`all=true`. " +
 			"Figures are exact integers; `null` where there is no row. As CSV, by `Accept: text/csv` or `format=csv`, the whole is " +
 			"one answer.",
 		Problems: []int{gone, busy}}, describeDiff, s.diffRebuild)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/diff/events", Who: auth.Operator, Scopes: readers,
 		ID: "diffRebuildEvents", Tag: "Projections", Summary: "Read which events make a key's difference",
-		Description: "Folds the tenant's verdicts by both generations' folds. A difference that no event explains is drift: rows that " +
-			"differ from their own fold of the log.",
+		Description: "Adds up the tenant's events by both versions of the logic. A difference that no event explains is drift: rows that " +
+			"differ from their values computed from the log again.",
 		Problems: []int{gone, busy}}, s.diffEvents)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/promote", Who: auth.Operator, Scopes: deciders, ID: "promoteRebuild",
 		Tag: "Projections", Status: http.StatusAccepted,
@@ -53,7 +53,7 @@ func (s *handlers) rebuildOperations(t *api.Site) {
 		name, id, summary, description string
 		take                           func(context.Context, *decisionRequest) (*rebuildAccepted, error)
 	}{
-		{"rollback", "rollBackRebuild", "Roll back to the previous generation",
+		{"rollback", "rollBackRebuild", "Roll back to the previous figures",
 			"Possible until `canRollBackUntil`. With `If-Match` and the ETag of the rebuild, only in that state.", s.rollBackRebuild},
 		{"abandon", "abandonRebuild", "Drop a rebuild", "Ends a rebuild that is not promoted, and drops its rows. Readers see no change.",
 			s.abandonRebuild},

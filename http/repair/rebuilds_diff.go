@@ -33,13 +33,13 @@ type diffBody struct {
 	AsOf         []events.Position     `json:"asOfPositions" nullable:"false"`
 	Largest      []rebuild.DiffRow     `json:"largest,omitempty" nullable:"false"`
 	Totals       *rebuild.DiffTotals   `json:"totals" doc:"Of all pages; null if it was not asked for."`
-	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of every verdict of the scope; null: one feature, or no counts."`
+	Conservation *rebuild.Conservation `json:"conservation" doc:"The place of each validated event; null: one feature, or no counts."`
 }
 
 func describeDiff(op *huma.Operation, types api.Schemas) {
 	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
 	op.Responses["200"] = &huma.Response{
-		Description: "What the rebuild changes.",
+		Description: "The changes of the rebuild.",
 		Headers: map[string]*huma.Param{"ETag": {Schema: text(),
 			Description: "Tag of the whole difference, as the member etag; absent if that is null."}},
 		Content: map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(diffBody{})}, "text/csv": {Schema: text()}},
@@ -236,21 +236,21 @@ type diffEventsAnswer struct {
 		Data         []usage.DiffEvent `json:"data" nullable:"false"`
 		NextCursor   *string           `json:"nextCursor" doc:"null on the last page."`
 		AsOf         events.Position   `json:"asOfPosition"`
-		LiveFold     string            `json:"liveFold" doc:"The version that the live generation is folded by."`
+		LiveFold     string            `json:"liveFold" doc:"The version of the logic of the live rows."`
 		RebuiltFold  string            `json:"rebuiltFold"`
-		EventsFolded int64             `json:"eventsFolded" doc:"Verdicts of the tenant that were folded for this."`
+		EventsFolded int64             `json:"eventsFolded" doc:"Validated events of the tenant that were added up for this."`
 		Delta        *json.Number      `json:"delta" nullable:"true" doc:"Of the rows; this and the following members on the first page."`
 		Explained    *json.Number      `json:"explained" nullable:"true" doc:"The sum of the events' differences."`
 		Unexplained  *json.Number      `json:"unexplained" nullable:"true"`
-		LiveDrift    *json.Number      `json:"liveDrift" nullable:"true" doc:"The live row less its own fold of the log."`
+		LiveDrift    *json.Number      `json:"liveDrift" nullable:"true" doc:"The live row less its value computed from the log again."`
 		RebuiltDrift *json.Number      `json:"rebuiltDrift" nullable:"true"`
 		Note         string            `json:"note,omitempty"`
 	} `nameHint:"DiffEvents"`
 }
 
 // driftNote is the note of a difference that no event explains.
-const driftNote = "The rows have drifted from their own fold of the log: see liveDrift and rebuiltDrift. meterplex projections verify " +
-	"shows the extent."
+const driftNote = "The rows differ from their values computed from the log again: see liveDrift and rebuiltDrift. " +
+	"meterplex projections verify shows the extent."
 
 func (s *handlers) diffEvents(ctx context.Context, in *diffEventsRequest) (*diffEventsAnswer, error) {
 	q, err := in.query()

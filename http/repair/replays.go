@@ -27,10 +27,10 @@ func (s *handlers) replayOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/rewind", Who: auth.Operator, Scopes: admins, ID: "rewind",
 		Tag: "Replays", Status: http.StatusAccepted,
 		Summary: "Let the relay, or a consumer, go back",
-		Description: "Without `consumer` the relay goes back, so that the topics are filled again from the log: for a Kafka that " +
+		Description: "Without `consumer` the relay goes back and fills the topics again from the log: for a Kafka that " +
 			"lost its data. " +
 			"With it, that consumer reads again: that of usage.commands its topic, " +
-			"the others the log from their checkpoints, for which nothing moves. Never forward, and no event is counted twice.",
+			"the others the log from their checkpoints, which stay. Never forward, and no event is counted twice.",
 		Problems: []int{gone}}, s.rewind)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: admins, ID: "listReplays", Tag: "Replays",
 		Summary: "List replays", Description: "Newest first."}, s.listReplays)
@@ -78,7 +78,7 @@ func waitsFor(r *repair.Replay, now time.Time) string {
 	case r.Kind == events.ReplayRange:
 		return "an instance with the role relay"
 	case now.Sub(r.CreatedAt) > overdue:
-		return "an instance with the role commands, and none seems to run: start one (serve --roles=commands), which then goes back"
+		return "an instance with the role commands, but no such instance seems to run: start one (serve --roles=commands), which then goes back"
 	}
 	return "an instance with the role commands"
 }

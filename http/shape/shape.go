@@ -190,7 +190,7 @@ func text(schema *huma.Schema, s []byte, name string) *fault {
 	}):
 		return wrong(name, "must be "+oneOf(schema.Enum))
 	case schema.Format != "" && n == 0: // an id or a time: its handler would take it as absent
-		return wrong(name, "must not be empty; leave it out if there is none")
+		return wrong(name, "must not be empty; leave it out if it has no value")
 	case bytes.IndexByte(s, 0) >= 0:
 		return wrong(name, `holds \u0000, which cannot be stored`)
 	}

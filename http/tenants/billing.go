@@ -16,13 +16,13 @@ func (s *handlers) billingOperations(t *api.Site) {
 	gone, deciders := []int{http.StatusNotFound}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodPut, Path: path, Who: auth.Operator, Scopes: deciders, ID: "putBilling", Reasoned: true,
 		Tag: "Pushes", Summary: "Set the customer of a tenant at the billing provider",
-		Description: "From now on what is due of the tenant's closed periods is pushed to the provider. Periods that are closed and " +
-			"ended at most 35 days ago are pushed, too, as far as no push of them exists. Pushes that were never sent go to the new " +
+		Description: "The amounts due of the tenant's closed periods are delivered to the provider from now on, also those of periods that " +
+			"ended at most 35 days ago and have no delivery yet. Deliveries that were never sent go to the new " +
 			"customer; a credit goes to the customer that was charged.",
 		Problems: gone}, s.putBilling)
 	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: path, Who: auth.Operator, Scopes: deciders, ID: "deleteBilling",
 		Reasoned: true, Tag: "Pushes", Summary: "Remove the customer of a tenant",
-		Description: "Nothing more is pushed. Pushes that are stored are still sent.", Problems: gone}, s.deleteBilling)
+		Description: "No further delivery is stored. Stored ones are still sent.", Problems: gone}, s.deleteBilling)
 }
 
 type putBillingRequest struct {

@@ -17,8 +17,8 @@ func (s *handlers) erasureOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: []string{commands.ScopeAdmin},
 		ID: "eraseTenant", Tag: "Tenants", Status: http.StatusAccepted,
 		Summary: "Erase the personal data of an archived tenant",
-		Description: "A saga erases the name, external ids and metadata of the tenant, and the metadata of its usage, in the log and in " +
-			"all tables. Figures, positions and periods stay. " +
+		Description: "A background process erases the name, external ids and metadata of the tenant, and the metadata of its usage, in the " +
+			"log and in all tables. Figures, positions and periods stay. " +
 			"It cannot be undone. A tenant that is not ARCHIVED is 409 `tenant_not_archived`; a second request returns the first erasure.",
 		Problems: gone}, s.eraseTenant)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "getErasure", Tag: "Tenants",

@@ -21,13 +21,13 @@ func (s *handlers) offboardingOperations(t *api.Site) {
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path, Who: auth.Operator, Scopes: deciders, ID: "offboardTenant",
 		Tag: "Tenants", Status: http.StatusAccepted,
 		Summary: "Offboard a tenant",
-		Description: "A saga suspends the tenant, ends its reservations, closes all its periods, waits until what is due is pushed, " +
-			"lists what is kept, " +
+		Description: "A background process suspends the tenant, ends its reservations, closes all its periods, waits until Stripe counts " +
+			"the amounts due, lists the data that is kept, " +
 			"then cancels the subscription, revokes the keys and sets ARCHIVED. Until then it can be cancelled. The tenant's keys are " +
 			"refused within a second.", Problems: gone}, s.offboardTenant)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "getOffboarding",
 		Tag: "Tenants", Summary: "Read the offboarding of a tenant",
-		Description: "The last one, with its step, and the manifest of what is kept.", Problems: gone}, s.getOffboarding)
+		Description: "The last one, with its step, and the manifest of the data that is kept.", Problems: gone}, s.getOffboarding)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/cancel", Who: auth.Operator, Scopes: deciders,
 		ID: "cancelOffboarding", Tag: "Tenants", Status: http.StatusAccepted,
 		Summary: "Cancel the offboarding of a tenant",
@@ -39,7 +39,7 @@ func (s *handlers) offboardingOperations(t *api.Site) {
 type offboardingBody struct {
 	ID           uuid.UUID       `json:"id" format:"uuid"`
 	TenantID     uuid.UUID       `json:"tenantId" format:"uuid"`
-	SagaID       uuid.UUID       `json:"sagaId" format:"uuid" doc:"GET /sagas/{id} shows what it waits for."`
+	SagaID       uuid.UUID       `json:"sagaId" format:"uuid" doc:"GET /sagas/{id} shows the conditions that it waits for."`
 	State        string          `json:"state" enum:"RUNNING,CANCELLING,CANCELLED,ARCHIVED" doc:"CANCELLING: its effects are being reverted."`
 	Step         string          `json:"step" enum:"requested,suspended,drained,closed,pushed,exported,archived,reverted"`
 	Reason       string          `json:"reason" doc:"Of the request, recorded in the log."`

@@ -31,7 +31,7 @@ func (s *handlers) tenantOperations(t *api.Site) {
 		Summary: "List tenants", Description: "All tenants, by id, which is the order of their creation; with q those whose name or " +
 			"external ids contain a text, or whose id begins with it, with externalId the one tenant that has it, and with eventId those " +
 			"that recorded usage with this eventId. With eventId a page of `limit` tenants is searched at a time: it may hold " +
-			"fewer tenants, even none, and still have a nextCursor."}, s.listTenants)
+			"fewer tenants, or be empty, and still have a nextCursor."}, s.listTenants)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: admins, ID: "getTenant", Tag: "Tenants",
 		Summary: "Read a tenant", Description: "A tenant by its id.",
 		Problems: []int{http.StatusNotFound}}, s.getTenant)

@@ -41,7 +41,7 @@ func (s *handlers) webhookOperations(t *api.Site) {
 			"events between.", Problems: gone}, s.changeWebhook)
 	api.Serve(t, api.Operation{Method: http.MethodDelete, Path: one, Who: auth.Either, Scopes: managers, ID: "removeWebhook",
 		Reasoned: true, Tag: "Webhooks", Summary: "Remove a webhook",
-		Description: "Its secrets are deleted, and nothing more is sent.", Problems: gone}, s.removeWebhook)
+		Description: "Its secrets are deleted, and no further event is sent.", Problems: gone}, s.removeWebhook)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/rotate", Who: auth.Either, Scopes: managers, ID: "rotateWebhook",
 		Reasoned: true, Tag: "Webhooks", Status: http.StatusCreated, Also: http.StatusOK,
 		Summary:     "Rotate the secret of a webhook",
@@ -203,7 +203,7 @@ type changeWebhookRequest struct {
 	Body struct {
 		URL    *string       `json:"url,omitempty" minLength:"1" maxLength:"2048" doc:"An https URL of a public host."`
 		Events *webhookTypes `json:"events,omitempty" minItems:"1" maxItems:"10" nullable:"false" doc:"All types of events that are sent."`
-		Status *string       `json:"status,omitempty" enum:"ENABLED,DISABLED" doc:"ENABLED, or DISABLED: nothing is sent."`
+		Status *string       `json:"status,omitempty" enum:"ENABLED,DISABLED" doc:"ENABLED, or DISABLED: no event is sent."`
 	} `nameHint:"WebhookChange"`
 }
 
@@ -258,7 +258,7 @@ func (s *handlers) rotateWebhook(ctx context.Context, in *rotateWebhookRequest) 
 }
 
 type webhookPositions struct {
-	After events.Position `json:"after" doc:"Events behind this position are sent again …"`
+	After events.Position `json:"after" doc:"Events after this position are sent again …"`
 	UpTo  events.Position `json:"upTo" doc:"… up to this one."`
 }
 

@@ -142,19 +142,19 @@ func describeIngest(op *huma.Operation, types api.Schemas) {
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "zstd"}}},
 		{Name: "Meterplex-Replay", In: "header", Description: "The batch comes from a queue that is emptied after an outage.",
 			Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"offline"}}},
-		{Name: "Prefer", In: "header", Description: "handling=strict: record all events, or none if one would be refused; then the " +
+		{Name: "Prefer", In: "header", Description: "handling=strict: record no event if one would be refused; then the " +
 			"answer is 422 (RFC 7240).",
 			Schema: &huma.Schema{Type: huma.TypeString}, Example: handlingStrict},
 	}
 	op.Responses["202"] = &huma.Response{
-		Description: "A verdict for each event, in the order they were sent; also where all are rejected.",
+		Description: "A result for each event, in the order they were sent; also if all are rejected.",
 		Headers:     api.RateHeaders(),
 		Content:     map[string]*huma.MediaType{api.MediaJSON: {Schema: types.Of(batchVerdict{})}},
 	}
 	refused := op.Responses["422"] // a problem, as describe declares it
-	refused.Description = "A batch with `Prefer: handling=strict`: an event is refused, and no event is recorded; the verdict on the " +
+	refused.Description = "A batch with `Prefer: handling=strict`: an event is refused, and no event is recorded; the result of the " +
 		"others is `batch_refused`. " +
-		"A single CloudEvent that is refused: a problem with the code of its verdict."
+		"A single CloudEvent that is refused: a problem with the code of its result."
 	refused.Content[api.MediaJSON] = &huma.MediaType{Schema: types.Of(batchVerdict{})}
 }
 

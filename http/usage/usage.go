@@ -32,7 +32,7 @@ func Routes(t *api.Site) {
 		Description: "202 is answered once the accepted events are durable. Send the same batch again after any failure: an accepted " +
 			"event is a duplicate then and counts once. " +
 			"A correction replaces the amount of recorded usage, a retraction takes the usage back; `correctionRef` names it. " +
-			"A single CloudEvent that is not recorded is a problem with the code of its verdict: 404, 409 or 422."}, describeIngest,
+			"A single CloudEvent that is not recorded is a problem with the code of its result: 404, 409 or 422."}, describeIngest,
 		s.ingest)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path + "/events", Who: auth.Either, Scopes: readers, ID: "listUsageEvents",
 		Tag: "Usage", Summary: "List usage events",
@@ -64,10 +64,10 @@ func Routes(t *api.Site) {
 			"bucket of the range has an entry, with zeros if it has no usage; with groupBy the groups with usage have one. " +
 			"As CSV, by `Accept: text/csv` or `format=csv`, all buckets are one answer.", Problems: gone}, describeSeries, s.series)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path + "/aggregates/explain", Who: auth.Either, Scopes: historians,
-		ID: "explainAggregate", Tag: "Usage", Summary: "Read the events behind a figure",
+		ID: "explainAggregate", Tag: "Usage", Summary: "Read the events of a figure",
 		Description: "In the order in which they were counted, with the running total. All pages together add up to the figure of the " +
 			"first page, also where more is counted meanwhile. " +
-			"A page may hold fewer events than asked for, even none, and still have a nextCursor: it reads at most 10,000 verdicts of " +
+			"A page may hold fewer events than asked for, or be empty, and still have a nextCursor: it reads at most 10,000 results of " +
 			"the figure, those of other subscriptions included.",
 		Problems: gone}, s.explain)
 }
@@ -83,7 +83,7 @@ type usageEventsRequest struct {
 	api.Between
 	api.Paging
 	Feature string `query:"feature"`
-	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"DUPLICATE lists none: duplicates are answered, not stored."`
+	Status  string `query:"status" enum:"PENDING,VALIDATED,AGGREGATED,REJECTED,DUPLICATE,DEAD_LETTERED" doc:"DUPLICATE lists no event: duplicates are answered, not stored."`
 }
 
 func (s *handlers) listUsageEvents(ctx context.Context, in *usageEventsRequest) (*api.Listed[audit.UsageEventRow], error) {

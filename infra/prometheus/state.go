@@ -184,7 +184,7 @@ func projectionGauges() []stateGauge {
 					}
 				}
 			}},
-		{name: "projection_broken_generations", help: "Detached generations that are kept: they cannot be promoted or rolled back to.",
+		{name: "projection_broken_generations", help: "Rebuilds whose rows are no longer updated: they cannot be promoted or rolled back to.",
 			labels: []string{"projection"}, known: followers(list), values: func(s *state.State, add addValue) {
 				for projection, n := range s.Generations.Broken() {
 					add(float64(n), projection)
@@ -198,9 +198,9 @@ func projectionGauges() []stateGauge {
 					}
 				}
 			}},
-		{name: "rebuild_events_done", help: "Events folded by rebuilds that are not READY yet.", labels: []string{"projection"},
+		{name: "rebuild_events_done", help: "Events that rebuilds have added up that are not READY yet.", labels: []string{"projection"},
 			values: folded(func(u *state.Unit) int64 { return min(u.Position, u.Live) })},
-		{name: "rebuild_events_total", help: "Events that these rebuilds must fold to reach the live generation.",
+		{name: "rebuild_events_total", help: "Events that these rebuilds must add up to reach the live rows.",
 			labels: []string{"projection"},
 			values: folded(func(u *state.Unit) int64 { return u.Live })},
 	}
@@ -231,20 +231,20 @@ func workGauges(sagaKinds []string) []stateGauge {
 					add(float64(l.Count), l.Status, l.Stage)
 				}
 			}},
-		{name: "saga_inflight", help: "Open sagas by kind.", labels: []string{"kind"}, known: kinds,
+		{name: "saga_inflight", help: "Open background processes by kind.", labels: []string{"kind"}, known: kinds,
 			values: sagas(func(g *state.OpenSagas) string { return g.Kind })},
-		{name: "saga_open", help: "Open sagas by state: RUNNING, PARTIAL (the deadline has passed) or DRIFT (a comparison failed).",
+		{name: "saga_open", help: "Open background processes by state: RUNNING, PARTIAL (deadline passed) or DRIFT (a comparison failed).",
 			labels: []string{"state"},
 			known:  [][]string{{domain.SagaRunning}, {domain.SagaPartial}, {domain.SagaDrift}},
 			values: sagas(func(g *state.OpenSagas) string { return g.State })},
-		{name: "billing_pushes_open", help: "Pushes that are not delivered, by state: PENDING, UNKNOWN or FAILED.",
+		{name: "billing_pushes_open", help: "Stripe deliveries that are not DELIVERED, by state: PENDING, UNKNOWN or FAILED.",
 			labels: []string{"state"},
 			values: func(s *state.State, add addValue) {
 				add(float64(s.Pushes.Pending), push.StatePending)
 				add(float64(s.Pushes.Unknown), push.StateUnknown)
 				add(float64(s.Pushes.Failed), push.StateFailed)
 			}},
-		plain("billing_oldest_open_push_seconds", "Age of the oldest push that is not delivered.",
+		plain("billing_oldest_open_push_seconds", "Age of the oldest Stripe delivery that is not DELIVERED.",
 			func(s *state.State) float64 { return s.Pushes.OldestSeconds }),
 		plain("billing_difference", "Meters of customers and months of the last 35 days whose last compared total at the billing "+
 			"provider differs from the delivered amounts.",
@@ -253,11 +253,11 @@ func workGauges(sagaKinds []string) []stateGauge {
 			func(s *state.State) float64 { return float64(s.Webhooks.Pending) }),
 		plain("webhook_oldest_due_seconds", "The longest time for which a webhook with a due delivery waits for an instance.",
 			func(s *state.State) float64 { return s.Webhooks.OldestDueSeconds }),
-		plain("quota_drift", "Accounts behind limits that differ from the log, as of the last turn through all of them; entitlements "+
+		plain("quota_drift", "Accounts of limits that differ from the log, as of the last turn through all of them; entitlements "+
 			"reconcile shows and repairs them.",
 			func(s *state.State) float64 { return float64(s.Accounts.Differ) }),
 		plain("quota_drift_compared", "Partitions of the log, of 32, whose accounts the last turn compared. In the others "+
-			"entitlement_reads is more than 20,000 events behind, or of a version that does not count what accounts count.",
+			"entitlement_reads lags by more than 20,000 events, or its version does not count the same events as accounts.",
 			func(s *state.State) float64 { return float64(s.Accounts.Compared) }),
 		plain("quota_drift_age_seconds", "Time since the accounts of each partition were compared, of the partition for which it is "+
 			"longest; since the start if they never were.",
@@ -293,13 +293,13 @@ func serverGauges() []stateGauge {
 			func(s *state.Server) *float64 { return &s.WALLimit }),
 		gauge("wal_archived_seconds", "Time since WAL was archived; NaN if archive_mode is off.",
 			func(s *state.Server) *float64 { return s.ArchivedSeconds }),
-		gauge("standby_lag_bytes", "WAL that the standby furthest behind has not replayed; 0 without standbys.",
+		gauge("standby_lag_bytes", "WAL that the standby with the largest lag has not replayed; 0 without standbys.",
 			func(s *state.Server) *float64 { return s.StandbyLagBytes }),
 		gauge("synchronous_standbys_missing", "Synchronous standbys that synchronous_standby_names requires and that do not stream.",
 			func(s *state.Server) *float64 { return s.MissingStandbys }),
-		gauge("operator_key_expires_seconds", "Time until the next operator key expires; NaN if none does.",
+		gauge("operator_key_expires_seconds", "Time until the next operator key expires; NaN if no key expires.",
 			func(s *state.Server) *float64 { return s.KeyExpiresSeconds }),
-		{name: "log_epoch_raised_seconds", help: "Time since an epoch was raised, by reason; NaN if none was.", labels: []string{"reason"},
+		{name: "log_epoch_raised_seconds", help: "Time since an epoch was raised, by reason; NaN if it never was.", labels: []string{"reason"},
 			before: math.NaN(),
 			known:  reasons, values: func(s *state.State, add addValue) {
 				if s.Server != nil {

@@ -72,7 +72,7 @@ func checkFiles(env func(string) string) error {
 			continue
 		}
 		if cert == "" || key == "" {
-			return fmt.Errorf("%[1]sCLIENT_CERTIFICATE and %[1]sCLIENT_KEY: set both, or none", prefix)
+			return fmt.Errorf("%[1]sCLIENT_CERTIFICATE and %[1]sCLIENT_KEY: set both, or leave both out", prefix)
 		}
 		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
 			return fmt.Errorf("%[1]sCLIENT_CERTIFICATE, %[1]sCLIENT_KEY: %[2]w", prefix, err)

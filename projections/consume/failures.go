@@ -169,7 +169,7 @@ func (r *Runner) letter(f *projections.Failure, deadLetter uuid.UUID, attempt in
 func (r *Runner) report(failed []projections.Failure) {
 	for i := range failed {
 		f := &failed[i]
-		r.Logger.Error("an event could not be folded", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId",
+		r.Logger.Error("an event could not be applied", "consumer", r.Consumer.Name, "position", f.Event.Position.String(), "eventId",
 			f.Event.EventID, "trace", hex.EncodeToString(f.Event.CorrelationID[:]), "code", f.Code, "reason", projections.Bounded(f.Reason))
 	}
 }

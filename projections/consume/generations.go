@@ -124,14 +124,14 @@ func (r *Runner) detach(ctx context.Context, tx pgx.Tx, g projections.Generation
 		partitions = append(partitions, l.partition)
 		l.checkpoint.fed = slices.DeleteFunc(slices.Clone(l.checkpoint.fed), func(f fed) bool { return f.Number == g.Number })
 	}
-	why := fmt.Sprintf("%s cannot fold %s: %s: %s", g.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason))
+	why := fmt.Sprintf("%s cannot apply %s: %s: %s", g.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason))
 	if _, err := tx.Exec(ctx, partGeneration, r.Consumer.Name, g.Number, partitions); err != nil {
 		return fmt.Errorf("part from generation %d: %w", g.Number, err)
 	}
 	if err := BreakGeneration(ctx, tx, r.Consumer.Projection, g.Number, why); err != nil {
 		return fmt.Errorf("part from generation %d: %w", g.Number, err)
 	}
-	r.Logger.Error("a generation is fed no longer", "projection", r.Consumer.Projection, "generation", g.Number, "why", why)
+	r.Logger.Error("the rows of a rebuild are no longer updated", "projection", r.Consumer.Projection, "generation", g.Number, "why", why)
 	return nil
 }
 

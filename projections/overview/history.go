@@ -24,14 +24,14 @@ type InstanceHistory struct {
 	Duplicates []*float64         `json:"duplicates" nullable:"false" doc:"Events per second that were recorded before."`
 	Conflicts  []*float64         `json:"conflicts" nullable:"false"`
 	Rejected   []*float64         `json:"rejected" nullable:"false" doc:"Events rejected per second."`
-	Freshness  []FreshnessHistory `json:"freshness" nullable:"false" doc:"Of the consumers that folded events on this instance."`
+	Freshness  []FreshnessHistory `json:"freshness" nullable:"false" doc:"Of the consumers that processed events on this instance."`
 }
 
 // FreshnessHistory holds the freshness of a consumer in each second.
 type FreshnessHistory struct {
 	Consumer   string     `json:"consumer" example:"meterplex-usage-aggregator"`
-	P50Seconds []*float64 `json:"p50Seconds" nullable:"false" doc:"Half of the events of the second were folded within this time."`
-	P99Seconds []*float64 `json:"p99Seconds" nullable:"false" doc:"99 of 100 events of the second were folded within this time."`
+	P50Seconds []*float64 `json:"p50Seconds" nullable:"false" doc:"Half of the events of the second were processed within this time."`
+	P99Seconds []*float64 `json:"p99Seconds" nullable:"false" doc:"99 of 100 events of the second were processed within this time."`
 }
 
 // InstallationHistory holds the figures of the installation.
@@ -45,7 +45,7 @@ type InstallationHistory struct {
 type LagHistory struct {
 	Consumer  string     `json:"consumer" example:"meterplex-usage-aggregator"`
 	Positions []*int64   `json:"positions" nullable:"false" doc:"Positions between the consumer and the last event of its topic."`
-	Seconds   []*float64 `json:"seconds" nullable:"false" doc:"Age of the oldest event that it has not folded."`
+	Seconds   []*float64 `json:"seconds" nullable:"false" doc:"Age of the oldest event that it has not processed."`
 }
 
 // sample holds the figures of one second.

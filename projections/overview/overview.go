@@ -15,7 +15,7 @@ type Overview struct {
 	At           time.Time    `json:"at" doc:"Time of the sample."`
 	Instance     Instance     `json:"instance" doc:"Counters of the instance that answers; each instance has its own."`
 	Installation Installation `json:"installation" doc:"State of the database, which all instances share, as this instance last read it."`
-	Attention    []Attention  `json:"attention" nullable:"false" doc:"Items of the installation that need an operator; empty: none."`
+	Attention    []Attention  `json:"attention" nullable:"false" doc:"Items of the installation that need an operator."`
 	History      *History     `json:"history,omitempty" doc:"The last 15 minutes, or since the start: in the first event of a stream, and on request."`
 }
 
@@ -23,8 +23,8 @@ type Overview struct {
 type Instance struct {
 	ID        string      `json:"id" doc:"The instance that answers." example:"host-4711-a1b2c3"`
 	StartedAt time.Time   `json:"startedAt" doc:"When the instance started."`
-	PerSecond Rates       `json:"perSecond" doc:"Verdicts on usage that this instance answered in the last second."`
-	Freshness []Freshness `json:"freshness" nullable:"false" doc:"Of the consumers that folded events on this instance in the last minute."`
+	PerSecond Rates       `json:"perSecond" doc:"Results of usage events that this instance answered in the last second."`
+	Freshness []Freshness `json:"freshness" nullable:"false" doc:"Of the consumers that processed events on this instance in the last minute."`
 }
 
 // Rates are verdicts per second.
@@ -38,16 +38,16 @@ type Rates struct {
 // Freshness is the time from the recording of events to their fold, estimated from the buckets of end_to_end_seconds.
 type Freshness struct {
 	Consumer   string  `json:"consumer" example:"meterplex-usage-aggregator"`
-	Events     int64   `json:"events" doc:"Events that it folded in the last minute." example:"57000"`
-	P50Seconds float64 `json:"p50Seconds" doc:"Half of them were folded within this time." example:"0.006"`
-	P99Seconds float64 `json:"p99Seconds" doc:"99 of 100 were folded within this time." example:"0.031"`
+	Events     int64   `json:"events" doc:"Events that it processed in the last minute." example:"57000"`
+	P50Seconds float64 `json:"p50Seconds" doc:"Half of them were processed within this time." example:"0.006"`
+	P99Seconds float64 `json:"p99Seconds" doc:"99 of 100 were processed within this time." example:"0.031"`
 }
 
 // Installation is the state of the database.
 type Installation struct {
 	ReadAt    *time.Time        `json:"readAt" doc:"When the instance last read the state; null before its first read."`
 	Outbox    Backlog           `json:"outbox"`
-	Consumers []state.Consumer  `json:"consumers" nullable:"false" doc:"Each consumer and how far it is behind."`
+	Consumers []state.Consumer  `json:"consumers" nullable:"false" doc:"Each consumer and its lag."`
 	Identity  *state.Comparison `json:"identity"`
 }
 

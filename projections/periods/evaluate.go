@@ -41,7 +41,7 @@ type EvaluatedLines struct {
 	Amount    json.Number   `json:"amount" doc:"Of the lines that the price is applied to."`
 	Lines     int           `json:"lines" doc:"Lines that the price is applied to."`
 	Charged   []ChargeTotal `json:"charged" nullable:"false"`
-	Evaluated ChargeTotal   `json:"evaluated" doc:"What the lines cost by the price."`
+	Evaluated ChargeTotal   `json:"evaluated" doc:"The charge of the lines by the price."`
 	Delta     *prices.Money `json:"delta" doc:"evaluated less charged; null if they have different currencies."`
 }
 

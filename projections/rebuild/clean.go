@@ -77,7 +77,7 @@ WHERE id = $1 AND (state IN ('FOLDING', 'CATCHING_UP') OR state = 'READY' AND pu
 
 // fail ends a rebuild for an event that it cannot fold but the live generation folded.
 func (b *Rebuilder) fail(ctx context.Context, r *domain.Rebuild, f *projections.Failure) error {
-	return b.end(ctx, r, fmt.Sprintf("%s cannot fold %s: %s: %s", r.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason)))
+	return b.end(ctx, r, fmt.Sprintf("%s cannot apply %s: %s: %s", r.FoldVersion, f.Event.Position, f.Code, projections.Bounded(f.Reason)))
 }
 
 // end ends a rebuild as FAILED. It locks the head before the generation's row, as a
@@ -196,7 +196,7 @@ func (b *Rebuilder) warnInUse(d time.Duration, err error) error {
 	if d > cmp.Or(b.Patience, defaultPatience) {
 		return fmt.Errorf("for %s others had a lock of it: %w", d.Round(time.Second), err)
 	}
-	b.Logger.Debug("a generation is in use and will be dropped another time", "since", d, "error", err)
+	b.Logger.Debug("the rows of a rebuild are in use and will be dropped later", "since", d, "error", err)
 	return nil
 }
 
@@ -229,7 +229,7 @@ func (b *Rebuilder) drop(ctx context.Context, g numbered) error {
 		return fmt.Errorf("drop generation %d of %s: %w", g.Generation, g.Projection, err)
 	}
 	if dropped {
-		b.Logger.Info("a generation was dropped", "projection", g.Projection, "generation", g.Generation)
+		b.Logger.Info("the rows of a rebuild were dropped", "projection", g.Projection, "generation", g.Generation)
 	}
 	return nil
 }
@@ -283,7 +283,7 @@ func (b *Rebuilder) beginPurge(ctx context.Context, workers *sync.WaitGroup) {
 	workers.Go(func() {
 		defer b.purging.Store(false)
 		if err := b.purgeDropped(ctx); err != nil && ctx.Err() == nil {
-			b.Logger.Warn("deleting the rows of dropped generations; will try again", "error", err)
+			b.Logger.Warn("deleting the rows of dropped rebuilds; will retry", "error", err)
 		}
 	})
 }

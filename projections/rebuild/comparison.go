@@ -100,7 +100,7 @@ func (c *Comparison) readBase(ctx context.Context, tx pgx.Tx) error {
 		switch {
 		case covered:
 		case all[i].dropped || all[i].broken:
-			return notEqual(fmt.Sprintf("generation %d, with which it is compared, is no longer kept", all[i].Generation))
+			return notEqual(fmt.Sprintf("the rows of generation %d, with which it is compared, are no longer kept", all[i].Generation))
 		default:
 			c.base = append(c.base, all[i])
 		}
@@ -132,9 +132,9 @@ func (c *Comparison) readPositions(ctx context.Context, tx pgx.Tx) error {
 	case err != nil:
 		return err
 	case len(c.Positions) == 0:
-		return notEqual("it is not folded yet, or its generation is no longer kept")
+		return notEqual("it is still FOLDING or CATCHING_UP, or its rows are no longer kept")
 	case apart >= 0:
-		return notEqual(fmt.Sprintf("in partition %d the two generations are not at equal positions", apart))
+		return notEqual(fmt.Sprintf("in partition %d the live and the rebuilt rows are not at equal positions", apart))
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ import (
 type DiffCharge struct {
 	Price    string       `json:"price" doc:"The key of the price of the last line."`
 	Currency string       `json:"currency" doc:"ISO 4217." example:"EUR"`
-	Live     prices.Money `json:"live" doc:"What the live figure costs."`
-	Rebuilt  prices.Money `json:"rebuilt" doc:"What the rebuilt figure costs."`
+	Live     prices.Money `json:"live" doc:"The charge of the live figure."`
+	Rebuilt  prices.Money `json:"rebuilt" doc:"The charge of the rebuilt figure."`
 	Delta    prices.Money `json:"delta" doc:"rebuilt less live."`
 }
 
@@ -27,8 +27,8 @@ type DiffCharge struct {
 type ChargeSum struct {
 	TenantID *uuid.UUID   `json:"tenantId,omitempty" doc:"Left out for the sum of all tenants."`
 	Currency string       `json:"currency" doc:"ISO 4217." example:"EUR"`
-	Live     prices.Money `json:"live" doc:"What the live figures cost."`
-	Rebuilt  prices.Money `json:"rebuilt" doc:"What the rebuilt figures cost."`
+	Live     prices.Money `json:"live" doc:"The charge of the live figures."`
+	Rebuilt  prices.Money `json:"rebuilt" doc:"The charge of the rebuilt figures."`
 	Delta    prices.Money `json:"delta" doc:"rebuilt less live."`
 	Keys     int64        `json:"keys" doc:"The number of keys with a price."`
 }

@@ -28,8 +28,8 @@ const overdue = 30 // seconds
 // noteIdle names the role that must do the work, if it is not being done.
 func (p *Progress) noteIdle(seconds float64) {
 	if !p.begun && seconds > overdue {
-		p.Note = "It waits for an instance with the role projector and its version of the fold, and none seems to run: start one (serve " +
-			"--roles=projector)."
+		p.Note = "It waits for an instance with the role projector and its version of the logic, but no such instance seems to run: " +
+			"start one (serve --roles=projector)."
 	}
 }
 
@@ -79,7 +79,7 @@ func (p *Progress) estimate(grown int64, seconds float64, ready bool) {
 	}
 	if p.pastTarget {
 		p.Converges = false
-		p.Note = fmt.Sprintf("It does not converge: %.0f events/s are folded and %.0f/s come in; give it more workers, or a quieter hour.",
+		p.Note = fmt.Sprintf("It does not converge: %.0f events/s are added up and %.0f/s come in; give it more workers, or a quieter hour.",
 			p.EventsPerSecond, live)
 	}
 }

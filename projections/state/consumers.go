@@ -46,9 +46,9 @@ func (l *Lags) Statement() query.Statement {
 // Consumer is the lag of a consumer.
 type Consumer struct {
 	Name       string       `json:"name" example:"meterplex-usage-aggregator"`
-	Projection *string      `json:"projection" doc:"The projection that it folds; null if it folds none." example:"usage_aggregates"`
+	Projection *string      `json:"projection" doc:"The projection that it updates; null without one." example:"usage_aggregates"`
 	Positions  int64        `json:"positions" example:"120"`
-	Seconds    float64      `json:"seconds" doc:"Age of the oldest event that it has not folded; 0 if it has folded all." example:"0.4"`
+	Seconds    float64      `json:"seconds" doc:"Age of the oldest event that it has not processed; 0 if it has processed all." example:"0.4"`
 	Topic      events.Topic `json:"-"` // 0: the whole log
 	Checkpoint int64        `json:"-"` // the sum of its positions
 }

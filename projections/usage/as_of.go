@@ -140,7 +140,7 @@ func (r *Reads) moment(ctx context.Context, v query.Viewer, tenant uuid.UUID, at
 		position = *at.Position
 	} else {
 		if at.Time.After(r.Now()) {
-			return position, query.PositionInvalid("asOf lies ahead of now")
+			return position, query.PositionInvalid("asOf is in the future")
 		}
 		err := r.Snapshot(ctx, v, query.New(`SELECT recorded_until($1, $2, true)`, []any{position.Partition, at.Time},
 			query.One(&position.Number)))

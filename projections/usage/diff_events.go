@@ -154,7 +154,7 @@ func (r *Reads) compareKey(c *rebuild.Comparison, q DiffEventsQuery, page *DiffE
 	t.live, unknown = folds.Of(page.LiveFold)
 	t.rebuilt, neither = folds.Of(page.RebuiltFold)
 	if unknown != nil || neither != nil {
-		return nil, 0, &domain.Error{Code: "fold_not_held", Message: fmt.Sprintf("This instance does not hold both of the folds %s and %s",
+		return nil, 0, &domain.Error{Code: "fold_not_held", Message: fmt.Sprintf("This instance does not have both versions, %s and %s",
 			page.LiveFold, page.RebuiltFold)}
 	}
 	return t, live.Generation, nil

@@ -35,7 +35,7 @@ func TestP5_TourBugfix(t *testing.T) {
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
-	if err != nil || !strings.Contains(out.String(), "none failed, none saw figures of both") ||
+	if err != nil || !strings.Contains(out.String(), "no read failed or saw figures of both") ||
 		!strings.Contains(out.String(), "The tour took") {
 		t.Errorf("%v\n%s\n%s", err, out.String(), errs.String())
 	}

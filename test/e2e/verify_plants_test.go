@@ -91,9 +91,9 @@ func verdictOn(id string) string {
 }
 
 func plantsInLog() []planted {
-	const verdicts, contents = "P3 each recorded event up to the validator's checkpoint has one verdict",
-		"P3 each verdict matches its recorded event"
-	const corrections = "P5 each correction is counted once, by its target, and none after a retraction"
+	const verdicts, contents = "P3 each recorded event up to the validator's checkpoint has one result",
+		"P3 each result matches its recorded event"
+	const corrections = "P5 each correction is counted once, by its target, and not after a retraction"
 	// The log stores a verdict on a correction as an array: its third member is the event's id, its eighth has the amount before.
 	before := func(amount, where string) string {
 		return `UPDATE event_log_rows SET body = regexp_replace(body::text, '"before":[0-9]+', '"before":` + amount + `')::json` + where
@@ -130,7 +130,7 @@ func plantsInLog() []planted {
 
 func plantsInFigures() []planted {
 	const usage, applied = "P5 usage_aggregates equals the sum of the log up to its checkpoint",
-		"P3 consumed verdicts = applied + dead-lettered + withheld"
+		"P3 consumed results = applied + dead-lettered + withheld"
 	const series, letters = "P5 usage_series equals the sum of the log up to its checkpoint, hour by hour",
 		"P3 dead letters and their states match the log"
 	one := func(projection string) string {
@@ -163,7 +163,7 @@ func plantsInFigures() []planted {
 		{check: series, sql: region(1, 0, "eu") + region(-1, 0, "us")},
 		// as if "us" had come too late
 		{check: series, sql: `DELETE FROM usage_series_values WHERE value = 'us';` + region(2, 1, "other") + region(-2, -1, "us")},
-		{check: "P8 usage_by_grant equals the sum of the verdicts that name a grant", sql: `INSERT INTO usage_by_grant
+		{check: "P8 usage_by_grant equals the sum of the results that name a grant", sql: `INSERT INTO usage_by_grant
  SELECT generation, partition, tenant_id, feature, period_key, subscription_id, 1, amount, event_count, applied_count
  FROM usage_aggregates` + one("usage_aggregates")},
 		{check: "P12 running totals equal the sums of the log up to their positions", sql: `INSERT INTO usage_running_totals
@@ -177,13 +177,13 @@ func plantsInFigures() []planted {
  SELECT 1, {p}, tenant_id, 'planted', '', 1, now(), now(), '[]' FROM usage_aggregates WHERE generation = 1 AND partition = {p} LIMIT 1`},
 		{check: letters, sql: `UPDATE dead_letter_events SET status = 'RESOLVED'` + letter},
 		{check: letters, sql: `UPDATE dead_letter_counts SET failed = failed + 1 WHERE generation = 1 AND partition = {p} AND slot = -1`},
-		{check: "P5 each projection has one live generation for all tenants",
+		{check: "P5 each projection has one set of live rows for all tenants",
 			sql: `UPDATE projection_pointers SET generation = 77 WHERE projection = 'usage_aggregates'`},
 	}
 }
 
 func plantsInLimits() []planted {
-	const accounts, grants = "P7 quota_accounts equal the grants, the verdicts and the reservations in the log",
+	const accounts, grants = "P7 quota_accounts equal the grants, the results and the reservations in the log",
 		"P7 no grant passes a HARD limit, and each records its account"
 	const crossings = "P7 each threshold is crossed once for each period and value, by the event that rises to it"
 	const reservations = "P7 the reservations in the table are those of the log"
@@ -207,7 +207,7 @@ func plantsInLimits() []planted {
 // plantsInPeriods are in the closed period of the first tenant.
 func plantsInPeriods() []planted {
 	const figures = "P8 each closed period has the figures that its events froze, with their hash"
-	const adjustments = "P8 each late verdict is one adjustment, and each event counts in the frozen figure or as an adjustment"
+	const adjustments = "P8 each late result is one adjustment, and each event counts in the frozen figure or as an adjustment"
 	const states = "P8 the states of adjustments follow from the decisions, reopenings and discards in the log"
 	const snapshot = ` WHERE tenant_id = {tenant} AND snapshot = 1`
 	const line, commit = snapshot + ` AND feature = 'grouped'`, snapshot + ` AND source_event_id = 'late-commit'`
@@ -221,7 +221,7 @@ func plantsInPeriods() []planted {
 		{check: figures, sql: `DELETE FROM period_snapshots` + snapshot},
 		{check: figures, sql: `DELETE FROM period_changes` + snapshot + ` AND change = 'reopened'`},
 		// another figure, with its hash, in the log and in the tables
-		{check: "P8 each frozen figure is the sum of the verdicts that were caused up to its cut",
+		{check: "P8 each frozen figure is the sum of the results that were caused up to its cut",
 			sql: `UPDATE event_log_rows SET body = jsonb_set(body::jsonb, '{lines,0,amount}', to_jsonb((body #>> '{lines,0,amount}') ||
  '0'))::json` + frozen + `;
  UPDATE period_lines SET amount = amount * 10` + snapshot + ` AND feature = ` + fmt.Sprintf(inFrozen, "feature") +
@@ -270,8 +270,8 @@ const ofCatalogue = "P5 the rows of the catalogue follow from the log"
 
 // plantsInBilling are in the pushes, webhooks and prices of the first tenant, which has no pushes.
 func plantsInBilling(anywhere string) []planted {
-	const pushes = "P8 the pushes of each closed period are its billable figure, and each is delivered once"
-	const failures = "P8 the failures of pushes and the differences to the provider's totals are those of the log"
+	const pushes = "P8 the Stripe deliveries of each closed period are its billable figure, and each is delivered once"
+	const failures = "P8 the failures of Stripe deliveries and the differences to the provider's totals are those of the log"
 	const hooks = "P3 each event that a webhook selects has one delivery, and each delivery an event of its tenant"
 	const hook = ` WHERE tenant_id = {tenant}`
 	push := func(period, n, state, failures string) string {
@@ -404,7 +404,7 @@ func plantsOnTopics(w *deployment, tenants []*tenant) []planted {
 		{args: args[5], sql: fmt.Sprintf(withheld, "true, NULL", p[5]), by: copied(5, func(r *kgo.Record) {
 			r.Value, r.Headers = nil, append(r.Headers, kgo.RecordHeader{Key: "mp-withheld", Value: []byte("1")})
 		})},
-		{check: "P3 each recorded event up to the validator's checkpoint has one verdict", args: fmt.Sprint("--only database --partition ",
+		{check: "P3 each recorded event up to the validator's checkpoint has one result", args: fmt.Sprint("--only database --partition ",
 			p[5]),
 			sql: fmt.Sprintf(withheld, "false, tenant_id", p[5])},
 		{check: same, args: args[5]},

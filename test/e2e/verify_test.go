@@ -227,7 +227,7 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	w.drain()
 	p := w.verify(nil, "--only", "database,topics", "--watch", "0s")
 	requireProven(w, "withheld", p)
-	checkFigure(w, p, "P3 consumed verdicts = ", "1 withheld")
+	checkFigure(w, p, "P3 consumed results = ", "1 withheld")
 	checkFigure(w, p, "P11 each record equals its event", "1 stand-ins")
 
 	_, err := admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "max.message.bytes", Value: &large}},
@@ -246,7 +246,7 @@ func TestP3_VerifyHandlesWithheldAndRetriedEvents(t *testing.T) {
 	w.drain()
 	p = w.verify(nil, "--only", "database,topics", "--watch", "0s")
 	requireProven(w, "redone", p)
-	checkFigure(w, p, "P3 consumed verdicts = ", "1 applied")
+	checkFigure(w, p, "P3 consumed results = ", "1 applied")
 	if n := w.count(`SELECT count(*) FROM event_log_rows WHERE subject = 12`); n == 0 {
 		t.Error("no verdict was redone")
 	}

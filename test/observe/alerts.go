@@ -21,7 +21,7 @@ func exactness() Group {
 			Symptom: "Rows of a projection differ from the log.",
 			Expr:    `max by (job, projection) (meterplex_projection_drift_rows) > 0`},
 		{Name: "MeterplexQuotaDrift", Severity: Page, Owner: Service, Runbook: "exactness.md#accounts-of-limits-drift",
-			Symptom: "Accounts behind limits differ from the log.",
+			Symptom: "Accounts of limits differ from the log.",
 			Expr:    `max by (job) (meterplex_quota_drift) > 0`},
 		{Name: "MeterplexPeriodDrift", Severity: Page, Owner: Billing, Runbook: "period-drift.md",
 			Symptom: "The figures of a period that is to be closed differ from the log.",

@@ -45,7 +45,7 @@ func overview() Dashboard {
 			Exprs: []Query{{fmt.Sprintf(`meterplex:slo_burn:rate30d{%s,slo="%s"}`, of, s.Name), "30 days"},
 				{fmt.Sprintf(`meterplex:slo_burn:rate1h{%s,slo="%s"}`, of, s.Name), "1 hour"}}})
 	}
-	holds := one("The identity holds", "bool", `min by (job) (meterplex_identity_holds{`+of+`})`, "{{job}}", 0.5, 0.1)
+	holds := one("The balance check holds", "bool", `min by (job) (meterplex_identity_holds{`+of+`})`, "{{job}}", 0.5, 0.1)
 	holds.Falling = true
 	return Dashboard{d.Name, d.Title, append(d.Panels, holds,
 		one("Events recorded", "cps", `sum by (verdict) (rate(meterplex_events_ingested_total{`+of+`}[5m]))`, "{{verdict}}", 20000, 40000),
@@ -56,7 +56,7 @@ func overview() Dashboard {
 
 func ingestBoard() Dashboard {
 	return Dashboard{"ingest", "Meterplex: ingest", []Panel{
-		one("Verdicts", "cps", `sum by (verdict, tenant_class) (rate(meterplex_events_ingested_total{`+of+`}[5m]))`,
+		one("Results of events", "cps", `sum by (verdict, tenant_class) (rate(meterplex_events_ingested_total{`+of+`}[5m]))`,
 			"{{verdict}} {{tenant_class}}", 20000, 40000),
 		{Title: "Latency of ingest", Unit: "s", Warn: 0.05, Alert: 0.5, Exprs: []Query{
 			{`histogram_quantile(0.5, sum by (le) (rate(meterplex_ingest_duration_seconds_bucket{` + of + `}[5m])))`, "p50"},
@@ -93,8 +93,8 @@ func pipeBoard() Dashboard {
 
 func projectionBoard() Dashboard {
 	return Dashboard{"projections", "Meterplex: projections", []Panel{
-		one("Events to fold", "short", `max by (projection) (meterplex_projection_lag_events{`+of+`})`, "{{projection}}", 500, 100000),
-		one("Age of the oldest event to fold", "s", `max by (projection) (meterplex_projection_lag_seconds{`+of+`})`, "{{projection}}", 1,
+		one("Events to apply", "short", `max by (projection) (meterplex_projection_lag_events{`+of+`})`, "{{projection}}", 500, 100000),
+		one("Age of the oldest event to apply", "s", `max by (projection) (meterplex_projection_lag_seconds{`+of+`})`, "{{projection}}", 1,
 			5),
 		{Title: "From the request to the figure", Unit: "s", Warn: 0.1, Alert: 2, Exprs: []Query{
 			{`histogram_quantile(0.5, sum by (le) (rate(meterplex_end_to_end_seconds_bucket{` + of +
@@ -107,8 +107,8 @@ func projectionBoard() Dashboard {
 		one("Rows that differ from the log", "short", `max by (projection) (meterplex_projection_drift_rows{`+of+`})`, "{{projection}}",
 			0.5, 1),
 		one("Accounts that differ from the log", "short", `max by (job) (meterplex_quota_drift{`+of+`})`, "{{job}}", 0.5, 1),
-		one("Open sagas", "short", `max by (state) (meterplex_saga_open{`+of+`})`, "{{state}}", 100, 1000),
-		one("Open pushes", "short", `max by (state) (meterplex_billing_pushes_open{`+of+`})`, "{{state}}", 100, 10000),
+		one("Open background processes", "short", `max by (state) (meterplex_saga_open{`+of+`})`, "{{state}}", 100, 1000),
+		one("Open Stripe deliveries", "short", `max by (state) (meterplex_billing_pushes_open{`+of+`})`, "{{state}}", 100, 10000),
 		one("Deliveries of webhooks that wait", "short", `max by (job) (meterplex_webhook_deliveries_pending{`+of+`})`, "{{job}}", 1000,
 			100000),
 	}}

@@ -65,10 +65,10 @@ type grammar struct {
 	Completion CompletionCmd     `cmd:"" help:"Write a completion script for a shell."`
 }
 
-const description = `Meterplex meters usage: it takes usage events, counts each exactly once, and answers what a tenant has used
-and may use.
+const description = `Meterplex meters usage: it accepts usage events, counts each exactly once, and shows how much a tenant has used
+and may still use.
 
-Data goes to stdout, everything else to stderr. Exit codes: 0 yes, 1 the answer is no, 2 it could not be answered.
+Data goes to stdout, all other output to stderr. Exit codes: 0 yes, 1 the answer is no, 2 it could not be answered.
 
 A key is given by METERPLEX_KEY, the service's address by METERPLEX_URL.`
 

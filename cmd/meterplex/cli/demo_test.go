@@ -93,7 +93,7 @@ func TestDemoScriptInAShell(t *testing.T) {
 		!strings.Contains(text, "postgres://meterplex:********@127.0.0.1/meterplex (--show-password") {
 		t.Errorf("the demo prints the database's address as\n%s", text)
 	}
-	_, script, _ := strings.Cut(text, "in this order at once:\n\n")
+	_, script, _ := strings.Cut(text, "the figure that counts it:\n\n")
 	script, _, _ = strings.Cut(script, "\nThe same eventId again")
 	before := len(p.known)
 	dir, _ := c.app.Env("METERPLEX_DATA_DIR")

@@ -20,7 +20,7 @@ func TestOutboxIsPrintedByPartition(t *testing.T) {
 		strings.Contains(out, "1200") {
 		t.Errorf("a table: exit code %d\n%s%s", code, out, errs)
 	}
-	if want := "1200 events behind the relay, 7 of them never published, the oldest for 3.25s; 1 partitions without a lease," +
+	if want := "1200 events to publish, 7 of them never published, the oldest for 3.25s; 1 partitions without a lease," +
 		" 2 failing."; !strings.Contains(errs, want) {
 		t.Errorf("the totals: %s", errs)
 	}

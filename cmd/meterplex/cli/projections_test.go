@@ -146,7 +146,7 @@ func TestDifferenceDecidesTheExitCode(t *testing.T) {
 		code          int
 		out, err      string
 	}{
-		{"200 " + sameDiff, "--exit-code", app.ExitYes, "tenantId", "Nothing differs"},
+		{"200 " + sameDiff, "--exit-code", app.ExitYes, "tenantId", "No difference"},
 		{"200 " + otherDiff, "--exit-code", app.ExitNo, "90071992547409930004", "from 9 to 12 (+3)"},
 		{"200 " + otherDiff, "", app.ExitYes, "90071992547409930004", "1 of 4 keys differ"},
 		{"200 " + closedDiff, "", app.ExitYes, "calls", "1 of them is of a closed period: a promotion changes no frozen figure"},
@@ -157,7 +157,7 @@ func TestDifferenceDecidesTheExitCode(t *testing.T) {
 		{"404 rebuild_not_found", "--exit-code", app.ExitUnknown, "", "rebuild_not_found"},
 		{"200 {}", "--exit-code", app.ExitUnknown, "", "lacks the totals"},
 		{"200 " + strings.Replace(sameDiff, `"holds":true`, `"holds":false,"verdicts":5,"counted":4`, 1), "", app.ExitYes, "",
-			"CAUTION: 5 verdicts"},
+			"CAUTION: 5 validated events"},
 	} {
 		console, _ := newAnswers(t, map[string][]string{path: {c.answer}})
 		code, out, errs := console.run(append([]string{"projections", "diff", rebuildID}, strings.Fields(c.flags)...)...)

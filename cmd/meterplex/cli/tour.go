@@ -7,7 +7,7 @@ import (
 
 // TourCmd groups the tour commands.
 type TourCmd struct {
-	Bugfix TourBugfix `cmd:"" help:"Repair a faulty fold while readers go on: rebuild, diff, promote, roll back."`
+	Bugfix TourBugfix `cmd:"" help:"Repair faulty figures while readers go on: rebuild, diff, promote, roll back."`
 }
 
 // TourBugfix shows a rebuild from end to end.
@@ -17,9 +17,9 @@ type TourBugfix struct {
 
 // Help returns the long help text.
 func (TourBugfix) Help() string {
-	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release whose fold of usage has a fault, deploys the
-release that fixes it, rebuilds the figures beside the live ones, shows the difference and the events behind it, promotes, rolls back and
-promotes again. Four readers ask for the figures all the while: none of their reads may fail, and none may see figures of both. Each step
+	return `Starts a PostgreSQL and a Kafka of its own, lets traffic run against a release that adds usage up wrongly, deploys the
+release that fixes it, rebuilds the figures beside the live ones, shows the difference and its events, promotes, rolls back and
+promotes again. Four readers read the figures all the while: no read may fail, and no read may see figures of both. Each step
 prints the command that it runs. Exit code 0: all of this held.`
 }
 

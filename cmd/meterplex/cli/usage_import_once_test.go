@@ -145,7 +145,7 @@ func TestImportOfACloudBill(t *testing.T) {
 		t.Errorf("%d keys made, %d revoked: %q", made, revoked, p.requests)
 	}
 	code, out, errs = c.run(onceArgs(writeFile(t, "a.csv", onceHeader+onceRows), "--where", "region=mars")...)
-	if code != app.ExitUnknown || out != "" || !strings.Contains(errs, `none of the 3 rows is one of --where "region=mars"`) {
+	if code != app.ExitUnknown || out != "" || !strings.Contains(errs, `no row of 3 is one of --where "region=mars"`) {
 		t.Errorf("nothing selected: exit code %d\n%s%s", code, out, errs)
 	}
 }

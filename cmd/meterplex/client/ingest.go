@@ -59,10 +59,10 @@ func (c *Client) Ingest(ctx context.Context, events [][]byte) ([]Verdict, error)
 		Events []Verdict `json:"events"`
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil {
-		return nil, fmt.Errorf("read the verdicts: %w", err)
+		return nil, fmt.Errorf("read the results: %w", err)
 	}
 	if len(answer.Events) != len(events) {
-		return nil, fmt.Errorf("%d events were sent and %d verdicts came back: send them again", len(events), len(answer.Events))
+		return nil, fmt.Errorf("%d events were sent and %d results came back: send them again", len(events), len(answer.Events))
 	}
 	return answer.Events, nil
 }

@@ -40,7 +40,7 @@ func settings() []setting {
 			"How long a connection without a request stays open: longer than a load balancer keeps it."},
 		{"METERPLEX_HTTP_ADDRESS_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.HTTPOfOne, v) },
 			"Maximum number of open connections of one client address (IPv6: of one /64), for an instance with a public address; 0: " +
-				"no bound, as behind a proxy."},
+				"no bound, e.g. if a proxy forwards all requests."},
 		{"METERPLEX_ADMIN_ADDR", "", nil, func(c *Config, v string) error { return setOptionalAddr(&c.AdminAddr, v) },
 			"Address of its own for /livez, /readyz, /metrics and /debug/pprof, which need no key: only operators should reach it. " +
 				"They are not served at the other address then."},
@@ -51,7 +51,7 @@ func settings() []setting {
 		{"DATABASE_READ_URL", "", MaskURL, func(c *Config, v string) error { return setDatabase(&c.DatabaseReadURL, v) },
 			"A replica to read from."},
 		{"METERPLEX_DATABASE_CONNECTIONS", "0", nil, func(c *Config, v string) error { return setCountOrNone(&c.DatabaseConnections, v) },
-			"Maximum number of connections to the database (not to the replica); 0: as many as the roles can use, 36 for all with " +
+			"Maximum number of connections to the database (not to the replica); 0: the number that the roles can use, 36 for all with " +
 				"Kafka and 50 without."},
 		{"KAFKA_BROKERS", "", nil, func(c *Config, v string) error { return setBrokers(&c.Kafka.Brokers, v) },
 			"Brokers to use. Without any, PostgreSQL is the pipe; without a database URL, too, an embedded Kafka is, if Java 17 or " +
@@ -99,12 +99,12 @@ func settings() []setting {
 		{"METERPLEX_INGEST_BEHIND", "168h", nil, func(c *Config, v string) error { return setDuration(&c.IngestBehind, v) },
 			"Maximum age of a usage event."},
 		{"METERPLEX_REBUILD_CHUNK", "100000", nil, func(c *Config, v string) error { return setCount(&c.RebuildChunk, v) },
-			"How many positions of the log one transaction of a rebuild folds."},
+			"How many positions of the log one transaction of a rebuild adds up."},
 		{"METERPLEX_REBUILD_SHARE", "40", nil, func(c *Config, v string) error { return setPercent(&c.RebuildShare, v) },
-			"How much of the time each worker of a rebuild works, and the first fold of usage series; it rests otherwise, for the " +
-				"requests beside it."},
+			"Percentage of the time that each worker of a rebuild works, and the first computation of usage series; it rests " +
+				"otherwise, for the requests beside it."},
 		{"METERPLEX_ROLLBACK_KEEP", "24h", nil, func(c *Config, v string) error { return setDuration(&c.RollbackKeep, v) },
-			"Time for which the previous generation is kept for a rollback."},
+			"Time for which the previous figures are kept for a rollback."},
 		{"METERPLEX_ANSWER_KEEP", "720h", nil, func(c *Config, v string) error { return setDays(&c.AnswerKeep, v) },
 			"How long the answer to a request with an Idempotency-Key is kept, a day at least. A later repeat is refused; it never " +
 				"takes effect again."},

@@ -30,11 +30,11 @@ Meterplex is running.
 Counted so far:
 
 %[8]s
-Send an event, and read what it adds up to, in this order at once:
+Send an event, and read the figure that counts it:
 
 %[9]s
-The same eventId again is a duplicate, and counts once. Ctrl-C stops everything
-in order; what is recorded stays in %[4]s.
+The same eventId again is a duplicate, and counts once. Ctrl-C stops all of it
+in order; recorded events stay in %[4]s.
 `
 
 // script needs only a POSIX shell and curl. The second request passes the
@@ -93,12 +93,12 @@ func (d *Demo) stripe() string {
 	if !d.FakeStripe {
 		return ""
 	}
-	return "  Stripe        " + d.Config.StripeURL + ", a fake: what it counts is shown below\n"
+	return "  Stripe        " + d.Config.StripeURL + ", a fake: its counts are shown below\n"
 }
 
 func (d *Demo) kafka() string {
 	if len(d.at.Kafka.Brokers) == 0 {
-		return "none: PostgreSQL is the pipe"
+		return "not used: PostgreSQL is the pipe"
 	}
 	var names []string
 	for _, t := range events.Topics() {

@@ -230,7 +230,7 @@ func traces(ctx context.Context, s *subject) (State, string, error) {
 	case errors.Is(err, tracing.ErrEnvironment):
 		return Failure, err.Error() + "; instances do not start", nil
 	case err != nil:
-		return Warning, fmt.Sprintf("the collector at %s accepts no spans, so that they are dropped: %v", endpoint, err), nil
+		return Warning, fmt.Sprintf("the collector at %s accepts no spans, so they are dropped: %v", endpoint, err), nil
 	}
 	return OK, "the collector at " + endpoint + " accepts spans", nil
 }

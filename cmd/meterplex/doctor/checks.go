@@ -64,7 +64,7 @@ func checks() []check {
 
 		{"topics", "topics", needsKafka, "The role relay creates missing topics; without the ACL Create, create them with 32 " +
 			"partitions: docs/how-to/kafka-access.md", topics},
-		{"topics", "in_sync_replicas", needsKafka, "Repair the broker whose replicas are behind", inSyncReplicas},
+		{"topics", "in_sync_replicas", needsKafka, "Repair the broker whose replicas are not in sync", inSyncReplicas},
 		{"topics", "durability", needsKafka, "kafka-configs.sh --alter the topic: docs/reference/unsafe-settings.md, \"Kafka\"",
 			durability},
 		{"topics", "retention", needsKafka,

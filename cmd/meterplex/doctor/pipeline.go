@@ -128,9 +128,9 @@ func projectionLag(ctx context.Context, s *subject) (State, string, error) {
 	last := lags.Furthest()
 	age := rounded(last.Seconds)
 	if age <= lagWarning {
-		return OK, "no consumer is behind by more than " + lagWarning.String(), nil
+		return OK, "no consumer lags by more than " + lagWarning.String(), nil
 	}
-	return statusOf(age, lagWarning, lagFailure), fmt.Sprintf("%s is %d events and %s behind", last.Name, last.Positions, age), nil
+	return statusOf(age, lagWarning, lagFailure), fmt.Sprintf("%s lags by %d events and %s", last.Name, last.Positions, age), nil
 }
 
 func projectionState(ctx context.Context, s *subject) (State, string, error) {
@@ -149,9 +149,9 @@ func projectionState(ctx context.Context, s *subject) (State, string, error) {
 		}
 	}
 	if err != nil || len(names) == 0 {
-		return OK, "no generation is broken, and the last comparison of each projection found no difference", err
+		return OK, "the rows of each projection are updated, and its last comparison found no difference", err
 	}
-	return Failure, "broken generations, or differences from the log: " + firstOf(names), nil
+	return Failure, "rows that are no longer updated, or differences from the log: " + firstOf(names), nil
 }
 
 func deadLetters(ctx context.Context, s *subject) (State, string, error) {
@@ -175,9 +175,9 @@ func sagas(ctx context.Context, s *subject) (State, string, error) {
 	n, names, err := count(ctx, s, `SELECT kind || ' ' || key || ' is ' || state FROM sagas WHERE ended_at IS NULL AND state IN ('PARTIAL',
 		'DRIFT')`)
 	if err != nil || n == 0 {
-		return OK, "no open saga is PARTIAL or DRIFT", err
+		return OK, "no open background process is PARTIAL or DRIFT", err
 	}
-	return Warning, fmt.Sprintf("%d open sagas: %s", n, names), nil
+	return Warning, fmt.Sprintf("%d open background processes: %s", n, names), nil
 }
 
 // erased finds erasures of personal data that a restored database does not know.
@@ -205,9 +205,9 @@ func pushes(ctx context.Context, s *subject) (State, string, error) {
 	n, names, err := count(ctx, s,
 		`SELECT feature || ' ' || period_key || ' is ' || state FROM pushes WHERE state IN ('FAILED', 'UNKNOWN')`)
 	if err != nil || n == 0 {
-		return OK, "no push is FAILED or UNKNOWN", err
+		return OK, "no Stripe delivery is FAILED or UNKNOWN", err
 	}
-	return Warning, fmt.Sprintf("%d pushes: %s", n, names), nil
+	return Warning, fmt.Sprintf("%d Stripe deliveries: %s", n, names), nil
 }
 
 func webhooks(ctx context.Context, s *subject) (State, string, error) {
@@ -216,7 +216,7 @@ func webhooks(ctx context.Context, s *subject) (State, string, error) {
  || to_char(failing_since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI"Z"') END FROM webhooks
  WHERE status = 'DISABLED' OR status = 'ENABLED' AND failing_since < now() - interval '1 day'`)
 	if err != nil || n == 0 {
-		return OK, "no webhook is disabled, and none has failed for a day", err
+		return OK, "no webhook is disabled, or has failed for a day", err
 	}
 	return Warning, fmt.Sprintf("%d webhooks: %s", n, names), nil
 }

@@ -67,7 +67,7 @@ func walArchive(ctx context.Context, s *subject) (State, string, error) {
 	case failing:
 		return Failure, "archive_command fails", nil
 	case !ever || age > archiveFailure:
-		return Warning, fmt.Sprintf("the last segment was archived %s ago: a server without writes archives none, unless "+
+		return Warning, fmt.Sprintf("the last segment was archived %s ago: a server without writes archives no segment, unless "+
 			"archive_timeout is set", age), nil
 	}
 	return OK, fmt.Sprintf("the last segment was archived %s ago", age), nil

@@ -133,7 +133,7 @@ func preparedTransactions(ctx context.Context, s *subject) (State, string, error
 		Scan(&n, &first); err != nil || n == 0 {
 		return OK, "no prepared transaction", err
 	}
-	return Warning, fmt.Sprintf("%d prepared transactions, e.g. %s: the service makes none", n, first), nil
+	return Warning, fmt.Sprintf("%d prepared transactions, e.g. %s: they are not the service's", n, first), nil
 }
 
 func autovacuum(ctx context.Context, s *subject) (State, string, error) {
@@ -177,7 +177,7 @@ func freeze(ctx context.Context, s *subject) (State, string, error) {
 		Scan(&age); err != nil {
 		return "", "", err
 	}
-	return frozen(age), fmt.Sprintf("the oldest row that is not frozen is %d transactions old; the server stops at some 2.1 billion", age),
+	return frozen(age), fmt.Sprintf("the oldest row that is not frozen is %d transactions old; the server stops at about 2.1 billion", age),
 		nil
 }
 

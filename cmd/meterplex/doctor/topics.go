@@ -94,7 +94,7 @@ func retention(ctx context.Context, s *subject) (State, string, error) {
 		}
 	}
 	if len(found) == 0 {
-		return OK, "no consumer is behind by half of its topic's retention", nil
+		return OK, "no consumer lags by half of its topic's retention", nil
 	}
 	return worst, strings.Join(found, "; "), nil
 }

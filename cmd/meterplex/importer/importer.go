@@ -77,7 +77,7 @@ func (im *Importer) Run(ctx context.Context, job Job) (Summary, error) {
 	case scan.bad > 0 && scan.events == 0:
 		return Summary{}, fmt.Errorf("nothing sent: %d of %d %w, and the others have no usage", scan.bad, scan.rows, errBadRows)
 	case scan.others > 0 && scan.others == scan.rows:
-		return Summary{}, fmt.Errorf("nothing sent: none of the %d rows is one of %s", scan.rows, job.Mapping.conditions())
+		return Summary{}, fmt.Errorf("nothing sent: no row of %d is one of %s", scan.rows, job.Mapping.conditions())
 	}
 	sum := newSummary(job, scan)
 	if scan.events == 0 {

@@ -149,14 +149,14 @@ func (t *Tour) exactly(ctx context.Context, id string) error {
 }
 
 func (t *Tour) conclude(ctx context.Context) error {
-	t.announce("The log proves the figures: they are folded once more and compared")
+	t.announce("The log proves the figures: they are added up once more and compared")
 	if err := t.do(yes, "verify"); err != nil {
 		return err
 	}
 	if err := t.readers.failed(); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.Stdout, "\n%d reads while all of this happened: none failed, none saw figures of both (%d saw the faulty ones, %d the "+
+	fmt.Fprintf(t.Stdout, "\n%d reads while all of this happened: no read failed or saw figures of both (%d saw the faulty ones, %d the "+
 		"fixed ones). %d events were sent meanwhile.\n",
 		t.readers.count.Load(), t.readers.cut.Load(), t.readers.whole.Load(), t.sent.Load())
 	if n := t.readers.refused.Load(); n > 0 {

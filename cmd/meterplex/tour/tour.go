@@ -121,8 +121,8 @@ func (t *Tour) runSteps(ctx context.Context) error {
 			return errors.Join(err, stopOld())
 		}
 	}
-	t.announce("The release that fixes it is deployed; the old one stops. Its figures stay: a generation is updated only by the fold " +
-		"that built it")
+	t.announce("The release that fixes it is deployed; the old one stops. Its figures stay: rows are updated only by the version of the " +
+		"logic that made them")
 	stopNew, err := t.deploy(ctx, projections.Version[usage.Fold]{Name: usage.V1, Fold: usage.FoldV1})
 	time.Sleep(drainTime) // the old instance finishes its open requests
 	if err = errors.Join(err, stopOld()); err != nil {

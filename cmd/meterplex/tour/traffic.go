@@ -73,7 +73,7 @@ func (t *Tour) read(ctx context.Context) {
 	}
 }
 
-var errMixture = errors.New("a read saw figures of two generations")
+var errMixture = errors.New("a read saw faulty and fixed figures")
 
 // check checks that all figures come from the same fold.
 func (r *readers) check(raw json.RawMessage) error {
@@ -91,7 +91,7 @@ func (r *readers) check(raw json.RawMessage) error {
 		case f.EventCount * sentAmount:
 			whole++
 		default:
-			return fmt.Errorf("a figure is of no fold: %+v", f)
+			return fmt.Errorf("a figure is neither faulty nor fixed: %+v", f)
 		}
 	}
 	if cut > 0 && whole > 0 {

@@ -64,6 +64,6 @@ func decisionPage() *console.Page {
 		},
 		Actions: []*console.Action{{Name: "decide", Path: decisionPath, Label: "Decide these adjustments",
 			Does:   "POST /api/v1/adjustments/decide",
-			Warn:   "A decision is final. It decides all adjustments that the page shows, or none of them if one is no longer pending.",
+			Warn:   "A decision is final. It decides all adjustments that the page shows; if one is no longer pending, it decides no adjustment.",
 			Fields: []console.Field{{Name: "decision"}, {Name: "ids", Label: "Adjustments", Kind: "displayed"}}}}}
 }

@@ -115,7 +115,7 @@ func periodActions() []*console.Action {
 			}},
 		{Name: "reopen", Path: periodPath + "/reopen", Label: "Reopen the period",
 			Does: "POST /api/v1/tenants/{tenantId}/periods/{periodKey}/reopen", Matches: true,
-			Warn: "Its pending adjustments become void: the next snapshot counts what they adjust. The present snapshot is kept."},
+			Warn: "Its pending adjustments become void: the next snapshot includes their amounts. The present snapshot is kept."},
 	}
 }
 
@@ -136,7 +136,7 @@ func displayedFigures(v *console.Visit, f console.Form) error {
 	charges, err := v.Do(console.Request{Method: http.MethodGet, Path: of + "/charges", Query: console.Limited(chargesShown, nil)})
 	if err == nil && figuresOf(charges) != f.Get("figures") {
 		err = problem.New("state_changed",
-			"The figures have changed since the page was displayed, and nothing was done. The page shows the present ones")
+			"The figures have changed since the page was displayed, and the period was not closed. The page shows the present ones")
 	}
 	return err
 }

@@ -121,7 +121,7 @@ func planFields() []console.Field {
 		{Name: "key", Hint: "As subscriptions name it."},
 		{Name: "name"},
 		{Name: "entitlements", Rows: cells("feature", "limit", "limitBehavior", "resetPeriod", "onIngest", "price", "chargeTrial"),
-			Hint: "An empty row is left out. Without a limit the feature has none. HARD refuses usage above it, SOFT reports it."},
+			Hint: "An empty row is left out. Without a limit the feature is unlimited. HARD refuses usage above it, SOFT reports it."},
 	}
 }
 

@@ -62,7 +62,7 @@ func cautions(rebuild, diff, projections console.Doc) (lines []string) {
 		for _, g := range console.Items(console.Member(p, "generations")) {
 			if console.Text(console.Member(g, "generation")) == console.Text(rebuild["generation"]) &&
 				console.Text(console.Member(g, "state")) == "broken" {
-				lines = append(lines, "The generation is broken: "+console.Text(console.Member(g, "why")))
+				lines = append(lines, "The rebuilt rows are no longer updated: "+console.Text(console.Member(g, "why")))
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func closedKeys(diff console.Doc) string {
 }
 
 func diffEventsPage() *console.Page {
-	return &console.Page{Path: diffEventsPath, Title: "Events behind a difference", Template: "diff_events.html",
+	return &console.Page{Path: diffEventsPath, Title: "Events of a difference", Template: "diff_events.html",
 		Needs:  "GET /api/v1/rebuilds/{rebuildId}/diff/events",
 		Params: []string{"tenantId", "feature", "periodKey", "subscriptionId", "cursor"},
 		CLI: []string{"meterplex projections diff {rebuildId} --tenant {tenantId} --feature {feature} --period {periodKey}",

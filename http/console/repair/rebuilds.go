@@ -64,7 +64,7 @@ func newRebuildPage() *console.Page {
 
 func newVerifyPage() *console.Page {
 	return &console.Page{Path: newVerifyPath, Title: "Verify a projection",
-		Text:   "A verify folds the log by the live version and compares every row. Any key that differs is an incident.",
+		Text:   "A verify computes every row from the log by the live version and compares. Any key that differs is an incident.",
 		Needs:  "POST /api/v1/projections/{name}/verify",
 		Params: []string{"key", "projection"}, CLI: []string{"meterplex projections verify --help"},
 		Actions: []*console.Action{{Name: "verify", Path: newVerifyPath, Label: "Compare with the log",
@@ -80,7 +80,7 @@ func decisionOn(name, path, label, warn string) *console.Action {
 
 // rollback takes back the promotion that the page displays, and no later one.
 func rollback() *console.Action {
-	a := decisionOn("rollback", rebuildPath, "Roll back to the figures before", "Readers see the figures of the previous generation again.")
+	a := decisionOn("rollback", rebuildPath, "Roll back to the figures before", "Readers see the previous figures again.")
 	a.Matches = true
 	return a
 }

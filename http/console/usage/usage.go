@@ -195,7 +195,7 @@ func groupKeys(v *console.Visit) (keys []string) {
 
 func explainPage() *console.Page {
 	names := []string{"tenantId", "feature", "period", "subscriptionId", "asOf", "asOfPosition", "include", "cursor"}
-	return &console.Page{Path: explainPath, Title: "Events behind a figure", Template: "explain.html",
+	return &console.Page{Path: explainPath, Title: "Events of a figure", Template: "explain.html",
 		Needs: "GET /api/v1/usage/aggregates/explain", Who: console.Either,
 		Params: names,
 		CLI: []string{"meterplex usage explain --feature {feature} --period {period}[ --subscription-id {subscriptionId}][ --as-of " +

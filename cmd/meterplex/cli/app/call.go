@@ -136,7 +136,7 @@ func (l *Call) body(members map[string]any) ([]byte, error) {
 		return text, err
 	}
 	if l.Method == http.MethodPatch && len(members) == 0 {
-		return nil, errors.New("give what is to be changed, by a flag")
+		return nil, errors.New("name at least one change by a flag")
 	}
 	for _, in := range l.Inputs {
 		if _, given := members[in.Name]; given || !in.Required || in.In != "body" {

@@ -28,9 +28,9 @@ func Requests() []app.Command {
 		{Name: "pushes retry", Op: "retryPush"},
 		{Name: "pushes resolve", Op: "resolvePush",
 			Tags: app.Tags{
-				"delivered": `negatable:"" help:"--delivered: the provider counts the amount. --no-delivered: it does not; the push is sent again."`}},
+				"delivered": `negatable:"" help:"--delivered: the provider counts the amount. --no-delivered: it does not; it is sent again."`}},
 		{Name: "pushes reconcile", Op: "reconcilePushes",
-			More: "It prints the saga; its end is shown by meterplex sagas show (docs/runbooks/billing-difference.md)."},
+			More: "Prints the background process; meterplex sagas show prints its end (docs/runbooks/billing-difference.md)."},
 	}
 }
 

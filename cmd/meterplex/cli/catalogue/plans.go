@@ -41,7 +41,7 @@ func parseEntitlement(text string) (any, error) {
 	return e, nil
 }
 
-const plansHelp = `An entitlement is written feature=limit,behavior,period and, where it matters, what ingestion does with usage above
+const plansHelp = `An entitlement is written feature=limit,behavior,period and, if needed, how ingestion handles usage above
 the limit:
 
     --entitlement api_calls=50000,HARD,MONTHLY
@@ -51,7 +51,7 @@ the limit:
     --entitlement sso
 
 The limit is a whole number or unlimited; the behavior HARD or SOFT; the period MONTHLY, ANNUALLY or NEVER;
-the last words onIngest of the API, record by default, the key of a price behind price:, and trial:charged if usage of a trial is
+the last words onIngest of the API, record by default, the key of a price after price:, and trial:charged if usage of a trial is
 charged. A BOOLEAN feature is its name alone.
 
-A change of a plan changes no subscription that runs: subscriptions update --plan applies it.`
+A change of a plan does not change running subscriptions: subscriptions update --plan applies it.`

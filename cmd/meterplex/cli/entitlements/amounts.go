@@ -18,7 +18,7 @@ Several features are granted together or not at all:
     meterplex entitlements consume --item requests=1,r1 --item tokens=1800,r1-t
 
 After a failure send the same ids again: a request that was granted gets its first answer. A refused request is not remembered, and
-records nothing.`
+records no usage.`
 
 const reserveHelp = `    meterplex entitlements reserve tokens --amount 4000 --reservation-id job-1 --ttl 5m
     meterplex entitlements commit tokens job-1 --amount 2741 --event-id job-1-usage
@@ -28,7 +28,7 @@ Several amounts are held together or not at all:
     meterplex entitlements reserve --item requests=1,r1 --item tokens=1800,r1-t
 
 After a failure send the same ids again: an amount is held once. The answer shows the state that the reservation has by then; if it has
-ended, nothing is held, and the exit code is 1. A refused request is not remembered, and holds nothing.`
+ended, no amount is held, and the exit code is 1. A refused request is not remembered, and holds no amount.`
 
 // together holds the flag of a request for several features.
 type together struct {

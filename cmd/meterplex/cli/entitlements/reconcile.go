@@ -8,11 +8,11 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
-const reconcileHelp = `Prints those that differ: was in the table, is in the log. None differs unless rows were changed outside of the
+const reconcileHelp = `Prints those that differ: was in the table, is in the log. They only differ if rows were changed outside of the
 service;
 find out which program did. Needs an operator's key with billing.
 
-Exit code 0: none differs, or all were repaired; 1: some differ; 2: not compared.`
+Exit code 0: all are equal, or all were repaired; 1: some differ; 2: not compared.`
 
 // reconcile prints the accounts and reservations that differ. Without a result it exits with 2, never with 0 or 1.
 func reconcile(a *app.App, l *app.Call) error {

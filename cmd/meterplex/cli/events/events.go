@@ -25,7 +25,7 @@ type Cmd struct {
 
 // WantedEvents holds the flags that select events.
 type WantedEvents struct {
-	TenantID      string `name:"tenant" placeholder:"ID" aliases:"tenant-id" help:"Of one tenant; platform: of none."`
+	TenantID      string `name:"tenant" placeholder:"ID" aliases:"tenant-id" help:"Of one tenant; platform: events without a tenant."`
 	Subject       string `placeholder:"SUBJECT" help:"A subject, or a prefix of subjects, e.g. meterplex.usage."`
 	Stream        string `placeholder:"KIND/ID" help:"Of one aggregate, e.g. usage/evt_1, dead-letter/ID or plan/pro."`
 	CorrelationID string `placeholder:"TRACE" help:"Of one trace."`

@@ -15,10 +15,10 @@ import (
 
 // DemoCmd runs the service with demo data and traffic.
 type DemoCmd struct {
-	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0 for none (default 5)."`
+	Rate int           `default:"5" placeholder:"N" help:"Usage events sent each second once the trace is in; 0: no events (default 5)."`
 	For  time.Duration `placeholder:"DURATION" help:"Stop after this time; 0, the default, means never."`
 	Show bool          `name:"show-password" help:"Print the password of the database, too."`
-	Fake bool          `name:"fake-stripe" help:"Deliver closed periods to a fake Stripe on this machine, and show what it counts."`
+	Fake bool          `name:"fake-stripe" help:"Deliver closed periods to a fake Stripe on this machine, and show its counts."`
 	config.ServiceFlags
 }
 
@@ -27,7 +27,7 @@ func (DemoCmd) Help() string {
 	return `Starts the service as serve does, creates a tenant with a plan and a key, and imports an hour of real requests to a language
 model (8,819 rows, 17,638 events), moved to now. Then it goes on sending usage of api_calls until Ctrl-C.
 
-What it prints at the end can be pasted into a shell. Running it again finds what is there: nothing is created or counted twice.`
+The commands that it prints at the end can be pasted into a shell. A second run uses the same tenant and counts no event twice.`
 }
 
 // Run stops in order on Ctrl-C, with exit code 0.

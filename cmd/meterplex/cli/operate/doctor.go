@@ -41,8 +41,8 @@ func (DoctorCmd) Help() string {
 Each line is a check, its finding and the remedy.
 
 DATABASE_URL should be the service's login. Replication is seen with pg_monitor. doctor only reads, and repairs nothing. Run it beside
-the service: the pipeline is judged by what it does now. It asks the instance of this machine by its settings; METERPLEX_URL or --server
-names another.
+the service: the checks of the pipeline look at its present work. It asks the instance of this machine by its settings; METERPLEX_URL or
+--server names another.
 
 Exit code 0: no failure; 1: a failure (with --strict also a warning); 2: a check could not look. Checks whose settings are absent are
 skipped. docs/reference/doctor-checks.md lists all checks.`

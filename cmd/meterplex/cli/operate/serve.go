@@ -22,11 +22,11 @@ type ServeCmd struct{ config.ServiceFlags }
 
 // Help returns the long help text.
 func (ServeCmd) Help() string {
-	return `Runs until Ctrl-C or SIGTERM, then finishes what is under way and stops.
+	return `Runs until Ctrl-C or SIGTERM, then finishes open requests and transactions and stops.
 
 Without DATABASE_URL a PostgreSQL and an Apache Kafka of its own are started, on this machine alone, with their data in
 METERPLEX_DATA_DIR. Where Java 17 or Maven is missing, events go through PostgreSQL instead of Kafka. With DATABASE_URL and without
-KAFKA_BROKERS nothing is started, and events go through that PostgreSQL; METERPLEX_PIPE=kafka starts a Kafka beside it.`
+KAFKA_BROKERS no server is started, and events go through that PostgreSQL; METERPLEX_PIPE=kafka starts a Kafka beside it.`
 }
 
 // heapWeight is the size of an unused allocation that delays garbage collection.

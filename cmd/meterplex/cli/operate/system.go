@@ -22,7 +22,7 @@ type SystemCmd struct {
 	Ready    SystemReady    `cmd:"" help:"Show whether an instance is ready, and its dependencies, within --retry-for. Exit code 1: no."`
 	Overview SystemOverview `cmd:"" help:"Show rates, lags and items that need attention."`
 
-	RepairCatalogue SystemRepairCatalogue `cmd:"" help:"Set the rows of the catalogue to what the log says. Exit code 1: some differed."`
+	RepairCatalogue SystemRepairCatalogue `cmd:"" help:"Set the rows of the catalogue to their values in the log. Exit code 1: some differed."`
 }
 
 // SystemRepairCatalogue repairs the rows of the catalogue in the database, with or without running instances.
@@ -32,13 +32,13 @@ type SystemRepairCatalogue struct {
 
 // Help returns the long help text.
 func (SystemRepairCatalogue) Help() string {
-	return `Folds the whole log, and replaces the rows of tenants, keys, features, plans, prices, subscriptions, thresholds and webhooks
+	return `Reads the whole log, and replaces the rows of tenants, keys, features, plans, prices, subscriptions, thresholds and webhooks
 that differ from it. The log does not change. Writes wait while the rows are replaced, reads do not.
 
 With the service's login it leaves rows that no event made, and wrong rows of prices, policies and histories, which the service only
 appends: a superuser's login replaces those, too. Secrets of deleted keys and webhooks are in no event: rotate them.
 
-Exit code 0: no row differs; 1: rows differed, the table says how many and how many are left; 2: it could not look.`
+Exit code 0: no row differs; 1: rows differed, the table shows how many, and how many still differ; 2: it could not compare.`
 }
 
 // Run repairs the rows, and prints the tables in which some differed.
@@ -191,11 +191,11 @@ func showIdentity(a *app.App, l *app.Call) error {
 		Total json.RawMessage
 	}
 	if err := json.Unmarshal(raw, &answer); err != nil || answer.Holds == nil {
-		return fmt.Errorf("the answer does not show whether the identity holds: %s", raw)
+		return fmt.Errorf("the answer does not show whether the balance check holds: %s", raw)
 	}
 	if a.Flags.Output == "table" { // only the sums; other formats include the partitions
 		raw = answer.Total
-		a.Report("%s", map[bool]string{true: "The identity holds.", false: "The identity does NOT hold."}[*answer.Holds])
+		a.Report("%s", map[bool]string{true: "The balance check holds.", false: "The balance check does NOT hold."}[*answer.Holds])
 	}
 	if err := a.Object(raw); err != nil {
 		return err

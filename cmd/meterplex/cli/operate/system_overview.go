@@ -22,7 +22,7 @@ type SystemOverview struct {
 
 // Help returns the long help text.
 func (SystemOverview) Help() string {
-	return `Rates and freshness are of the instance that answers; outbox, consumers, identity and attention are of the installation.
+	return `Rates and freshness are of the instance that answers; outbox, consumers, balance check and attention are of the installation.
 
   meterplex system overview
   meterplex system overview --watch
@@ -114,11 +114,11 @@ func printOverview(a *app.App, raw json.RawMessage) error {
 func identityText(i *state.Comparison) string {
 	switch {
 	case i == nil:
-		return "The identity was not compared yet."
+		return "The balance check was not made yet."
 	case i.Holds:
-		return fmt.Sprintf("The identity holds, as of %.0f s ago.", i.AgeSeconds)
+		return fmt.Sprintf("The balance check holds, as of %.0f s ago.", i.AgeSeconds)
 	}
-	return fmt.Sprintf("The identity does NOT hold, as of %.0f s ago: %d events are missing.", i.AgeSeconds, i.Missing)
+	return fmt.Sprintf("The balance check does NOT hold, as of %.0f s ago: %d events are missing.", i.AgeSeconds, i.Missing)
 }
 
 func printAttention(a *app.App, list []overview.Attention) error {

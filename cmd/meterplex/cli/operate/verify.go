@@ -21,7 +21,7 @@ import (
 
 // VerifyCmd verifies a running service from outside.
 type VerifyCmd struct {
-	Only      []string      `enum:"http,database,topics" placeholder:"WHAT,…" help:"Only http, database, topics; each must be reachable."`
+	Only      []string      `enum:"http,database,topics" placeholder:"GROUP,…" help:"Only http, database, topics; each must be reachable."`
 	All       bool          `help:"Require every check: a skipped check counts as undetermined (exit code 2)."`
 	Partition []int16       `placeholder:"N,…" help:"Check only these partitions of the log, 0 to 31, as a sample."`
 	Watch     time.Duration `default:"2s" placeholder:"DURATION" help:"Least time between the two reads that are compared (default 2s)."`
@@ -48,8 +48,8 @@ type VerifyDatabaseFlags struct {
 func (VerifyCmd) Help() string {
 	return `There are three groups of checks. Each runs if its settings are present.
 
-http requests the identity (accepted = applied + rejected + undecided + unapplied + parked) from the service, and a comparison of each
-projection with a new fold of the log. It needs METERPLEX_URL and a key with the scope billing.
+http requests the balance check (accepted = applied + rejected + undecided + unapplied + parked) from the service, and a comparison of
+each projection with the log. It needs METERPLEX_URL and a key with the scope billing.
 
 database reads the log and the tables directly, with its own SQL and decoding. It needs DATABASE_URL with a login that is a member of
 meterplex_worker, like the service's own, or a superuser: row level security hides the rows from any other login. It only reads.

@@ -54,7 +54,7 @@ func bulk(a *app.App, l *app.Call) error {
 		}
 		action := *app.FlagOf[*string](l, "InAction")
 		if plan.Eligible == 0 {
-			a.Report("Nothing to %s: %d match, none of them can be.", action, plan.Matched)
+			a.Report("No dead letter to %s: of %d that match, 0 allow it.", action, plan.Matched)
 			return errors.Join(printBulk(a, raw, plan), app.ErrNo)
 		}
 		agreed, err := a.Agreed(fmt.Sprintf("%d match, %d would be left alone. %s %d dead letters?", plan.Matched,

@@ -38,7 +38,7 @@ func (c *OutboxShow) Run(a *app.App) error {
 	}
 	sum := &answer.Totals
 	oldest := time.Duration(sum.OldestUnpublishedSeconds * float64(time.Second)).Round(time.Millisecond)
-	a.Report("%d events behind the relay, %d of them never published, the oldest for %s; %d partitions without a lease, %d failing.",
+	a.Report("%d events to publish, %d of them never published, the oldest for %s; %d partitions without a lease, %d failing.",
 		sum.LagEvents, sum.Unpublished, oldest, sum.Unleased, sum.Failing)
 	return a.PrintAll(answer.Partitions, "partition", "head", "cursor", "lagEvents", "oldestUnpublishedSeconds", "owner", "leaseUntil",
 		"attempts", "lastFailedAt", "lastError")

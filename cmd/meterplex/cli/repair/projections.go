@@ -17,9 +17,9 @@ import (
 
 // ProjectionsCmd groups the projections commands.
 type ProjectionsCmd struct {
-	List   ProjectionsList   `cmd:"" help:"List projections: the generations that readers see, and their freshness."`
+	List   ProjectionsList   `cmd:"" help:"List projections: the rows that readers see, and their freshness."`
 	Status ProjectionsStatus `cmd:"" help:"Show a projection, or a rebuild by its id."`
-	Events ProjectionsEvents `cmd:"" help:"Show the events behind the difference of a key."`
+	Events ProjectionsEvents `cmd:"" help:"Show the events that make the difference of a key."`
 }
 
 // ProjectionsList lists projections.

@@ -157,7 +157,7 @@ func (t *diffTotals) reportClosed(a *app.App) {
 
 func (t *diffTotals) sentence() string {
 	if t.Differing == 0 {
-		return fmt.Sprintf("Nothing differs in %s.", keys(t.Keys))
+		return fmt.Sprintf("No difference in %s.", keys(t.Keys))
 	}
 	s := fmt.Sprintf("%d of %s differ", t.Differing, keys(t.Keys))
 	if t.Live == "" {
@@ -190,8 +190,8 @@ func (p *diffPage) conserved() (bool, string) {
 	if json.Unmarshal(p.Kept, &k) != nil || k == nil || k.Holds {
 		return true, ""
 	}
-	return false, fmt.Sprintf("%d verdicts are in the log, but %d are counted, %d parked and %d withheld.", k.Verdicts, k.Counted, k.Parked,
-		k.Withheld)
+	return false, fmt.Sprintf("%d validated events are in the log, but %d are counted, %d parked and %d withheld.", k.Verdicts, k.Counted,
+		k.Parked, k.Withheld)
 }
 
 // ProjectionsEvents shows the events behind keys.

@@ -23,8 +23,8 @@ type rewinding struct {
 	waiting
 }
 
-const rewindHelp = `After Kafka lost its data this is the one command, with --since: the relay publishes again what readers outside
-should find. 168h is as long as the topics keep anything.`
+const rewindHelp = `Use it with --since after Kafka lost its data: the relay publishes the events again that readers outside
+should find. 168h is the retention of the topics.`
 
 // rewindTo sets the target of a rewind.
 func rewindTo(a *app.App, l *app.Call, in map[string]any) error {

@@ -17,7 +17,7 @@ type Erase struct {
 // Help returns the long help text.
 func (Erase) Help() string {
 	return `The name, external ids and metadata of each tenant are erased, and the metadata of its usage: in the log and in all tables.
-Figures stay. It cannot be undone. Only the data of an archived tenant is erased: meterplex tenants offboard start. What stays where:
+Figures stay. It cannot be undone. Only the data of an archived tenant is erased: meterplex tenants offboard start. Which data stays:
 docs/reference/personal-data.md.`
 }
 

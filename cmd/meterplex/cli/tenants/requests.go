@@ -18,7 +18,7 @@ func Requests() []app.Command {
 			Tags: app.Tags{"provider": `default:"stripe"`, "customer": `optional:""`},
 			Help: "Set the customer of a tenant at the billing provider, or remove it."},
 		{Name: "tenants offboard start", Op: "offboardTenant", Args: "tenantId",
-			More: "What it waits for is shown by meterplex sagas show (docs/how-to/offboard-a-tenant.md)."},
+			More: "meterplex sagas show prints the conditions that it waits for (docs/how-to/offboard-a-tenant.md)."},
 		{Name: "tenants offboard show", Op: "getOffboarding", Args: "tenantId"},
 		{Name: "tenants offboard cancel", Op: "cancelOffboarding", Args: "tenantId"},
 		{Name: "tenants portal-link", Op: "createPortalLink", Args: "tenantId", Run: newPortalLink,

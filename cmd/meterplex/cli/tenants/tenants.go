@@ -39,7 +39,7 @@ func removeOf(_ *app.App, l *app.Call, in map[string]any) error {
 
 // removal holds the flag that removes the customer of a tenant.
 type removal struct {
-	Remove bool `help:"Push nothing more of the tenant. Pushes that are stored are still sent."`
+	Remove bool `help:"Store no further Stripe delivery of the tenant. Stored ones are still sent."`
 }
 
 // billing sets the customer of a tenant, or removes it.

@@ -19,13 +19,13 @@ type Export struct {
 
 // Help returns the long help text.
 func (Export) Help() string {
-	return `Each line is an event as its producer sent it, in the order of the log, so that corrections follow their usage. usage send reads
+	return `Each line is an event as its producer sent it, in the order of the log, so corrections follow their usage. usage send reads
 these lines: into the same tenant, where all of them are duplicates, or into another one, which counts them, too.
 
     meterplex usage export > usage.ndjson
     METERPLEX_KEY=… meterplex usage send < usage.ndjson
 
-The key needs events:read. Events that were accepted and then rejected by their verdict are among them.`
+The key needs events:read. Events that were accepted and later rejected by the validator are among them.`
 }
 
 // Run writes the lines.

@@ -42,7 +42,7 @@ type Import struct {
 	Name        string        `placeholder:"TEXT" help:"The name under which the import's options are kept. Not given: the file's name."`
 	Again       bool          `help:"Count rows again that are known, once under this --name."`
 	Backfill    bool          `xor:"times" help:"Keep the times although they are old; the key needs usage:backfill."`
-	ShiftToNow  bool          `xor:"times" help:"Move all times so that the latest row is now."`
+	ShiftToNow  bool          `xor:"times" help:"Move all times: the latest row is now."`
 	SkipBad     bool          `help:"Skip invalid rows and list them."`
 	Batch       int           `default:"1000" placeholder:"N" help:"Events in a request, up to 1000 (default 1000)."`
 	Concurrency int           `default:"4" placeholder:"N" help:"Requests under way at once (default 4)."`
@@ -58,8 +58,8 @@ func (Import) Help() string {
     meterplex usage import trace.csv --time-column TIMESTAMP --shift-to-now \
         --map input_tokens=ContextTokens --map output_tokens=GeneratedTokens
 
-The file is read twice: first all of it is checked, then it is sent. Where a row cannot be read, the first 20 are shown with their lines,
-nothing is sent, and the exit code is 2. Amounts of 0 are no usage: they are counted and left out.
+The file is read twice: first all of it is checked, then it is sent. If rows are invalid, the first 20 are shown with their lines,
+no event is sent, and the exit code is 2. Amounts of 0 are no usage: they are counted and left out.
 
 A layout is e.g. 02.01.2006 15:04 (Go) or %d.%m.%Y %H:%M (strftime); a zone in it is an offset. Without --time-format, dates and
 times that begin with the year are read, and RFC 1123.
@@ -71,9 +71,9 @@ each event takes about 40 bytes of memory. Other options would give the rows of 
 the rows again.
 
 With --shift-to-now the latest row's time is moved to the time of the first run. That time is kept in the data directory, under imports,
-before anything is sent; where it is missing there, the service is asked for it.
+before the first request; if it is missing there, the service is asked for it.
 
-With --type-column and --ref-column, rows can be corrections, which have the new amount, and retractions, which have none. They are sent
+With --type-column and --ref-column, rows can be corrections, which have the new amount, and retractions, without an amount. They are sent
 in the order of the file, one request at a time.
 
 The summary goes to stdout. Exit code 0: every event is accepted, and with --wait counted. 1: there were conflicts or rejections, or with

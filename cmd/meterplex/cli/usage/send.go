@@ -34,8 +34,8 @@ func (Send) Help() string {
 
     {"eventId":"evt_1","feature":"api_calls","amount":1,"timestamp":"2026-05-04T10:00:00Z"}
 
-They are sent in batches of up to 1,000, in their order. The verdict on each is printed; its index is the event's number from 0. Exit
-code 1 where one is neither accepted nor a duplicate.`
+They are sent in batches of up to 1,000, in their order. The result of each is printed; its index is the event's number from 0. Exit
+code 1 if one is neither accepted nor a duplicate.`
 }
 
 // Run prints the verdicts.
@@ -152,7 +152,7 @@ func (s *sending) flush() error {
 		}
 		raw, err := json.Marshal(v)
 		if err != nil {
-			return fmt.Errorf("write the verdict: %w", err)
+			return fmt.Errorf("write the result: %w", err)
 		}
 		if err := s.out.Row(raw); err != nil {
 			return err
