@@ -150,7 +150,8 @@ func (r *SagaRunner) runStep(ctx context.Context, s *domain.Saga, lease uuid.UUI
 func (r *SagaRunner) attempt(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			r.Logger.ErrorContext(ctx, "a background process panicked", "saga", s.ID, "kind", s.Kind, "step", s.Step, "panic", fault, "stack",
+			r.Logger.ErrorContext(ctx, "a background process panicked", "saga", s.ID, "kind", s.Kind, "step", s.Step, "panic", fault,
+				"stack",
 				string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", fault)
 		}

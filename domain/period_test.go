@@ -117,8 +117,10 @@ func TestP8_LatenessOfEachKind(t *testing.T) {
 		"parked, retried while closing":      {events.AdjustmentLateUsage, 9, retried(17, false), nil, false},
 		"parked, retried when frozen":        {events.AdjustmentLateUsage, 9, retried(25, false), late(1, events.AdjustmentRetry), false},
 		"late and parked, retried when open": {events.AdjustmentLateUsage, 17, retried(35, false), late(1, events.AdjustmentRetry), false},
-		"a correction, retried":              {events.AdjustmentCorrection, 9, retried(25, false), late(1, events.AdjustmentCorrection), false},
-		"a commit, retried":                  {events.AdjustmentLateCommit, 9, retried(25, true), late(1, events.AdjustmentLateCommit), false},
+		"a correction, retried": {events.AdjustmentCorrection, 9, retried(25, false), late(1, events.AdjustmentCorrection),
+			false},
+		"a commit, retried": {events.AdjustmentLateCommit, 9, retried(25, true), late(1, events.AdjustmentLateCommit),
+			false},
 	} {
 		got, refusal := h.DecideLate("2026-05", c.kind, c.recorded, c.retry)
 		if (refusal != nil) != c.refused || (got == nil) != (c.want == nil) || got != nil && *got != *c.want {

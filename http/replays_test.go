@@ -54,7 +54,8 @@ func TestTheRelayIsRewound(t *testing.T) {
 		c.before()
 		got := w.want(202, call{"POST", "/api/v1/replays/rewind", bootstrap, nil, `{"reason":"x"` + c.body + `}`})
 		w.same("the relay after "+c.body, cursor(), c.want)
-		w.same("as it is read", w.want(200, call{method: "GET", path: "/api/v1/replays/" + got["id"].(string), key: bootstrap})["partitions"],
+		w.same("as it is read", w.want(200, call{method: "GET", path: "/api/v1/replays/" + got["id"].(string),
+			key: bootstrap})["partitions"],
 			got["partitions"])
 		w.holds("the answer", fmt.Sprint(got["state"], " ", len(got["partitions"].([]any))), c.answer)
 	}

@@ -40,7 +40,8 @@ func (x *pass) compareClosed(ctx context.Context, tx pgx.Tx) error {
 		switch n := p.present(); {
 		case n == nil:
 		case flipped[k.tenant] || flipped[uuid.Nil]:
-			x.closedPeriods.add(1, "closed periods not compared: a promotion or rollback in the last "+reconcilesWithin+" is not reconciled")
+			x.closedPeriods.add(1,
+				"closed periods not compared: a promotion or rollback in the last "+reconcilesWithin+" is not reconciled")
 		case n.logic != logicV1:
 			x.closedPeriods.add(1, "closed periods not compared: frozen by an unknown version")
 		default:

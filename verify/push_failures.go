@@ -62,7 +62,8 @@ func (x *pass) addPushEnd(r *row, _ *content, _ error) {
 		pushFailure{pushRow{r.tenant, c.Feature, c.PeriodKey, c.Snapshot, c.Amount, c.Provider, c.Key, c.Identifier, c.Attempt}, c.Code})
 	x.pushEnds.failures[c.PushID] = all
 	key := "b/" + c.PushID.String() + "/failed/" + strconv.Itoa(len(all))
-	x.pushFailures.expect(string(r.key) == key, "%s is failure %d of its delivery, and has the key %.80q", x.at(r.position), len(all), r.key)
+	x.pushFailures.expect(string(r.key) == key, "%s is failure %d of its delivery, and has the key %.80q", x.at(r.position), len(all),
+		r.key)
 }
 
 const (
@@ -115,7 +116,8 @@ func (x *pass) compareFailures(id uuid.UUID, p pushRow, state string, failures i
 	x.pushFailures.expect(len(all) == failures, "the Stripe delivery %s has failed %d times, in the log %d", id, failures, len(all))
 	for _, f := range all {
 		attempt := f.row.attempt
-		x.pushFailures.expect(attempt <= p.attempt, "the Stripe delivery %s has failed at its attempt %d, and has %d", id, attempt, p.attempt)
+		x.pushFailures.expect(attempt <= p.attempt, "the Stripe delivery %s has failed at its attempt %d, and has %d", id, attempt,
+			p.attempt)
 		f.row.attempt = p.attempt
 		if wasSplit(f.row.amount, p.amount) {
 			f.row.amount = p.amount

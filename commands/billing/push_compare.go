@@ -114,7 +114,8 @@ func (c *Pushes) resolve(ctx context.Context, list []push.Push, counted bool) er
 		if err != nil {
 			return err
 		}
-		c.Logger.WarnContext(ctx, "the provider's total resolved a Stripe delivery", "push", list[i].ID, "key", list[i].Key, "delivered", counted)
+		c.Logger.WarnContext(ctx, "the provider's total resolved a Stripe delivery", "push", list[i].ID, "key", list[i].Key, "delivered",
+			counted)
 		if err := c.Store.ChangePushes(ctx, tenant, func(tx PushTx) error {
 			return tx.RetryPushes(tenant, "the provider's total", "service/meterplex-sagas")
 		}); err != nil {

@@ -3,7 +3,8 @@ package codes
 // pushAttempts holds the service's codes of attempts that the billing provider did not answer with a code of its own.
 func pushAttempts() []Code {
 	return []Code{
-		{"provider_answer_unexpected", 0, Item, true, 0, "The answer to a Stripe delivery is not the provider's, or a part of it is missing",
+		{"provider_answer_unexpected", 0, Item, true, 0,
+			"The answer to a Stripe delivery is not the provider's, or a part of it is missing",
 			"The delivery is sent again by itself; if it goes on, look for a proxy between the service and METERPLEX_STRIPE_URL"},
 		{"provider_key_refused", 0, Item, true, 0, "The billing provider refuses the secret key of the service",
 			"Correct METERPLEX_STRIPE_KEY, and restart the instances with the role biller: deliveries go on by themselves within minutes"},

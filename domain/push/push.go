@@ -324,8 +324,9 @@ func (p *Push) Resolve(delivered bool, reason, actor string, now time.Time) *dom
 		return &domain.Error{Code: "push_pending",
 			Message: "The Stripe delivery is PENDING: the provider has not counted it, and it is sent by itself"}
 	case p.running(now):
-		return &domain.Error{Code: "push_pending", Message: "The Stripe delivery is being sent: its result is not known yet; ask again in " +
-			Attempt.String()}
+		return &domain.Error{Code: "push_pending",
+			Message: "The Stripe delivery is being sent: its result is not known yet; ask again in " +
+				Attempt.String()}
 	}
 	p.LastReason, p.LastActor = reason, actor
 	p.Settle(delivered, now)

@@ -53,7 +53,8 @@ func (s *handlers) periodOperations(t *api.Site) {
 		describePeriodExport, s.exportPeriod)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one + "/charges", Who: auth.Operator, Scopes: readers, ID: "chargePeriod",
 		Tag:     "Periods",
-		Summary: "Read the charges of a period", Description: "The cost of the usage of a period, in exact micro-units, by the price of the " +
+		Summary: "Read the charges of a period",
+		Description: "The cost of the usage of a period, in exact micro-units, by the price of the " +
 			"grant that was in force at its time: of a closed period by its billable amounts, of any other by its live figures. " +
 			"Lines of the status BEFORE or TRIALING cost 0, unless the plan charges trials. No invoice, and no tax.", Problems: gone},
 		s.chargePeriod)

@@ -26,13 +26,15 @@ func (s *handlers) pushOperations(t *api.Site) {
 		Description: "Its state, and its last error in the provider's words.", Problems: gone}, s.getPush)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/retry", Who: auth.Operator, Scopes: deciders, ID: "retryPush",
 		Tag:     "Pushes",
-		Summary: "Retry a Stripe delivery now", Description: "A FAILED one, or an UNKNOWN one within 23 hours of the attempt that may have " +
+		Summary: "Retry a Stripe delivery now",
+		Description: "A FAILED one, or an UNKNOWN one within 23 hours of the attempt that may have " +
 			"been counted: until then the provider detects a repetition. Later, look for its identifier at the provider, " +
 			"and resolve the delivery.",
 		Problems: gone}, s.retryPush)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/resolve", Who: auth.Operator, Scopes: deciders, ID: "resolvePush",
 		Tag:     "Pushes",
-		Summary: "Resolve a Stripe delivery", Description: "One that failed, or whose result is unknown. delivered: the provider counts the " +
+		Summary: "Resolve a Stripe delivery",
+		Description: "One that failed, or whose result is unknown. delivered: the provider counts the " +
 			"amount, or it is billed in another way. Not delivered: the provider surely has not counted it, and it is sent again.",
 		Problems: gone}, s.resolvePush)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: path + "/reconcile", Who: auth.Operator, Scopes: deciders,

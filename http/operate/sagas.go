@@ -19,7 +19,8 @@ func (s *handlers) sagaOperations(t *api.Site) {
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listSagas", Tag: "Sagas",
 		Summary:     "List background processes",
-		Description: "Each has several steps, such as those of the close of a period. Newest first, ended ones too.", Problems: []int{gone}},
+		Description: "Each has several steps, such as those of the close of a period. Newest first, ended ones too.",
+		Problems:    []int{gone}},
 		s.listSagas)
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: one, Who: auth.Operator, Scopes: readers, ID: "getSaga", Tag: "Sagas",
 		Summary:     "Read a background process",

@@ -23,7 +23,8 @@ func (s *handlers) projectionOperations(t *api.Site) {
 	readers, deciders := []string{commands.ScopeBilling, commands.ScopeAudit}, []string{commands.ScopeBilling}
 	api.Serve(t, api.Operation{Method: http.MethodGet, Path: path, Who: auth.Operator, Scopes: readers, ID: "listProjections",
 		Tag: "Projections", Summary: "List projections",
-		Description: "The rows that readers see, their freshness, and the rows of rebuilds that are kept (generations)."}, s.listProjections)
+		Description: "The rows that readers see, their freshness, and the rows of rebuilds that are kept (generations)."},
+		s.listProjections)
 	api.Serve(t, api.Operation{Method: http.MethodPost, Path: one + "/rebuilds", Who: auth.Operator, Scopes: deciders, ID: "startRebuild",
 		Tag: "Projections", Status: http.StatusAccepted,
 		Summary: "Rebuild a projection",

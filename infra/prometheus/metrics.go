@@ -101,7 +101,8 @@ func New(registry *prom.Registry, read func() *state.State, sagaKinds []string) 
 		handled: histogram("router_message_duration_seconds", "Duration of a router's handler for one message, by result: ok or error.",
 			"handler", "result"),
 		endToEnd: histogram("end_to_end_seconds",
-			"From an event's recording until a projection has applied it; of a validation, from the request that recorded the usage.", "consumer"),
+			"From an event's recording until a projection has applied it; of a validation, from the request that recorded the usage.",
+			"consumer"),
 		skipped: counter("inbox_dedup_skips_total", "Records that the pipe delivered again.", "consumer"),
 		otherLog: counter("events_other_log_total", "Records that are skipped because they belong to another database's log.",
 			"consumer"),
@@ -110,7 +111,8 @@ func New(registry *prom.Registry, read func() *state.State, sagaKinds []string) 
 		fromLog: counter("events_read_from_log_total",
 			"Events read from the database because this process did not have them in memory.", "consumer"),
 	}
-	m.sagasEnded = counter("saga_completed_total", "Background processes ended on this instance, by outcome: success, compensated or partial.",
+	m.sagasEnded = counter("saga_completed_total",
+		"Background processes ended on this instance, by outcome: success, compensated or partial.",
 		"kind", "outcome")
 	m.accounts = newQuotaDrift(time.Now)
 	registry.MustRegister(m.certificateGauge(),

@@ -184,7 +184,8 @@ func projectionGauges() []stateGauge {
 					}
 				}
 			}},
-		{name: "projection_broken_generations", help: "Rebuilds whose rows are no longer updated: they cannot be promoted or rolled back to.",
+		{name: "projection_broken_generations",
+			help:   "Rebuilds whose rows are no longer updated: they cannot be promoted or rolled back to.",
 			labels: []string{"projection"}, known: followers(list), values: func(s *state.State, add addValue) {
 				for projection, n := range s.Generations.Broken() {
 					add(float64(n), projection)
@@ -299,7 +300,8 @@ func serverGauges() []stateGauge {
 			func(s *state.Server) *float64 { return s.MissingStandbys }),
 		gauge("operator_key_expires_seconds", "Time until the next operator key expires; NaN if no key expires.",
 			func(s *state.Server) *float64 { return s.KeyExpiresSeconds }),
-		{name: "log_epoch_raised_seconds", help: "Time since an epoch was raised, by reason; NaN if it never was.", labels: []string{"reason"},
+		{name: "log_epoch_raised_seconds", help: "Time since an epoch was raised, by reason; NaN if it never was.",
+			labels: []string{"reason"},
 			before: math.NaN(),
 			known:  reasons, values: func(s *state.State, add addValue) {
 				if s.Server != nil {

@@ -48,7 +48,8 @@ func (in *Inline) Fold(ctx context.Context, query projections.Query, stretches [
 	batch []events.Envelope) (followUps []events.Pending, ok bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			in.logger.ErrorContext(ctx, "an inline projection panicked; the consumer applies its events", "consumer", in.consumer.Name, "panic", p,
+			in.logger.ErrorContext(ctx, "an inline projection panicked; the consumer applies its events", "consumer", in.consumer.Name,
+				"panic", p,
 				"stack", string(debug.Stack()))
 			followUps, ok, err = nil, false, nil
 		}

@@ -274,7 +274,8 @@ func (c *Cache) readChanges(ctx context.Context, now time.Time) (steps []grantSt
 	err = c.looks.Snapshot(ctx, query.Viewer{Operator: true}, query.New(keepPlans, nil, nothing), query.New(alongIndexes, nil, nothing),
 		query.New(readGrantFeed, []any{partitions[:], folded[:], kept[:], int64(feedSpan), seen[:]}, query.Each(func(rows pgx.Rows) error {
 			var s grantStep
-			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.complete, &s.changed, &s.epoch, &s.moved, &server.flip, &server.started)
+			err := rows.Scan(&s.partition, &s.folded, &s.catalogue, &s.complete, &s.changed, &s.epoch, &s.moved, &server.flip,
+				&server.started)
 			steps = append(steps, s)
 			return err
 		})))

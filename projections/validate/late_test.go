@@ -121,7 +121,8 @@ func TestP8_AVerdictIsLateByItsCause(t *testing.T) {
 		"a correction, retried": {retried(t, 160, true, recorded(t, 90, events.UsageCorrected)), events.AdjustmentCorrection, "",
 			-7, 0},
 		"a parked correction, retried": {retried(t, 160, false, recorded(t, 90, events.UsageCorrected)), "", "", -7, 0},
-		"a parked retraction after the freeze": {retried(t, 201, false, recorded(t, 90, events.UsageRetracted)), events.AdjustmentRetraction, "",
+		"a parked retraction after the freeze": {retried(t, 201, false, recorded(t, 90, events.UsageRetracted)),
+			events.AdjustmentRetraction, "",
 			-10, -1},
 	} {
 		origin := c.e.Position.Number

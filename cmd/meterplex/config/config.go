@@ -181,7 +181,8 @@ func (c *Config) contradictions() (found []contradiction) {
 		add("KAFKA_TLS_* is given but KAFKA_TLS_ENABLED is not true", "KAFKA_TLS_ENABLED")
 	}
 	if (k.SASLMechanism == "") != (k.SASLUsername == "") || (k.SASLUsername == "") != (k.SASLPassword == "") {
-		add("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: set all or leave all out", "KAFKA_SASL_MECHANISM")
+		add("KAFKA_SASL_MECHANISM, KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD go together: set all or leave all out",
+			"KAFKA_SASL_MECHANISM")
 	}
 	if u, err := url.Parse(c.StripeURL); err == nil && u.Scheme == "http" && strings.Contains(c.StripeKey, "k_live_") {
 		add("METERPLEX_STRIPE_KEY is a live key and METERPLEX_STRIPE_URL is not https: a live key is sent by https only",

@@ -60,7 +60,8 @@ func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.
 		return cfg, nil
 	}
 	if cfg.DatabaseMigrateURL != "" {
-		return cfg, errors.New("DATABASE_MIGRATE_URL is set and DATABASE_URL is not: set both, or leave both out for an embedded PostgreSQL")
+		return cfg,
+			errors.New("DATABASE_MIGRATE_URL is set and DATABASE_URL is not: set both, or leave both out for an embedded PostgreSQL")
 	}
 	s.Logger.Info("DATABASE_URL not set: using embedded PostgreSQL", "directory", cfg.DataDir)
 	db, err := local.StartPostgres(ctx, local.PostgresConfig{DataDir: cfg.DataDir, Log: logLines{s.Logger},

@@ -28,7 +28,8 @@ func TestP1_LostCommitAnswersAreResolved(t *testing.T) {
 			for round := range 5 {
 				before := c.Reached.Load()
 				arm(c).Store(int32(1 + round%2)) // the second look may be cut, too
-				outcomes := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round), 1))
+				outcomes := submit(t, l, tenant, usageEvent(tenant, fmt.Sprint("a", round), 1), usageEvent(tenant, fmt.Sprint("b", round),
+					1))
 				if outcomes[0].Status != metering.Appended || outcomes[1].Status != metering.Appended {
 					t.Fatalf("round %d: %v", round, outcomes)
 				}

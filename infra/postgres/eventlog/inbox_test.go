@@ -193,7 +193,8 @@ func TestP7_ADeniedMessageStaysRefused(t *testing.T) {
 				again[0].Position != outcomes[1].Position {
 				t.Errorf("delivered again under a higher limit: %+v", again)
 			}
-			stored, err := l.Read(t.Context(), outcomes[1].Position.Partition, outcomes[1].Position.Number-1, outcomes[1].Position.Number, 1)
+			stored, err := l.Read(t.Context(), outcomes[1].Position.Partition, outcomes[1].Position.Number-1, outcomes[1].Position.Number,
+				1)
 			var refused events.RefusedUsage
 			if err != nil || len(stored) != 1 || json.Unmarshal(stored[0].Payload, &refused) != nil || refused.Code != "quota_exceeded" {
 				t.Errorf("the refusal is %+v %v", stored, err)

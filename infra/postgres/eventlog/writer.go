@@ -75,8 +75,8 @@ func (l *Log) Submit(ctx context.Context, tenant uuid.UUID, batch []metering.Sub
 	if len(batch) == 0 {
 		return nil, nil
 	}
-	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), resubmitted: isResubmitted(&batch[0]), admission: batch[0].Admission,
-		whole: batch[0].Whole, outcomes: make([]metering.Outcome, len(batch)), done: make(chan error, 1)}
+	s := &submission{tenant: tenant, batch: batch, bytes: sizeOf(batch), resubmitted: isResubmitted(&batch[0]),
+		admission: batch[0].Admission, whole: batch[0].Whole, outcomes: make([]metering.Outcome, len(batch)), done: make(chan error, 1)}
 	began := time.Now()
 	if err := l.numberOrigins(ctx, s); err != nil {
 		return nil, err
