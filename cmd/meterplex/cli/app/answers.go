@@ -88,11 +88,20 @@ func (a *App) Create(path, once string, body any) error {
 
 // PrintAll prints rows.
 func (a *App) PrintAll(list []json.RawMessage, columns ...string) error {
+	rows, err := a.Filled(list, columns...)
+	if err != nil {
+		return err
+	}
+	return rows.Close()
+}
+
+// Filled returns a list that has these rows, for the caller to close.
+func (a *App) Filled(list []json.RawMessage, columns ...string) (*output.Rows, error) {
 	rows := a.Rows(columns...)
 	for _, row := range list {
 		if err := rows.Row(row); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return rows.Close()
+	return rows, nil
 }

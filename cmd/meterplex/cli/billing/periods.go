@@ -58,11 +58,9 @@ func showPeriod(a *app.App, l *app.Call) error {
 		}
 		fmt.Fprintln(a.Stdout)
 	}
-	p := a.Rows(lineColumns()...)
-	for _, line := range lines {
-		if err := p.Row(line); err != nil {
-			return err
-		}
+	p, err := a.Filled(lines, lineColumns()...)
+	if err != nil {
+		return err
 	}
 	return a.Close(p, noLines(l))
 }

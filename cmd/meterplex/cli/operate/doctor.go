@@ -54,18 +54,15 @@ func (c *DoctorCmd) Run(a *app.App) error {
 	if err != nil {
 		return err
 	}
-	here := !cfg.Given("METERPLEX_URL")
-	if here {
-		if cfg.URL, err = urlHere(cfg); err != nil {
-			return err
-		}
-	}
 	options := doctor.Config{DatabaseURL: cfg.DatabaseURL, MigrateURL: cfg.DatabaseMigrateURL, AllowUnsafe: cfg.AllowUnsafe,
 		ServiceURL: cfg.URL, TraceRatio: cfg.TraceRatio, Erasures: cfg.Erasures, Now: a.Now,
 		Certificates: present(map[string]string{"METERPLEX_HTTP_TLS_CERT": cfg.HTTPTLSCert, "KAFKA_TLS_CA": cfg.Kafka.TLSCA,
 			"KAFKA_TLS_CERT": cfg.Kafka.TLSCert}),
 		Keys: present(map[string]string{"METERPLEX_HTTP_TLS_KEY": cfg.HTTPTLSKey, "KAFKA_TLS_KEY": cfg.Kafka.TLSKey})}
-	if here {
+	if !cfg.Given("METERPLEX_URL") {
+		if options.ServiceURL, err = urlHere(cfg); err != nil {
+			return err
+		}
 		options.ServiceTLS = client.AnyCertificate()
 	}
 	options.Connections, options.TooFew = node.Connections(cfg)
