@@ -9,10 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/meterplex/meterplex/http/api"
-	"github.com/meterplex/meterplex/http/auth"
 	"github.com/meterplex/meterplex/internal/must"
 )
 
@@ -21,7 +18,7 @@ func compressedBy(t *testing.T, encoding string, next http.HandlerFunc) (*http.R
 	t.Helper()
 	site, err := api.Build(&api.Dependencies{}, operations)
 	must.OK(t, err)
-	server := httptest.NewServer(site.Compressed(&huma.Operation{Path: "/x"}, &auth.Route{}, next))
+	server := httptest.NewServer(site.Compressed(next))
 	t.Cleanup(server.Close)
 	r, err := http.NewRequest("GET", server.URL, nil)
 	must.OK(t, err)

@@ -38,7 +38,11 @@ func consoleRoutes(t *api.Site) {
 	t.Edge.RefuseBy(pages.Refuse)
 	for _, row := range pages.Routes() {
 		r := t.DeclareRoute(&row.Route)
-		t.Router.Method(r.Method, r.Path, t.Edge.Guard(r, nil, nil, row.Handler))
+		handler := t.Edge.Guard(r, nil, nil, row.Handler)
+		if r.Method == http.MethodGet { // the answer of a form may hold a new key
+			handler = t.Compressed(handler)
+		}
+		t.Router.Method(r.Method, r.Path, handler)
 	}
 }
 

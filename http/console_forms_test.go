@@ -74,7 +74,8 @@ func formCases() []formCase {
 		{"over the limit", set("reason", strings.Repeat("a", 300<<10)), nil, 413, "body_too_large"},
 		{"JSON", nil, map[string]string{"Content-Type": "application/json"}, 415, "media_type_unsupported"},
 		{"no token", func(v url.Values) { v.Del("token") }, nil, 403, forbidden},
-		{"a forged token", set("token", strings.Repeat("A", 43)), nil, 403, forbidden},
+		{"a forged token", set("token", strings.Repeat("A", 86)), nil, 403, forbidden},
+		{"a short token", set("token", strings.Repeat("A", 43)), nil, 403, forbidden},
 		{"another site", nil, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403, forbidden},
 		{"the origin of another site", nil, map[string]string{"Origin": "https://evil.example"}, 403, forbidden},
 		{"the origin null", nil, map[string]string{"Origin": "null"}, 403, forbidden},
@@ -115,12 +116,27 @@ func TestConsole_BadFormsChangeNothing(t *testing.T) {
 	if after := w.everyRow(); after != before {
 		t.Fatalf("rows were %s, are %s", before, after)
 	}
+	if again := b.form(b.open("/console/tenants/"+a.id), path).Get("token"); again == right.Get("token") {
+		t.Error("two answers have one token: the length of a compressed page would help to guess it")
+	}
 	// So Chromium sends a form of a page with the policy no-referrer: its Origin is null.
 	if got := send(path, formCase{header: map[string]string{"Origin": "null", "Sec-Fetch-Site": "same-origin",
 		"Content-Type": "application/x-www-form-urlencoded; charset=UTF-8"}}); got.status != nethttp.StatusSeeOther {
 		t.Errorf("the right form gives %d:\n%s", got.status, got.body)
 	}
 	old := right.Get("token")
+	gzip := map[string]string{"Accept-Encoding": "gzip", "Content-Type": "application/x-www-form-urlencoded"}
+	if got := b.do(call{path: "/console/tenants/" + a.id, header: b.header(gzip)}); got.header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("a page of %d bytes is not compressed: %v", len(got.body), got.header)
+	}
+	keys := b.form(page, "/console/tenants/"+a.id+"/keys")
+	for name, value := range map[string]string{"name": "k", "scopes": "usage:read", "reason": "test"} {
+		keys.Set(name, value)
+	}
+	if got := b.do(call{method: "POST", path: "/console/tenants/" + a.id + "/keys", header: b.header(gzip), body: keys.Encode()}); got.status != 200 ||
+		!strings.Contains(string(got.body), "mp_") {
+		t.Errorf("the page of a new key is %d, %v", got.status, got.header)
+	}
 	b = w.signIn(bootstrap)
 	b.pageRefused("an old token", send(path, formCase{change: set("token", old)}), 403, "forbidden")
 }

@@ -9,14 +9,10 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/meterplex/meterplex/http/auth"
-	"github.com/meterplex/meterplex/http/console"
 )
 
-// Compressed returns the handler of an operation, whose answers of a kilobyte and more are compressed by gzip if the client accepts it.
-func (t *Site) Compressed(op *huma.Operation, route *auth.Route, next http.Handler) http.Handler {
-	if !t.Compresses(op, route) {
-		return next
-	}
+// Compressed returns a handler whose answers of a kilobyte and more are compressed by gzip if the client accepts it.
+func (t *Site) Compressed(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.EnableZstd(false), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.MinSize(gzhttp.DefaultMinSize))
 	t.Faults = append(t.Faults, err)
 	if err != nil {
@@ -32,10 +28,9 @@ func (t *Site) Compressed(op *huma.Operation, route *auth.Route, next http.Handl
 }
 
 // Compresses reports whether answers of an operation may be compressed. Ingest and checks are too frequent and their answers too small. A
-// stream of events sends each one at once. The length of a compressed answer would help to guess a secret in it beside text of the request:
-// a new key, the tokens of the console's forms.
+// stream of events sends each one at once. The length of a compressed answer would help to guess a new key in it beside text of the request.
 func (t *Site) Compresses(op *huma.Operation, route *auth.Route) bool {
-	if route.Objective != "" || route.Session || console.IsPath(op.Path) {
+	if route.Objective != "" {
 		return false
 	}
 	for _, response := range op.Responses {

@@ -88,7 +88,10 @@ func (t *Site) mount(op *huma.Operation, body *shape.Body, next http.Handler) {
 		return
 	}
 	handler := t.withAmounts(op, func() http.Handler { return t.Edge.Guard(route, shape.NewQuery(op), body, next) })
-	t.Router.Method(op.Method, op.Path, t.Compressed(op, route, handler))
+	if t.Compresses(op, route) {
+		handler = t.Compressed(handler)
+	}
+	t.Router.Method(op.Method, op.Path, handler)
 }
 
 // finish returns the errors of the operations and completes the OpenAPI document.

@@ -26,6 +26,7 @@ const cookieName = "__Host-meterplex"
 // visitor is the holder of a key who is signed in.
 type visitor struct {
 	token   [sha256.Size]byte // of the session
+	mask    [sha256.Size]byte // of the token of this answer's forms: random
 	session commands.ConsoleSession
 	keyHash [sha256.Size]byte
 	caller  commands.Caller
@@ -45,7 +46,7 @@ func (c *Console) visitorOf(r *http.Request) (*visitor, error) {
 	if !ok {
 		return nil, errSignedOut
 	}
-	v := &visitor{token: token}
+	v := &visitor{token: token, mask: c.NewToken()}
 	if err := c.confirm(r, v); err != nil {
 		return nil, err
 	}
@@ -89,10 +90,27 @@ func (c *Console) used(r *http.Request, v *visitor) error {
 	return c.Sessions.UseSession(ctx, sha256.Sum256(v.token[:]), now)
 }
 
-// formToken is the token that each form of a session holds against forged requests. It reveals nothing of the session's token.
+// formToken is the token that each form of a session holds against forged requests. It reveals nothing of the session's token. Each answer
+// has another mask, so the length of compressed pages does not help to guess it (BREACH).
 func (v *visitor) formToken() string {
-	sum := sha256.Sum256(append([]byte("meterplex console form\x00"), v.token[:]...))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+	sum := v.unmasked()
+	subtle.XORBytes(sum[:], sum[:], v.mask[:])
+	return base64.RawURLEncoding.EncodeToString(append(v.mask[:], sum[:]...))
+}
+
+func (v *visitor) unmasked() [sha256.Size]byte {
+	return sha256.Sum256(append([]byte("meterplex console form\x00"), v.token[:]...))
+}
+
+// hasFormToken reports whether a token is one of the forms of the visitor's session.
+func (v *visitor) hasFormToken(text string) bool {
+	token, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(token) != 2*sha256.Size {
+		return false
+	}
+	sum := v.unmasked()
+	subtle.XORBytes(token, token[:sha256.Size], token[sha256.Size:])
+	return subtle.ConstantTimeCompare(sum[:], token[:sha256.Size]) == 1
 }
 
 // checkForm refuses forms of other sites and of other sessions. The policy no-referrer makes browsers send the Origin null with a form of
@@ -101,7 +119,7 @@ func checkForm(r *http.Request, v *visitor) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return problem.New("forbidden", "The form was sent by a page of another site. Open the page of the console, and send its form")
 	}
-	if v != nil && subtle.ConstantTimeCompare([]byte(v.formToken()), []byte(r.PostForm.Get("token"))) != 1 {
+	if v != nil && !v.hasFormToken(r.PostForm.Get("token")) {
 		return problem.New("forbidden", "The form belongs to no session, or to another one. Open the page again, and send its form")
 	}
 	return nil
