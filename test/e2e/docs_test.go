@@ -181,13 +181,13 @@ func auditing(w *deployment, at *instance, x *tenant) (*strings.Replacer, []stri
 	if len(found.Data) == 0 {
 		w.t.Fatal("series-1 is not in the log")
 	}
-	month := time.Now().UTC().AddDate(0, 0, -2).Format("2006-01")
-	return strings.NewReplacer("17-4711", found.Data[0].Position, "=2026-05&", "="+month+"&", "=2026-05\"", "="+month+"\"",
-			"period 2026-05",
-			"period "+month,
+	month, position := time.Now().UTC().AddDate(0, 0, -2).Format("2006-01"), found.Data[0].Position
+	return strings.NewReplacer("17-4711", position, "=2026-05&", "="+month+"&", "=2026-05\"", "="+month+"\"",
+			"period 2026-05", "period "+month,
 			"2026-06-01T00:00:00Z", time.Now().UTC().Format(time.RFC3339), "stream?last=10", "stream?last=10&follow=false", "tail -f",
 			"tail"),
-		[]string{"auth=Authorization: Bearer " + w.operator, "TENANT=" + x.id, "SUBSCRIPTION=" + x.subscription, "ID=" + found.Data[0].EventID}
+		[]string{"auth=Authorization: Bearer " + w.operator, "TENANT=" + x.id, "SUBSCRIPTION=" + x.subscription, "ID=" + found.Data[0].EventID,
+			"MONTH=" + month, "FEATURE=api_calls", "POSITION=" + position}
 }
 
 // sendSeries sends the usage that docs/how-to/chart-usage.md shows, of the days before yesterday and yesterday instead of those of

@@ -112,6 +112,9 @@ func (p *program) run(args []string) int {
 		panic(fmt.Sprintf("the command line's own definition is wrong: %v", err))
 	}
 	parsed, err := parser.Parse(args)
+	if err == nil {
+		err = emptyValue(parsed)
+	}
 	if err != nil {
 		fmt.Fprintf(p.Stderr, "meterplex: %v%s\nRun meterplex --help, or --help after a command.\n", lacking(err), flagHint(args))
 		return app.ExitUnknown

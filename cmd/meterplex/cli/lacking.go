@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,8 +63,34 @@ func emptyFlag(err error, c *kong.Context, name, next string) error {
 	if at < 0 || strings.HasPrefix(next, "-") && !slices.ContainsFunc(all, func(f *kong.Flag) bool { return isNamed(f, next) }) {
 		return err
 	}
+	return needsValue(node, all[at].Value)
+}
+
+func needsValue(node *kong.Node, v *kong.Value) error {
 	noun, _, _ := strings.Cut(strings.TrimPrefix(node.FullPath(), "meterplex "), " ")
-	return fmt.Errorf("--%s needs a value: is the variable that you gave empty? E.g. --%s %s", name, name, exampleOf(noun, all[at].Value))
+	name, example := "<"+v.Name+">", exampleOf(noun, v)
+	if v.Flag != nil {
+		name = "--" + v.Name
+		example = name + " " + example
+	}
+	return fmt.Errorf("%s needs a value: is the variable that you gave empty? E.g. %s", name, example)
+}
+
+// emptyValue names an argument, or a flag of an id, whose text is empty: a list of the tenant "" must not become one of all tenants.
+func emptyValue(c *kong.Context) error {
+	for _, part := range c.Path {
+		v := (*kong.Value)(part.Positional)
+		if part.Flag != nil && part.Flag.PlaceHolder == "ID" {
+			v = part.Flag.Value
+		}
+		if v == nil {
+			continue
+		}
+		if text := reflect.Indirect(v.Target); text.Kind() == reflect.String && text.Len() == 0 {
+			return needsValue(c.Selected(), v)
+		}
+	}
+	return nil
 }
 
 // isNamed reports whether a word with its dashes names a flag.

@@ -66,10 +66,21 @@ func TestAFlagWithoutAValueIsNamed(t *testing.T) {
 		"tenants list --limit":                               "--limit N",
 		"tenants list -o":                                    "--output table",
 		"--server":                                           "--server URL",
+		"events query --tenant ''":                           "--tenant ID",
+		"events query --tenant=":                             "--tenant ID",
+		"keys revoke k1 --tenant ''":                         "--tenant ID",
+		"tenants show ''":                                    "TENANT",
 	} {
-		flag, _, _ := strings.Cut(example, " ")
+		flag, _, found := strings.Cut(example, " ")
+		if !found {
+			flag = "<" + strings.ToLower(example) + ">"
+		}
 		want := "meterplex: " + flag + " needs a value: is the variable that you gave empty? E.g. " + example + "\n"
-		if code, _, errs := newConsole(t, nil).run(strings.Fields(args)...); code != app.ExitUnknown || !strings.HasPrefix(errs, want) {
+		words := strings.Fields(args)
+		for i := range words {
+			words[i] = strings.Trim(words[i], "'")
+		}
+		if code, _, errs := newConsole(t, nil).run(words...); code != app.ExitUnknown || !strings.HasPrefix(errs, want) {
 			t.Errorf("%s: exit code %d\n%s", args, code, errs)
 		}
 	}
