@@ -30,7 +30,7 @@ func TestAnAnswerStoredMeanwhileReplacesTheDecision(t *testing.T) {
 	}
 }
 
-// residencies is a transaction that keeps what is appended, with the data residency of each tenant.
+// residencies is a transaction that keeps the appended events, with the data residency of each tenant.
 type residencies struct {
 	Tx
 	of       map[uuid.UUID]string

@@ -1,7 +1,7 @@
 // Package commands executes commands: it loads the state that a decision needs, decides by the rules of
 // domain, and appends events. It appends the events that requests cause; consumers and the relay append the
 // events that other events cause. The commands are in the folders below, one file for each noun; this package
-// has what they share: the caller, the transaction of a change, conditions, scopes and sagas. No package of
+// holds their common parts: the caller, the transaction of a change, conditions, scopes and sagas. No package of
 // them depends on a database, broker or transport, only on small interfaces: those in this file, and those in the file
 // of each noun.
 package commands

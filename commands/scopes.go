@@ -50,10 +50,10 @@ func namesOf(list []scope) (names []string) {
 	return names
 }
 
-// TenantMeanings returns what each scope of tenant keys allows, by name.
+// TenantMeanings returns the meanings of the scopes of tenant keys, by name.
 func TenantMeanings() map[string]string { return meaningsOf(tenantScopes[:]) }
 
-// OperatorMeanings returns what each scope of operator keys allows, by name.
+// OperatorMeanings returns the meanings of the scopes of operator keys, by name.
 func OperatorMeanings() map[string]string { return meaningsOf(operatorScopes[:]) }
 
 func meaningsOf(list []scope) map[string]string {

@@ -15,7 +15,7 @@ type TenantReader interface {
 	Tenant(ctx context.Context, id uuid.UUID) (*domain.Tenant, error)
 }
 
-// LoadTenant loads a tenant, and refuses the id of none.
+// LoadTenant loads a tenant, and refuses an unknown id.
 func LoadTenant(tx Tenants, id uuid.UUID) (*domain.Tenant, error) {
 	t, err := tx.Tenant(id)
 	if err == nil && t == nil {

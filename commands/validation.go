@@ -14,7 +14,7 @@ func OrRefuse(err error, code, pointer, message string) error {
 	return domain.Refuse(code, pointer, "%s", message)
 }
 
-// OneOf refuses a value that is none of the allowed ones.
+// OneOf refuses a value that is not among the allowed ones.
 func OneOf(value, code, pointer string, allowed ...string) error {
 	for _, a := range allowed {
 		if value == a {

@@ -78,8 +78,8 @@ func ChargeLines(lines []ChargeLine, prices map[PriceVersion]*Price) error {
 	return nil
 }
 
-// Evaluate charges the lines of a feature, or else those of a price, by another price, and returns what the selected lines cost by it: the
-// sum, the number of lines, and their amount. The lines stay as they are.
+// Evaluate charges the lines of a feature, or else those of a price, by another price, and returns the cost of the selected lines by it:
+// the sum, the number of lines, and their amount. The lines stay as they are.
 func Evaluate(lines []ChargeLine, by *Price, selected func(*ChargeLine) bool) (cost, amount *big.Int, n int, err error) {
 	another := PriceVersion{Key: by.Key, Version: by.Version}
 	prices := map[PriceVersion]*Price{}

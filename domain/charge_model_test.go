@@ -228,8 +228,8 @@ func (m *chargeModel) check(what string, sums []GrantSum, upTo, known int64) str
 	return hash
 }
 
-// Histories of plans, prices, trials, late usage and corrections cost what their events cost one by one. What a close froze stays the same,
-// whatever changes later; with its adjustments it costs what the next close freezes.
+// Histories of plans, prices, trials, late usage and corrections cost as much as their events one by one. Charges of a snapshot stay the
+// same, whatever changes later; with its adjustments they are those of the next close.
 func TestP8_ChargesAgreeWithAModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		m := &chargeModel{t: rt}

@@ -1,4 +1,4 @@
-// Package domain holds the business rules: it decides on what callers ask for, and folds events
+// Package domain holds the business rules: it decides on callers' requests, and folds events
 // into state. It is pure: it may not use a context, a clock, a database, a network or a random
 // source. Time and ids are arguments, so the same input gives the same result on every instance
 // and in every replay.

@@ -135,9 +135,9 @@ func Enforced(g *Grant) bool {
 // wholeHistory is after every position: requests are decided on the present state.
 const wholeHistory = int64(^uint64(0) >> 1)
 
-// Decide decides all requests of a tenant in their turn. If one is refused none takes effect, and it returns the index and the refusal of
-// the first refused one. The refusals are those of Entitled, period_closed, quota_exceeded with the account, and those of reservations.
-// An account that is not loaded is at zero.
+// Decide decides all requests of a tenant in their turn. If one is refused no request takes effect, and it returns the index and the
+// refusal of the first refused one. The refusals are those of Entitled, period_closed, quota_exceeded with the account, and those of
+// reservations. An account that is not loaded is at zero.
 func (l *Ledger) Decide(h History, requests []LedgerRequest) (decisions []Decision, refused int, refusal *Error) {
 	l.undo, refused = l.undo[:0], -1
 	decisions = make([]Decision, len(requests))

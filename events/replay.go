@@ -29,7 +29,7 @@ type ReplayEnd struct {
 }
 
 // Rewind is the payload of Rewound: a cursor of the relay, or the offsets of the consumer of usage.commands, moved
-// back; or a consumer of the log was to read again, for which nothing moves. No event is counted twice because of it.
+// back; or a consumer of the log was to read again, for which no position moves. No event is counted twice because of it.
 type Rewind struct {
 	ReplayID uuid.UUID    `json:"replayId"`
 	Kind     string       `json:"kind"` // relay or consumer

@@ -12,7 +12,7 @@ import (
 // frozen: they are never reused and never renamed.
 type Subject int16
 
-// The subjects, in the order of their numbers. 18 names none, and stays free.
+// The subjects, in the order of their numbers. 18 is unused, and stays so.
 const (
 	UsageRecorded   Subject = 1 // a producer's usage event was accepted
 	UsageValidated  Subject = 2 // the validator accepted the event

@@ -58,7 +58,7 @@ type Failure struct {
 
 // Log is the event log as consumers use it.
 type Log interface {
-	// ID identifies the log in the headers of its records: those of other logs say nothing of this one.
+	// ID identifies the log in the headers of its records: those of other logs do not concern this one.
 	ID() uuid.UUID
 	// AppendTx appends events and returns their positions. It locks the heads in
 	// ascending order. A duplicate (same tenant and dedupe key) is skipped and not
@@ -74,7 +74,7 @@ type Log interface {
 	// (empty: all): in order within each stretch, at most limit of each.
 	ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, of []events.Subject, limit int) ([]events.Envelope, error)
 	// ReadTopicTx reads events of a topic in stretches of several partitions, of which each ends at the last event of the topic: the first
-	// ones, in order within each stretch, at most limit of each. It returns none of a stretch if its last event is missing.
+	// ones, in order within each stretch, at most limit of each. It returns no event of a stretch if its last event is missing.
 	ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope, error)
 }
 

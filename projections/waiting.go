@@ -2,13 +2,13 @@ package projections
 
 import "strings"
 
-// FirstWaiting returns an expression: when the first event was recorded that a consumer has not passed in a partition, or NULL if none
-// waits. The arguments are expressions, too: after is the consumer's checkpoint, upTo the last position of its topic. A topic that is NULL
-// means the whole log.
+// FirstWaiting returns an expression: when the first event was recorded that a consumer has not passed in a partition, or NULL if no
+// event waits. The arguments are expressions, too: after is the consumer's checkpoint, upTo the last position of its topic. A topic that is
+// NULL means the whole log.
 //
 // No index knows topics, and any number of events of others may lie before the first. So it walks from the topic's last event along the
 // positions before on the topic, and jumps where it can: to the first event of the topic in 64 rows behind the checkpoint, or in the middle
-// of what is left. A long backlog, and one of a few bursts, needs few steps. Events that lie far apart need a step each. After 256 the
+// of the rest. A long backlog, and one of a few bursts, needs few steps. Events that lie far apart need a step each. After 256 the
 // result is an event that waits but is not the first, so that its age is too low.
 func FirstWaiting(partition, after, upTo, topic string) string {
 	return strings.NewReplacer("{partition}", partition, "{after}", after, "{upTo}", upTo, "{topic}", topic).Replace(firstWaiting)

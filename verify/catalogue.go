@@ -186,7 +186,7 @@ func (m members) object(name string) (o members) {
 
 func (m members) same(name string, other members) bool { return m.value(name) == other.value(name) }
 
-// value returns a member in one form: what is empty or left out is null, and times are in UTC.
+// value returns a member in one form: an empty or missing one is null, and times are in UTC.
 func (m members) value(name string) string {
 	var v any
 	d := json.NewDecoder(bytes.NewReader(m[name]))

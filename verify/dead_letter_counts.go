@@ -9,7 +9,7 @@ import (
 )
 
 // The rows of dead_letter_counts that are not the number of dead letters in dead_letter_events, and those that are missing. A row may have
-// none.
+// no letters.
 const differentCountsSQL = `
 WITH letters AS (
   SELECT d.tenant_id, d.fingerprint, d.topic, s.slot, count(*) FILTER (WHERE d.status = 'FAILED') AS failed,

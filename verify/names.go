@@ -1,6 +1,6 @@
 package verify
 
-// The service's frozen names and numbers, written down once more: nothing here follows from the service's own code.
+// The service's frozen names and numbers, written down once more: no value here comes from the service's own code.
 
 // Topics by number. Usage commands are written by outside producers and carry no events of the log.
 var topicNames = map[int16]string{

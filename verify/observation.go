@@ -22,7 +22,7 @@ type seenHead struct {
 	position, from, to                   int64 // the range (from, to] at the end of the first observation
 	events, digest                       int64
 	accepted, validated, rejected, epoch int64
-	erasures                             int64 // of personal data: the digest leaves out what they change
+	erasures                             int64 // of personal data: the digest leaves out the parts that they change
 }
 
 type lease struct {

@@ -133,7 +133,7 @@ func (x *pass) compareFailures(id uuid.UUID, p pushRow, state string, failures i
 const pushDigits = 15
 
 // wasSplit reports whether a push that failed with an amount of too many digits was split by a retry: it has the greatest amount of that
-// sign since. The other parts are pushes of their own, and all of them are compared with what is billable.
+// sign since. The other parts are pushes of their own, and all of them are compared with the billable amounts.
 func wasSplit(failed, is string) bool {
 	sign, digits := "", strings.TrimPrefix(failed, "-")
 	if digits != failed {

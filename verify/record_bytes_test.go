@@ -2,7 +2,7 @@ package verify
 
 import "testing"
 
-// A record of an erased tenant may differ from its event in what an erasure takes out, and in nothing else.
+// A record of an erased tenant may differ from its event only in the parts that an erasure takes out.
 func TestP11_RecordsFromBeforeAnErasure(t *testing.T) {
 	const was = `{"eventId":"i","idempotencyKey":"u/a","payload":{"amount":9007199254740993,"metadata":{"user":"ann"},"feature":"f"},` +
 		`"metadata":{"retentionClass":"cold"}}`

@@ -3,7 +3,7 @@ package verify
 import "context"
 
 // leases checks that one live instance publishes each partition. A new owner has a new
-// fence; between two owners there may be no owner for a moment, and none after a relay has stopped.
+// fence; between two owners there may be no owner for a moment, and no owner after a relay has stopped.
 func (v *verifier) leases(_ context.Context, before, after *observation) error {
 	owners := map[string]bool{}
 	for p, a := range after.cursors {

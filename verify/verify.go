@@ -1,6 +1,6 @@
 // Package verify checks the promises of the service from outside: it reads the log, the tables and the topics.
 // It has its own SQL, decoding and names, so that it does not repeat the service's bugs: the module
-// imports nothing of the service. checks.go lists the checks; each has a file with its name.
+// imports no package of the service. checks.go lists the checks; each has a file with its name.
 //
 // It only reads: each partition once, in order, in its own snapshot. Its memory is about 10 bytes for each
 // row of the largest partition, 300 bytes for each reservation of the last days, and 300 for each

@@ -88,8 +88,8 @@ func TestDeliveriesOfWebhooksFollowFromTheLog(t *testing.T) {
 	if r := readHooks(hookWorld()).result(); r.Holds == nil || !*r.Holds || r.Figures != "5 deliveries" {
 		t.Errorf("%+v", r)
 	}
-	// An event of which a later version selects the type no more may have a delivery, and needs none. One that ended long ago has none any
-	// more.
+	// An event of which a later version selects the type no more may have a delivery, but need not. One that ended long ago has no delivery
+	// any more.
 	log, tables := hookWorld()
 	log[8].body = []byte(`{"id":"` + idOf(2).String() + `","events":["push.failed"],"status":"ENABLED"}`)
 	log[9].recorded = time.Now().Add(-90*24*time.Hour).UnixMicro() - databaseEpoch

@@ -32,8 +32,8 @@ type FreezeTx interface {
 	PeriodTx
 	// Missing is PeriodStore.Missing under the locks, with the number of the request to close.
 	Missing(c domain.Closing, cut int64) ([]string, error)
-	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less what the live fold counts of late verdicts. Those
-	// that are known from FiguresOfLog are not read again; nil: none.
+	// FiguresOfRows returns a period's figures as known at the cut: the live rows, less the live fold's counts of late verdicts. Those
+	// that are known from FiguresOfLog are not read again; nil: all are read.
 	FiguresOfRows(c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error)
 	// Unreconciled returns the lines of a tenant's closed periods that differ from the frozen figure and the adjustments that are not void.
 	// Amount and count are the differences.

@@ -1,4 +1,4 @@
-// Package billing closes periods, decides on their adjustments, and pushes what is due to a billing provider.
+// Package billing closes periods, decides on their adjustments, and pushes the amounts due to a billing provider.
 package billing
 
 import (

@@ -54,8 +54,8 @@ type pushStarter interface {
 	commands.Tenants
 }
 
-// startPush starts the saga that pushes what is due of a closed period, if the tenant has billing. The number makes its key unique; 0: the
-// snapshot does.
+// startPush starts the saga that pushes the amounts due of a closed period, if the tenant has billing. The number makes its key unique; 0:
+// the snapshot does.
 func startPush(tx pushStarter, newID func() uuid.UUID, of domain.Closing, origin string, number int64) error {
 	t, err := commands.LoadTenant(tx, of.TenantID)
 	if err != nil || t.Billing == nil {
@@ -115,8 +115,8 @@ func (c *Pushes) runPush(ctx context.Context, s *domain.Saga) (domain.SagaResult
 	return domain.SagaDone(), nil
 }
 
-// plan stores the pushes of what is due of each feature. The head of the tenant's partition is locked: each decision and reopening is
-// before or after it. Of a reopened period nothing is due until it is closed again.
+// plan stores the pushes of the amount due of each feature. The head of the tenant's partition is locked: each decision and reopening is
+// before or after it. Of a reopened period no amount is due until it is closed again.
 func (c *Pushes) plan(tx PushTx, to *events.Billing, of domain.Closing) error {
 	periods, err := tx.Periods([]uuid.UUID{of.TenantID})
 	if err != nil {

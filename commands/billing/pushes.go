@@ -40,8 +40,8 @@ type Provider interface {
 type PushStore interface {
 	// ChangePushes runs decide as commands.Store.Change does.
 	ChangePushes(ctx context.Context, tenant uuid.UUID, decide func(PushTx) error) error
-	// UpdatePush changes a push in a transaction that locks only its row, and returns it; nil: not found. If change reports false, nothing
-	// is saved.
+	// UpdatePush changes a push in a transaction that locks only its row, and returns it; nil: not found. If change reports false, the
+	// push is not saved.
 	UpdatePush(ctx context.Context, id uuid.UUID, change func(p *push.Push, now time.Time) bool) (*push.Push, error)
 	// OpenPushes returns the pushes of a tenant's period that are not delivered.
 	OpenPushes(ctx context.Context, tenant uuid.UUID, periodKey string) (open []push.Push, now time.Time, err error)

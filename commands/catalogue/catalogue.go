@@ -1,4 +1,4 @@
-// Package catalogue changes what verdicts and limits depend on: features, plans, prices, tenants, their keys,
+// Package catalogue changes the catalogue, on which verdicts and limits depend: features, plans, prices, tenants, their keys,
 // subscriptions and thresholds.
 package catalogue
 
@@ -98,8 +98,8 @@ type put[T any] struct {
 	Created bool
 }
 
-// define records the event of a value that a request puts under its key. next returns the value, by the old one (nil: there is none), and
-// the payload of its event, nil if nothing changes; or it refuses the change.
+// define records the event of a value that a request puts under its key. next returns the value, by the old one (nil: the key is new), and
+// the payload of its event, nil if the value stays the same; or it refuses the change.
 func define[T any](ctx context.Context, c *Commands, req commands.Request, subject events.Subject, load func(Tx) (*T, error),
 	next func(tx Tx, old *T) (value T, payload any, err error)) (T, bool, error) {
 	done, err := commands.Change(c.changing(ctx, events.Platform), req, func(tx Tx) (put[T], error) {

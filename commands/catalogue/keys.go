@@ -163,8 +163,8 @@ func (c *Commands) EndKey(tx Tx, req *commands.Request, k *domain.APIKey) error 
 	return err
 }
 
-// RevokeKey ends a key now, on all instances within a second. A repetition changes
-// nothing.
+// RevokeKey ends a key now, on all instances within a second. A repetition has
+// no effect.
 func (c *Commands) RevokeKey(ctx context.Context, req commands.Request, tenant, keyID uuid.UUID) error {
 	_, err := commands.Change(c.changing(ctx, tenant), req, func(tx Tx) (none struct{}, err error) {
 		k, err := c.loadKey(tx, tenant, keyID)

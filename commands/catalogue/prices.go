@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/events"
 )
 
-// PutPrice defines a price, or its next version. A price with the same members makes none. Versions never change.
+// PutPrice defines a price, or its next version. A price with the same members makes no version. Versions never change.
 func (c *Commands) PutPrice(ctx context.Context, req commands.Request, p domain.Price) (domain.Price, bool, error) {
 	if err := CheckPrice(&p); err != nil {
 		return p, false, err
@@ -67,7 +67,7 @@ func checkMicroUnits(n int64, at string) error {
 	return nil
 }
 
-// checkTiers requires that the bounds rise and that only the last tier has none, so that each unit lies in one tier.
+// checkTiers requires that the bounds rise and that only the last tier has no bound, so that each unit lies in one tier.
 func checkTiers(tiers []events.PriceTier) error {
 	if len(tiers) == 0 || len(tiers) > domain.MaxPriceTiers {
 		return domain.Refuse("tiers_invalid", "/tiers", "the price needs 1 to %d tiers", domain.MaxPriceTiers)

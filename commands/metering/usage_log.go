@@ -28,7 +28,7 @@ type Submitted struct {
 	// Admission, of the first event of a submission, is compared under the head's lock: if the key or its tenant has ended, Submit returns
 	// that refusal, and the log stores no event of the submission. Nil: it is not compared.
 	Admission *commands.Admission
-	// Whole, of the first event of a submission, means that all its events are stored, or none if the log would not store one.
+	// Whole, of the first event of a submission, means that all its events are stored, or no event if the log would not store one.
 	Whole bool
 }
 

@@ -45,7 +45,7 @@ type ErasureStore interface {
 	// EraseLog erases the next events of a running erasure, and reports whether events remain.
 	EraseLog(ctx context.Context, erasure uuid.UUID) (more bool, err error)
 	// EraseModels erases the next rows of read models, and reports whether rows remain. If a consumer has not folded all erased events, or
-	// the relay or a replay not published them, it erases nothing, and returns which.
+	// the relay or a replay not published them, it erases no row, and returns their names.
 	EraseModels(ctx context.Context, erasure uuid.UUID) (waiting []string, more bool, err error)
 }
 
@@ -132,8 +132,8 @@ func (c *Erasures) step(tx ErasureTx, req *commands.Request, e *domain.Erasure, 
 	return commands.AppendOne(tx, p)
 }
 
-// run runs a step: one transaction. Steps of batches run until nothing is left. A step whose result was lost finds its effects, and repeats
-// none.
+// run runs a step: one transaction. Steps of batches run until no row is left. A step whose result was lost finds its effects, and does
+// not repeat them.
 func (c *Erasures) run(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {
 	id, err := uuid.Parse(s.Key)
 	if err != nil {

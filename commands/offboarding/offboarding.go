@@ -34,7 +34,7 @@ type Store interface {
 	ChangeOffboarding(ctx context.Context, tenant uuid.UUID, decide func(Tx) error) error
 	// HeldReservations lists reservations of a tenant that are held.
 	HeldReservations(ctx context.Context, tenant uuid.UUID, limit int) ([]metering.DueReservation, error)
-	// Manifest lists what is kept of the tenant of an offboarding, of one snapshot of the database, and returns the log's epoch in it. It
+	// Manifest lists the kept data of the tenant of an offboarding, of one snapshot of the database, and returns the log's epoch in it. It
 	// is nil, and the log is not read, if the offboarding's manifest lists all snapshots of periods. It is an error if a figure differs
 	// from the hash that was recorded when it was frozen.
 	Manifest(ctx context.Context, offboarding, tenant uuid.UUID) (m *domain.OffboardingManifest, epoch int32, err error)

@@ -48,7 +48,7 @@ func (c *Commands) OffboardingKind() commands.SagaKind {
 }
 
 // run runs a step: one transaction, which holds the head of the tenant's partition. A step whose result was lost finds its effects there,
-// and repeats none.
+// and does not repeat them.
 func (c *Commands) run(ctx context.Context, s *domain.Saga) (result domain.SagaResult, err error) {
 	var export exported
 	switch s.Step {

@@ -1,4 +1,4 @@
-// Package repair corrects what went wrong: dead letters, replays of the log, rebuilds of read models, and accounts that differ
+// Package repair has the commands that repair state: dead letters, replays of the log, rebuilds of read models, and accounts that differ
 // from the log.
 package repair
 

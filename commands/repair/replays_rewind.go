@@ -144,7 +144,7 @@ func (in *Rewind) relaySteps(tx ReplayTx, at time.Time) ([]events.ReplayStep, er
 	return steps, nil
 }
 
-// rewindConsumer lets a consumer read again. One of the log reads on from its checkpoint, whatever its topic holds: nothing has to move.
+// rewindConsumer lets a consumer read again. One of the log reads on from its checkpoint, whatever its topic holds: no position moves.
 // A rewind of the consumer of usage.commands is requested from its instances: they leave their group, move its offsets, which is
 // impossible while it has members, and rejoin.
 func (c *Replays) rewindConsumer(ctx context.Context, req commands.Request, in Rewind, at time.Time) (Replay, error) {

@@ -23,7 +23,7 @@ func startRange(tx commands.SagaStarter, id, replay uuid.UUID) error {
 	return err
 }
 
-// RangeKind returns the kind of the sagas that publish ranges again. publish publishes what is left of one, and returns the reason if the
+// RangeKind returns the kind of the sagas that publish ranges again. publish publishes the rest of one, and returns the reason if the
 // broker refuses a record for ever.
 func (c *Replays) RangeKind(publish func(ctx context.Context, replay uuid.UUID) (refused string, err error)) commands.SagaKind {
 	run := func(ctx context.Context, s *domain.Saga) (domain.SagaResult, error) {

@@ -33,7 +33,7 @@ type Queue interface {
 	// or among the others.
 	LeaseWebhooks(ctx context.Context, failing bool, limit int, lease uuid.UUID, until time.Duration) ([]LeasedWebhook, error)
 	// NextDelivery renews the lease and returns the delivery that is due for the longest time, with its event and the valid secrets, the
-	// newest first. Nil: none is due, or the lease is lost, and the lease has ended.
+	// newest first. Nil: no delivery is due, or the lease is lost, and the lease has ended.
 	NextDelivery(ctx context.Context, webhook, lease uuid.UUID, until time.Duration) (*webhook.Due, error)
 	// SettleDelivery runs settle on a leased webhook and saves the result, unless settle returns false. It reports false if the lease is
 	// lost.

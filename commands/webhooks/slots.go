@@ -11,7 +11,7 @@ type slot struct {
 	ended   bool // it was given back: a timer that fired before may still call slowDown
 }
 
-// slot takes a slot; nil: none is free.
+// slot takes a slot; nil: no slot is free.
 func (r *delivering) slot(failing bool) *slot {
 	if !take(r.all) {
 		return nil

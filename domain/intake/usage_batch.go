@@ -1,5 +1,5 @@
-// Package intake decodes what callers send: usage as JSON or as CloudEvents, consumption and reservations. The result has a valid shape;
-// what depends on a tenant's state is decided elsewhere. Like domain, it is pure.
+// Package intake decodes callers' input: usage as JSON or as CloudEvents, consumption and reservations. The result has a valid shape;
+// rules that depend on a tenant's state are checked elsewhere. Like domain, it is pure.
 package intake
 
 import (

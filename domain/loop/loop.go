@@ -1,5 +1,5 @@
 // Package loop runs work that an instance looks for again and again: it decides when to look, logs failures, and ends with its context.
-// What the work is, who may claim it and how long a failed item waits is decided by the work itself.
+// The work itself decides on its items, on their claims, and on how long a failed item waits.
 package loop
 
 import (

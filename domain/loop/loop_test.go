@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestALoopLooksAtOnceAtItsTimeAndAtEachHint: a failed look changes none of it, and is logged.
+// TestALoopLooksAtOnceAtItsTimeAndAtEachHint: a failed look does not change that, and is logged.
 func TestALoopLooksAtOnceAtItsTimeAndAtEachHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, wake, logged := time.Now(), NewHint(), &bytes.Buffer{}

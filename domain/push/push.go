@@ -1,5 +1,5 @@
-// Package push decides which amounts of closed periods a billing provider has to count, and what becomes of each attempt. Like domain, it
-// is pure.
+// Package push decides which amounts of closed periods a billing provider has to count, and the consequence of each attempt. Like domain,
+// it is pure.
 package push
 
 import (
@@ -56,7 +56,7 @@ const (
 type Outcome string
 
 // Delivered and Refused are answers. Later means that the provider surely did not count the attempt; KeyRefused, that it refuses the secret
-// key, whatever the push is; Unknown, that the answer was lost or says nothing about it.
+// key, whatever the push is; Unknown, that the answer was lost or does not show whether the attempt was counted.
 const (
 	Delivered  Outcome = "delivered"
 	Refused    Outcome = "refused"
@@ -74,7 +74,7 @@ func Outcomes() []Outcome {
 type Result struct {
 	Outcome      Outcome
 	Code, Reason string
-	RetryAfter   time.Duration // 0: the provider named none
+	RetryAfter   time.Duration // 0: the provider named no delay
 }
 
 // Push is an amount that a billing provider counts. Its body is stored before the first attempt, so that every attempt sends the same;
@@ -102,7 +102,7 @@ type Push struct {
 	StoredAt       time.Time  `json:"storedAt" doc:"Before its first attempt."`
 	FirstAttemptAt *time.Time `json:"firstAttemptAt" doc:"null: it was never sent."`
 	AttemptedAt    *time.Time `json:"-"`            // the last attempt
-	UnknownSince   *time.Time `json:"unknownSince"` // the first attempt that the provider may have counted; nil: none
+	UnknownSince   *time.Time `json:"unknownSince"` // the first attempt that the provider may have counted; nil: no such attempt
 	NextAt         *time.Time `json:"nextAt" doc:"Of the next attempt; null: no attempt follows by itself."`
 	DeliveredAt    *time.Time `json:"deliveredAt" doc:"null: it is not delivered."`
 	Code           string     `json:"lastCode"` // of the last error
@@ -150,7 +150,7 @@ func Timestamp(periodKey string, n int, stored time.Time) time.Time {
 	return stored
 }
 
-// Due is what is due of a feature in a closed period.
+// Due is the amount due of a feature in a closed period.
 type Due struct {
 	Feature  string
 	Event    string   // name of the provider's meter event

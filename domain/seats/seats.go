@@ -43,7 +43,7 @@ type Config struct {
 
 // Seats are connections that requests share. A tenant takes one more if it holds at most half of the seats that the others leave
 // to tenants, rounded up: the rule of http/admission.Bound for a resource of few units, of which the last one is taken, too. A tenant that
-// waits while none is left ends the longest request of the tenant that used seats most, if it used them less itself.
+// waits while no seat is left ends the longest request of the tenant that used seats most, if it used them less itself.
 type Seats struct {
 	Config
 	mu      sync.Mutex

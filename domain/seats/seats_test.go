@@ -14,7 +14,7 @@ import (
 var some = Config{All: 5, Operators: 2, Heavy: 2, Patience: time.Second}
 
 // TestP9_TenantsWithEndlessRequestsLeaveSeats: each of n tenants sends requests that end only if they lose their seats, again and again.
-// Another tenant and an operator get a seat for each of their short requests, and operators lose none.
+// Another tenant and an operator get a seat for each of their short requests, and operators lose no seat.
 func TestP9_TenantsWithEndlessRequestsLeaveSeats(t *testing.T) {
 	for _, n := range []int{1, 4, 8, 30} {
 		for _, heavy := range []bool{false, true} {

@@ -19,9 +19,9 @@ type Due struct {
 	URL       string
 	Operators bool // an operator set the URL
 	Secrets   []string
-	// Subject, OccurredAt, Trace and Payload are of the event; of webhook.test there is none.
+	// Subject, OccurredAt, Trace and Payload are of the event; webhook.test has no event.
 	Subject    events.Subject
-	Trace      uuid.UUID // nil: none
+	Trace      uuid.UUID // nil: no trace
 	OccurredAt time.Time
 	Payload    []byte
 }
@@ -31,7 +31,7 @@ type Message struct {
 	URL       string
 	Operators bool // an operator set the URL
 	EventID   uuid.UUID
-	Trace     uuid.UUID // of the event; nil: none
+	Trace     uuid.UUID // of the event; nil: no trace
 	Body      []byte
 	Secrets   []string
 	At        time.Time
@@ -93,7 +93,7 @@ type wired struct {
 	EventID       uuid.UUID
 	EventType     string
 	EventVersion  int
-	TenantID      string // platform: of none
+	TenantID      string // platform: of no tenant
 	Position      events.Position
 	CorrelationID uuid.UUID
 	OccurredAt    time.Time

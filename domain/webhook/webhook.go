@@ -95,7 +95,7 @@ type Webhook struct {
 type DeliveryState struct {
 	// Cursor is the number of the last event of the tenant's partition that was considered.
 	Cursor int64 `json:"-"`
-	// ReplayAfter and ReplayUntil are the range of numbers that is delivered again; equal: none.
+	// ReplayAfter and ReplayUntil are the range of numbers that is delivered again; equal: no replay runs.
 	ReplayAfter   int64      `json:"-"`
 	ReplayUntil   int64      `json:"-"`
 	Replaying     bool       `json:"replaying" doc:"Whether a time range is being sent again."`
@@ -131,7 +131,7 @@ type Delivery struct {
 	State     string
 	Attempts  int        // since the delivery was created or replayed
 	Sent      int        // all attempts
-	NextAt    *time.Time // of the next attempt; nil: none
+	NextAt    *time.Time // of the next attempt; nil: no attempt follows
 	CreatedAt time.Time
 	EndedAt   *time.Time
 	Last      []Attempt // the last attempts, oldest first
@@ -167,7 +167,7 @@ const (
 const statusGone = 410
 
 // Settle applies the result of an attempt that ended now. It returns the reason for which the webhook must be disabled, "" if it must not.
-// After the last of retries the delivery is FAILED. A result of another URL than that of now says nothing about the webhook.
+// After the last of retries the delivery is FAILED. A result of another URL than that of now does not count for the webhook.
 func (w *Webhook) Settle(d *Delivery, url string, r Result, retries []time.Duration, now time.Time) (attempt Attempt, disable string) {
 	d.Attempts++
 	d.Sent++

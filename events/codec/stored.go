@@ -17,8 +17,8 @@ import (
 //	a verdict:       [amount,"feature","eventId","subscription","featureType","periodKey"]
 //
 // A verdict with a grant has it before the period. One on admitted, late or corrected usage has there a grant, which is 0 if it names
-// none, a count, and an object of the payload's other members. The feature is the first text of a verdict, and the period the last one: an
-// index reads them there (migrations/0001_log.sql).
+// no grant, a count, and an object of the payload's other members. The feature is the first text of a verdict, and the period the last
+// one: an index reads them there (migrations/0001_log.sql).
 //
 // Package intake writes the body of usage, VerdictBody that of a verdict. Any other payload is complete, as an
 // object, which a short body never is. The database rebuilds payloads in the same

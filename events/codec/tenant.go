@@ -28,8 +28,8 @@ func AppendTenantWire(dst []byte, e *events.Envelope) ([]byte, error) {
 	return appendEnvelope(dst, &view, true)
 }
 
-// leftOut returns the members of an event's payload that its tenant does not read. A reason is left out unless the subject has none, or the
-// service writes all its reasons.
+// leftOut returns the members of an event's payload that its tenant does not read. A reason is left out unless the subject has no reason,
+// or the service writes all its reasons.
 func leftOut(e *events.Envelope) []string {
 	switch e.Subject {
 	case events.UsageRecorded, events.UsageAdmitted, events.UsageCorrected, events.UsageRetracted, events.UsageValidated,

@@ -86,7 +86,7 @@ func parseUsage(payload []byte) (u events.Usage, ok bool) {
 	return u, !r.bad && len(r.rest) == 0
 }
 
-// object reads an object. Payloads in the log are JSON: nothing in it is checked again.
+// object reads an object. Payloads in the log are JSON: they are not checked again.
 func (r *payloadReader) object() json.RawMessage {
 	if r.bad || len(r.rest) == 0 || r.rest[0] != '{' {
 		r.bad = true

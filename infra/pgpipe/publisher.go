@@ -87,7 +87,7 @@ func (p *Publisher) Publish(topic string, msgs ...*message.Message) error {
 	return nil
 }
 
-// nameUsage gives messages with usage an id if their producer gave them none: a record of a row has no offset that names it. The id is
+// nameUsage gives messages with usage an id if their producer did not: a record of a row has no offset that names it. The id is
 // stored, so a message that is delivered again has the same one, and the same content published again has another one.
 func nameUsage(records []events.Record) {
 	for i := range records {

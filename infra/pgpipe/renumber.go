@@ -13,7 +13,7 @@ import (
 // the sequence, too, so that all new rows have greater ones.
 const (
 	// lastRestored returns the last offset of a row or group whose transaction id the server has not issued, which is of a dump. NULL:
-	// none.
+	// no such row.
 	lastRestored = `
 SELECT greatest(
   (SELECT max(m."offset") FROM %[1]s m WHERE m.transaction_id >= pg_snapshot_xmax(pg_current_snapshot())),

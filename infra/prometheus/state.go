@@ -207,7 +207,7 @@ func projectionGauges() []stateGauge {
 	}
 }
 
-// workGauges show what waits or needs an operator. Sagas are shown by all kinds, also those that only a newer release knows.
+// workGauges show work that waits or needs an operator. Sagas are shown by all kinds, also those that only a newer release knows.
 func workGauges(sagaKinds []string) []stateGauge {
 	var letters, kinds [][]string
 	for _, status := range []string{"FAILED", "RETRYING"} {

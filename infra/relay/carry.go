@@ -144,7 +144,7 @@ func (s *Subscriber) readFirst(ctx context.Context, spans []span, byPartition ma
 const readChunk = 500
 
 // errUnsure reports a batch that waited before it was published, e.g. in a frozen process, until another relay may have published its
-// events. They may have been erased since: what is in memory is no longer what the log has.
+// events. They may have been erased since: the copies in memory may differ from the log.
 var errUnsure = errors.New("the leases of the batch were not renewed in time")
 
 // publish is the router's handler. It returns an error only if no record was stored; the same batch is

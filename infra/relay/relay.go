@@ -146,7 +146,7 @@ type Recent interface {
 	// not 0.
 	Follow(partition int16, fence int64, epoch int32, head int64)
 	// Take returns the events of (after, upTo], up to the first that is missing, and up to about room
-	// bytes of payloads; none twice.
+	// bytes of payloads; no event twice.
 	Take(partition int16, fence, after, upTo int64, room int) []*events.Envelope
 }
 

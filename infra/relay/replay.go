@@ -37,7 +37,7 @@ const defaultWindow = 1000
 // errMovedElsewhere ends the work of an instance whose lease of a replay was lost.
 var errMovedElsewhere = errors.New("another instance moved the cursor of a replay, or ended it")
 
-// Publish publishes what is left of a range. A partition that fails holds up no other: the first failure is returned after all. A record
+// Publish publishes the rest of a range. A partition that fails holds up no other: the first failure is returned after all. A record
 // that the broker refuses for ever ends the work; refused is the reason.
 func (r *Replayer) Publish(ctx context.Context, replay uuid.UUID) (refused string, failure error) {
 	units, err := cursors.Open(ctx, r.Pool, replay)

@@ -28,7 +28,7 @@ const (
 	maxReason = 500
 )
 
-// result returns what an exchange showed about a push. Only an answer of Stripe itself settles a push: proxies answer with the same
+// result returns the result of a push that an exchange showed. Only an answer of Stripe itself settles a push: proxies answer with the same
 // statuses.
 func (x *exchange) result(identifier, counted string, err error) push.Result {
 	var refusal *stripego.Error

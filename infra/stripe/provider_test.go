@@ -87,7 +87,7 @@ func TestAnEventThatExistsIsDelivered(t *testing.T) {
 }
 
 // TestAPushNamesTheTraceOfItsClose: the traceparent is that of the records of the event which closed the period, in each attempt and
-// without traces. A comparison has none.
+// without traces. A comparison has no traceparent.
 func TestAPushNamesTheTraceOfItsClose(t *testing.T) {
 	s, p := account(t)
 	of := events.TracedEvent{Trace: uuid.MustParse("4bf92f35-77b3-4da6-a3ce-929d0e0e4736"), EventID: uuid.Must(uuid.NewV7())}

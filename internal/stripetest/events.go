@@ -63,7 +63,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(ok.body)
 }
 
-// once is the idempotency layer: it returns the answer that is saved for a key, and true; otherwise that of run. It knows nothing of
+// once is the idempotency layer: it returns the answer that is saved for a key, and true; otherwise that of run. It ignores
 // identifiers.
 func (s *Server) once(key, body string, run func() answer) (a answer, replayed bool) {
 	saved, known := s.answers[key]

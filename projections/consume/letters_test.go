@@ -199,7 +199,7 @@ func parkedOnce(s *Pipeline, tenant uuid.UUID, at events.Position, code string, 
 	}
 }
 
-// Bytes that do not decode, or that nobody can place, are no event: whatever comes with them is folded once, and they make no dead letter.
+// Bytes that do not decode, or that name no position, are no event: whatever comes with them is folded once, and they make no dead letter.
 func TestP2_UndecodableRecordsChangeNothing(t *testing.T) {
 	for consumer, c := range poisonCases() {
 		t.Run(consumer, func(t *testing.T) {

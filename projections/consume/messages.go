@@ -68,7 +68,7 @@ func (r *Runner) named(records []events.Record, seen *projections.Batch) []event
 	return named
 }
 
-// logOther logs, at most once a second, a record that says nothing of this log. The log does not depend on it.
+// logOther logs, at most once a second, a record that names no position of this log. The log does not depend on it.
 func (r *Runner) logOther(record *events.Record, why string) {
 	now := time.Now().Unix()
 	if r.othersLogged.Swap(now) != now {
@@ -88,7 +88,7 @@ type assignments struct {
 }
 
 type assignment struct {
-	until time.Time // zero: none
+	until time.Time // zero: not assigned
 	begun bool      // a checkpoint was seen
 	piped int64     // the greatest position that the pipe has delivered here; before its first record, the first checkpoint
 }

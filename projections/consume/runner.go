@@ -2,7 +2,7 @@
 // reads the log from there, folds, appends follow-ups and moves the checkpoint. So each event counts once, whatever the messages
 // are. The package knows no projection by name.
 //
-// Read runner.go first, then stretches.go (what is read), apply.go (folds) and checkpoint.go. failures.go makes dead letters.
+// Read runner.go first, then stretches.go (reads), apply.go (folds) and checkpoint.go. failures.go makes dead letters.
 // messages.go and source.go find the positions to read up to: from records, from memory, and by polls.
 package consume
 
@@ -43,8 +43,8 @@ type Recent interface {
 	// Ready hints that Ahead returns positions, up to which events of the consumer's topic are held.
 	Ready() <-chan struct{}
 	Ahead() []events.Position
-	// Reached notes the checkpoint in a partition whose head has an epoch, and follows the partition from then on: of others Ahead says
-	// nothing. Leave ends that.
+	// Reached notes the checkpoint in a partition whose head has an epoch, and follows the partition from then on: of others Ahead returns
+	// no position. Leave ends that.
 	Reached(to events.Position, epoch int32)
 	Leave(partition int16)
 	// Follows returns those of some partitions that are followed.

@@ -53,7 +53,7 @@ func TestGapsOfThePipeAreReadFromTheLog(t *testing.T) {
 	}
 }
 
-// Whatever a record holds, what is folded comes from the log. One that is not of this log says nothing, and is counted.
+// Whatever a record holds, the folded events come from the log. One that is not of this log has no effect, and is counted.
 func TestP2_ARecordIsOnlyAHint(t *testing.T) {
 	set := func(r events.Record, header, value string) events.Record {
 		r.Headers = append([]events.Header(nil), r.Headers...)
@@ -178,7 +178,7 @@ func TestLogReadersFoldWithheldEvents(t *testing.T) {
 	}
 }
 
-// A consumer of a topic reads the log if nobody tells it of its events: the pipe has lost them, or does not run.
+// A consumer of a topic reads the log if the pipe does not tell it of its events: it has lost them, or does not run.
 func TestThePollFindsWhatThePipeDoesNotDeliver(t *testing.T) {
 	w := NewDatabase(t)
 	tenant := TenantIn(6)

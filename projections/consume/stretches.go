@@ -136,7 +136,7 @@ func inLogOrder(a, b events.Envelope) int {
 	return cmp.Or(cmp.Compare(a.Position.Partition, b.Position.Partition), cmp.Compare(a.Position.Number, b.Position.Number))
 }
 
-// reach notes that a run has read these events, and nothing more of its consumer up to a position, if they are below the limit.
+// reach notes that a run has read these events, which are all of its consumer up to a position, if they are below the limit.
 func (r *Runner) reach(l *partitionRun, to int64, read []events.Envelope, limit int, done *projections.Batch) {
 	if len(read) == limit {
 		to = read[limit-1].Position.Number

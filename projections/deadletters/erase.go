@@ -25,7 +25,7 @@ func PersonalData() projections.PersonalData {
 const nextGeneration = `SELECT coalesce(min(generation), 0) FROM projection_generations WHERE projection = '` +
 	projections.ProjectionDeadLetters + `' AND generation > $1 AND NOT purged`
 
-// eraseLetters makes of letters what the fold makes of their erased events.
+// eraseLetters turns letters into those that the fold makes of their erased events.
 var eraseLetters = events.SQL(`
 WITH batch AS MATERIALIZED (
   SELECT generation, id FROM dead_letter_events WHERE generation = $1 AND tenant_id = $2 AND id > $3 ORDER BY id LIMIT $4),

@@ -16,8 +16,8 @@ import (
 	"github.com/meterplex/meterplex/projections"
 )
 
-// The crossings of one batch are in the order of their causes, each by the amount of its own period, and none by usage behind the removal
-// of its threshold.
+// The crossings of one batch are in the order of their causes, each by the amount of its own period. Usage behind the removal of a
+// threshold does not cross it.
 func TestThresholdsOfMeteredFeaturesInOneBatch(t *testing.T) {
 	s := NewPipeline(t)
 	tenant := NewID()

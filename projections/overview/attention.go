@@ -116,7 +116,7 @@ func text(s *string) string {
 
 type items []Attention
 
-// add adds the items of a kind, or nothing if the count is 0. An empty subject or path is null.
+// add adds the items of a kind, unless the count is 0. An empty subject or path is null.
 func (i *items) add(kind Kind, subject string, count int64, since *time.Time, path string) {
 	if count == 0 {
 		return

@@ -66,8 +66,8 @@ type ChargesQuery struct {
 	Live bool
 }
 
-// Charges returns what the lines of a period cost, or refuses with snapshot_not_found. A closed period and a frozen snapshot are charged by
-// their billable amounts, any other by its live ones. All lines are in memory: a tenant's period has few.
+// Charges returns the cost of the lines of a period, or refuses with snapshot_not_found. A closed period and a frozen snapshot are charged
+// by their billable amounts, any other by its live ones. All lines are in memory: a tenant's period has few.
 func (r *Reads) Charges(ctx context.Context, q ChargesQuery) (c Charges, err error) {
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {
 		var err error

@@ -217,8 +217,8 @@ func TestP8_ParkedAdjustmentsCountOnceOrAreVoid(t *testing.T) {
 	f.want("adjustments", f.adjusted(), "1 LATE_USAGE 5/1 VOID, 1 LATE_USAGE 7/1 PENDING")
 }
 
-// What is decided of a parked verdict is void once its dead letter is discarded: the event never counts. The adjustments of a snapshot that
-// was reopened before stay as they were invoiced.
+// Decided adjustments of a parked verdict are void once its dead letter is discarded: the event never counts. The adjustments of a snapshot
+// that was reopened before stay as they were invoiced.
 func TestP8_ADiscardVoidsDecidedAdjustments(t *testing.T) {
 	f := newCloseFixture(t)
 	f.record("a", "panics", 1)

@@ -75,7 +75,7 @@ AND p.projection = '` + projections.ProjectionUsage + `'))
 
 const readRebuild = `SELECT generation, state FROM projection_rebuilds WHERE id = $1 AND projection = '` + projections.ProjectionUsage + `'`
 
-// Evaluate returns what tenants' usage costs by another price, a page of one snapshot of the database. It stores nothing. Refusals:
+// Evaluate returns the cost of tenants' usage by another price, a page of one snapshot of the database. It stores no row. Refusals:
 // price_not_found, rebuild_not_found, rebuild_not_ready.
 func (r *Reads) Evaluate(ctx context.Context, e Evaluation) (found Evaluations, err error) {
 	err = r.Within(ctx, query.Viewer{Operator: true}, func(ctx context.Context, tx pgx.Tx) error {

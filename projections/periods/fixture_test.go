@@ -262,8 +262,8 @@ func (f *closeFixture) checkEquation() {
 		periods.Lines+`) l WHERE present AND (unreconciled <> 0 OR unreconciled_count <> 0)`, f.tenant, f.partition, "", 0), "")
 }
 
-// checkFrozen requires that no snapshot has changed since the last check, and what meterplex verify computes of closed periods from the
-// log.
+// checkFrozen requires that no snapshot has changed since the last check, and that the checks of closed periods by
+// meterplex verify hold.
 func (f *closeFixture) checkFrozen() {
 	f.Helper()
 	rows, err := f.Pool.Query(context.Background(),

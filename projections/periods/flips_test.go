@@ -166,8 +166,8 @@ func (f *closeFixture) proposed(rebuildID uuid.UUID) string {
 	return strings.Join(lines, " ")
 }
 
-// A period is closed by the fold that is live. Behind a rollback the adjustments bring its lines to what the former fold counts, late usage
-// included.
+// A period is closed by the fold that is live. Behind a rollback the adjustments bring its lines to the counts of the former fold, late
+// usage included.
 func TestP8_ARollbackBehindACloseIsAdjusted(t *testing.T) {
 	f := newCloseFixture(t)
 	f.deployFold(LargeTwice, FoldLargeTwice)

@@ -1,5 +1,5 @@
-// Package prices reads what charges are computed from: sums by grant, the histories that name the grants' prices, and versions of prices.
-// The package changes nothing, and decides no charge: domain.ChargeLines does.
+// Package prices reads the inputs of charges: sums by grant, the histories that name the grants' prices, and versions of prices.
+// The package only reads, and decides no charge: domain.ChargeLines does.
 package prices
 
 import (

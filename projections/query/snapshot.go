@@ -188,7 +188,7 @@ func Each(scan func(pgx.Rows) error) func(pgx.Rows) error {
 	}
 }
 
-// Into appends what a function reads of each row to a list.
+// Into appends the value that a function reads from each row to a list.
 func Into[T any](list *[]T, scan func(pgx.Rows) (T, error)) func(pgx.Rows) error {
 	return Each(func(rows pgx.Rows) error {
 		one, err := scan(rows)

@@ -74,7 +74,7 @@ func (l Lags) Consumers(list []projections.Projection) []Consumer {
 	return all
 }
 
-// Furthest returns the consumer whose oldest event is the oldest; the zero Consumer if none is behind.
+// Furthest returns the consumer whose oldest event is the oldest; the zero Consumer if no consumer is behind.
 func (l Lags) Furthest() Consumer {
 	return slices.MaxFunc(append(l.Consumers(nil), Consumer{}), func(a, b Consumer) int { return cmp.Compare(a.Seconds, b.Seconds) })
 }

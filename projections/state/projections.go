@@ -78,14 +78,14 @@ SELECT projection, NULLIF(tenant_id, '00000000-0000-0000-0000-000000000000'), NU
 FROM projection_pointers WHERE live ORDER BY projection, flip`)
 }
 
-// LastRebuild names the newest rebuild of a projection, and what the last verify has found.
+// LastRebuild names the newest rebuild of a projection, and the result of the last verify.
 type LastRebuild struct {
 	Projection string     `json:"-"`
 	ID         uuid.UUID  `json:"id"`
 	State      string     `json:"state"`
 	Purpose    string     `json:"purpose"`
 	CreatedAt  time.Time  `json:"createdAt"`
-	Differs    *int64     `json:"-"` // keys that differed from the log in the last verify; nil: there was none
+	Differs    *int64     `json:"-"` // keys that differed from the log in the last verify; nil: never verified
 	VerifiedAt *time.Time `json:"-"`
 }
 

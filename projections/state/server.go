@@ -16,7 +16,7 @@ import (
 type Server struct {
 	Monitored          bool               // the login is a member of pg_monitor
 	WALLimit           float64            // bytes of WAL that the server should not exceed
-	ArchivedSeconds    *float64           // since WAL was archived; nil: the server archives none
+	ArchivedSeconds    *float64           // since WAL was archived; nil: the server archives no WAL
 	KeyExpiresSeconds  *float64           // until the next operator key expires
 	WALBytes           *float64           // that the server keeps
 	StandbyLagBytes    *float64           // WAL that the standby furthest behind has not replayed; 0 without standbys

@@ -1,5 +1,5 @@
-// Package state reads the state of an installation from its database: how far the log is published and folded, and what waits or needs an
-// operator. Each part of the state has one statement. Metrics, the overview, /projections, /outbox and doctor render what it returns.
+// Package state reads the state of an installation from its database: how far the log is published and folded, and the work that waits or
+// needs an operator. Each part of the state has one statement. Metrics, the overview, /projections, /outbox and doctor render its results.
 package state
 
 import (
@@ -15,7 +15,7 @@ import (
 // State is the state of an installation as an instance last read it. Parts that were never read are empty. It is shared: its readers
 // change no part of it.
 type State struct {
-	ReadAt        time.Time // of the last complete read; zero: there was none
+	ReadAt        time.Time // of the last complete read; zero: no such read yet
 	Outbox        Outbox
 	Lags          Lags
 	UsageCommands map[int16]int64 // messages of usage.commands by partition that its consumer has not passed, as the pipe says

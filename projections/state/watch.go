@@ -53,7 +53,7 @@ const (
 	viewedEvery = time.Second
 	// serverEach is the number of reads per read of the server's state.
 	serverEach = 2
-	// slowEach is the number of reads per read of what is large or changes slowly.
+	// slowEach is the number of reads per read of the parts that are large or change slowly.
 	slowEach = 8
 	// manyLetters bounds the dead letters counted of each status and stage, and fewLetters those of the reads between: they find the
 	// first failure at once, and leave a larger count to the next complete read.
@@ -61,7 +61,7 @@ const (
 	fewLetters  = 1_000
 )
 
-// Run reads the state until ctx ends. Every instance reads all of it: one that relays or folds nothing would know nothing otherwise.
+// Run reads the state until ctx ends. Every instance reads all of it: one that neither relays nor folds would know no state otherwise.
 func (w *Watch) Run(ctx context.Context) error {
 	n := 0
 	return loop.Loop{Every: viewedEvery, Ticks: w.Ticks}.Run(ctx, func(ctx context.Context) error {

@@ -41,7 +41,7 @@ const deadLettersSQL = `WITH live AS MATERIALIZED (
 // Statement counts the open dead letters.
 func (d *DeadLetters) Statement() query.Statement { return rows(&d.Groups, deadLettersSQL, d.Most) }
 
-// atLeast raises counts that were not counted to their end to what an earlier read has counted.
+// atLeast raises counts that were not counted to their end to the counts of an earlier read.
 func (d *DeadLetters) atLeast(before DeadLetters) {
 	for i := range d.Groups {
 		for _, b := range before.Groups {
@@ -110,7 +110,7 @@ func (w *Webhooks) Statement() query.Statement { return row(w, webhooksSQL) }
 type DisabledWebhooks struct {
 	Count  int64
 	Since  *time.Time // of the oldest
-	Tenant *uuid.UUID // of the oldest; nil: there is none
+	Tenant *uuid.UUID // of the oldest; nil: no webhook is disabled
 }
 
 // disabledSQL reads all webhooks: no index has the disabled ones.

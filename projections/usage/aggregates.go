@@ -153,7 +153,7 @@ func (p *aggregateCursor) start() *time.Time {
 	return nil
 }
 
-// encodeAggregateCursor joins the parts of a cursor, of which none has the separator.
+// encodeAggregateCursor joins the parts of a cursor, which never have the separator.
 func encodeAggregateCursor(flip int, last *Aggregate) string {
 	return strings.Join([]string{strconv.Itoa(flip), last.PeriodKey, last.Feature, last.SubscriptionID.String()}, "|")
 }

@@ -251,7 +251,7 @@ WHERE generation = live_generation('` + projections.ProjectionUsage +
 		`' AND partition = $1 AND generation = live_generation('` + projections.ProjectionUsage + `', $2, $3)`
 )
 
-// OfRows reads the live rows, and subtracts what the live fold counts of late verdicts. Those that are known from OfLog are not read again.
+// OfRows reads the live rows, and subtracts the live fold's counts of late verdicts. Those that are known from OfLog are not read again.
 // The caller has locked the aggregator's checkpoints.
 func (f PeriodFigures) OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error) {
 	var lines []domain.FigureLine

@@ -209,7 +209,7 @@ func (s grantSums) addVerdict(c *countedUsage, h domain.History) {
 	s.add(grantKey{c.key.Feature, c.key.SubscriptionID, c.grant(h)}, big.NewInt(c.delta.Amount), c.delta.Count)
 }
 
-// grant returns the grant of a verdict. A verdict that names none has the grant as known at its recorded event, or at the target of its
+// grant returns the grant of a verdict. A verdict without one has the grant as known at its recorded event, or at the target of its
 // correction.
 func (c *countedUsage) grant(h domain.History) int64 {
 	if c.delta.Grant != 0 {

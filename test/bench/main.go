@@ -17,7 +17,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/output"
 )
 
-// app is what a command is given.
+// app holds the inputs and outputs of a command.
 type app struct {
 	ctx            context.Context
 	stdout, stderr io.Writer

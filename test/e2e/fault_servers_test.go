@@ -64,7 +64,7 @@ func promoteStandbyUnread(x *torture, d drawnFault) string {
 		return x.whileHeld(pgx.ReadCommitted,
 			`SELECT FROM consumer_checkpoints WHERE consumer IN ('meterplex-usage-validator', 'meterplex-usage-aggregator')
  ORDER BY consumer, partition FOR UPDATE`, func() {
-				// Another fault may keep the broker down for a while: nothing is published then.
+				// Another fault may keep the broker down for a while: no event is published then.
 				becomesTrue(x.w, 5*time.Minute, func(ctx context.Context) bool {
 					return x.w.sql.QueryRow(ctx, unreadSQL).Scan(&unread) == nil && unread > 0
 				})

@@ -307,8 +307,8 @@ func TestP8_KilledAtEachStepOfAPush(t *testing.T) {
 }
 
 // P8: the process that offboards a tenant is killed at each step: before the append of the step's event, before and behind COMMIT. Another
-// one continues. The tenant is archived with a whole manifest, each step is recorded once, and what was due is pushed once. So it is with
-// its erasure.
+// one continues. The tenant is archived with a whole manifest, each step is recorded once, and each amount due is pushed once. So it is
+// with its erasure.
 func TestP8_KilledAtEachStepOfAnOffboarding(t *testing.T) {
 	tier.AtSize(t)
 	t.Parallel()

@@ -143,7 +143,7 @@ func (h *hostile) work(name string, rounds int) map[string]time.Duration {
 	return p99
 }
 
-// slower names the work whose p99 is more than three times that without an attack; "" if there is none.
+// slower names the work whose p99 is more than three times that without an attack; "" if no work is.
 func slower(p99, alone map[string]time.Duration) (what string) {
 	for name := range p99 {
 		if p99[name] > 3*max(alone[name], 20*time.Millisecond) {

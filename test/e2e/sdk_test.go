@@ -61,7 +61,7 @@ func newSDKSuite(t *testing.T) (*deployment, *instance, *conformance.Suite) {
 }
 
 // Each SDK keeps the promises of the table, over failures between it and the service and of its own process; a queue of one language is
-// emptied by the others; and an application that is killed at random moments loses nothing that was recorded. The short form runs the
+// emptied by the others; and an application that is killed at random moments loses no recorded event. The short form runs the
 // essential cases.
 func TestSDKs(t *testing.T) {
 	t.Parallel()

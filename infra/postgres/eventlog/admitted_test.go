@@ -61,7 +61,7 @@ func TestAGroupRefusesTheSubmissionsWhoseKeyEnded(t *testing.T) {
 		{domain.TenantSuspended, never, "tenant_suspended", false},
 		{domain.TenantArchived, never, "unauthenticated", false},
 		{domain.TenantSuspended, never, "", true},
-		{domain.TenantArchived, never, "unauthenticated", true}, // what was sent may be erased by now
+		{domain.TenantArchived, never, "unauthenticated", true}, // the sent events may be erased by now
 		{domain.TenantActive, never, "", false},
 	}
 	for what, seen := range map[string]func(commands.CatalogueAt) commands.CatalogueAt{

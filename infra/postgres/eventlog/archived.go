@@ -16,7 +16,7 @@ const erasedCopiesSQL = `SELECT n.place, erased_body(n.subject, n.payload) FROM 
 	$3::text[]) WITH ORDINALITY AS n (tenant_id, subject, payload, place)
  CROSS JOIN LATERAL (SELECT FROM tenants t WHERE t.id = n.tenant_id AND t.status = 'ARCHIVED' LIMIT 1) archived`
 
-// readingArchived returns the read behind the locks of the heads that takes personal data out of copies of what clients sent, if their
+// readingArchived returns the read behind the locks of the heads that takes personal data out of copies of clients' data, if their
 // tenant is archived: its erasure looks at the events before its request only. Nil: no event is such a copy.
 func readingArchived(pending []*events.Pending) *LockedRead {
 	var copies []*events.Pending

@@ -26,7 +26,7 @@ const readTargetsSQL = `SELECT k.tenant_id, k.dedupe_key, l.subject, l.occurred_
 type targets map[dedupe.Key]*domain.Target
 
 // readingTargets returns the read of the targets of the group's corrections, behind the locks of the heads, and the targets that it fills;
-// both are nil if the group has none.
+// both are nil if the group has no corrections.
 func (g *group) readingTargets() ([]*LockedRead, targets) {
 	if !g.hasTargets {
 		return nil, nil

@@ -86,7 +86,7 @@ func (w *writer) lockInline(g *group, first bool) (*LockedRead, map[int16]int64)
 		positions
 }
 
-// moves returns the statements that finish the group: the move of the heads, and what else changes with its rows.
+// moves returns the statements that finish the group: the move of the heads, and the other changes with its rows.
 func (g *group) moves(hs heads) []server.Move {
 	list := append(make([]server.Move, 0, 4),
 		server.Move{Name: "move_heads", Statement: server.Statement{SQL: updateHeadsSQL, Args: hs.updateArgs()}})

@@ -122,7 +122,7 @@ func (a *quotaRequests) complete(ctx context.Context, conn server.Session, hs he
 var errKnownRefused = errors.New("a refused event was recorded before")
 
 // grant decides about members that are stored together, of which those without an outcome may be stored: by the targets of corrections,
-// then by limits. If one is refused it returns false, and none takes effect.
+// then by limits. If one is refused it returns false, and no member takes effect.
 func (d *deciding) grant(ctx context.Context, conn server.Session, from, to int) (granted bool, err error) {
 	g := d.group
 	d.requested, d.requests = d.requested[:0], d.requests[:0]

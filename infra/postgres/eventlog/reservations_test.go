@@ -132,7 +132,7 @@ func TestP7_AllDueReservationsMakeRoom(t *testing.T) {
 }
 
 // The heads of a group are locked while it ends reservations: it ends a bounded number, and a request that needs more has to be repeated.
-// One that cannot fit by what is used is refused.
+// One that cannot fit because of the used amount is refused.
 func TestP7_AGroupEndsABoundedNumberOfReservations(t *testing.T) {
 	const n = maxGroupRows + 2*dueAtOnce
 	var ahead atomic.Int64

@@ -231,7 +231,7 @@ func TestThresholdIsCrossedOnceForEachPeriodAndValue(t *testing.T) {
 	f.expect("0: f 1 ( of 100) from 0 to 1 by 2 true", "0: g 1 ( of ) from 0 to 2 by 2 true")
 }
 
-// A verdict that is known changes no account, and crosses nothing. A threshold that is defined when the amount is there already is not
+// A verdict that is known changes no account, and crosses no threshold. One that is defined when the amount is there already is not
 // crossed.
 func TestThresholdIsNotCrossedByKnownEvents(t *testing.T) {
 	f := newThresholdFixture(t, migrated(t))

@@ -32,8 +32,8 @@ func correctionEvent(t *testing.T, tenant uuid.UUID, kind, id, ref string) meter
 	return s
 }
 
-// Whole submissions of one group are stored whole or not at all. One that is refused changes no account and no target, and none of its
-// events is the first with its key; each of its events that is refused for itself has its refusal.
+// Whole submissions of one group are stored whole or not at all. One that is refused changes no account and no target, and no event of
+// it is the first with its key; each of its events that is refused for itself has its refusal.
 func TestP3_WholeSubmissionsOfAGroupAreStoredOrLeaveNothing(t *testing.T) {
 	const (
 		absent, appended, duplicate = metering.Absent, metering.Appended, metering.Duplicate

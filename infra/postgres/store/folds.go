@@ -11,7 +11,7 @@ import (
 type fold string
 
 // folds has the folds of each subject whose events change rows of the catalogue, in their order. The rows follow from the log: a fold reads
-// nothing but its event, and rows that events before it made. Three things are not of the log: the hashes of keys' secrets,
+// only its event, and rows that events before it made. Three things are not of the log: the hashes of keys' secrets,
 // tenant_external_ids, which holds each id of the tenants once, and the state of the deliveries of webhooks.
 var folds = map[events.Subject][]fold{
 	events.TenantCreated:       {foldTenant},
@@ -97,8 +97,8 @@ FROM json_to_record(@event::json) AS e (key text, version bigint, name text, cur
 )
 
 const (
-	// foldHistory writes what is in force from the event on, if the subscription is, or was. It sees the subscription before the change.
-	// The change counts from its time on, but not before the start of the subscription, unless it ends it.
+	// foldHistory writes the snapshot in force from the event on, if the subscription is, or was. It sees the subscription before the
+	// change. The change counts from its time on, but not before the start of the subscription, unless it ends it.
 	foldHistory fold = `INSERT INTO subscription_history (tenant_id, from_position, effective_from, snapshot)
 SELECT e."tenantId", @position::bigint, CASE WHEN s.id IS NULL OR f.in_force
 AND e."startsAt" >= @at::timestamptz THEN e."startsAt" ELSE @at::timestamptz END,

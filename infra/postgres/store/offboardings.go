@@ -15,7 +15,7 @@ import (
 
 var _ offboarding.Reader = (*Catalogue)(nil)
 
-// OffboardingColumns are what RowToOffboarding reads.
+// OffboardingColumns are the columns that RowToOffboarding reads.
 const (
 	OffboardingColumns = `id, tenant_id, saga_id, state, step, reason, actor, cancel_reason, cancel_actor, requested_at, suspended_at, ` +
 		`drained_to, closed, exports, manifest, ended_at`

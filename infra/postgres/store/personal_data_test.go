@@ -117,7 +117,7 @@ func TestP6_EachColumnIsErasedOrHasNoPersonalData(t *testing.T) {
 	}
 }
 
-// Personal data leaves the body of each subject, whatever was sent; all other bytes stay, and a second erasure changes nothing.
+// Personal data leaves the body of each subject, whatever was sent; all other bytes stay, and a second erasure has no effect.
 func TestP6_BodiesAreErased(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	erased := func(subject events.Subject, body string) (got string) {
@@ -251,7 +251,7 @@ func TestP6_TheServiceErasesNothingElse(t *testing.T) {
 	}
 }
 
-// Copies of what a client sent have no personal data from the archive of their tenant on: an erasure looks at the events before its request
+// Copies of a client's data have no personal data from the archive of their tenant on: an erasure looks at the events before its request
 // only.
 func TestP6_CopiesForAnArchivedTenantAreErased(t *testing.T) {
 	s, _, pool, _ := openStore(t)

@@ -63,7 +63,7 @@ func TestOldAnswersAreDroppedAndTheirKeysRemain(t *testing.T) {
 	}
 }
 
-// A function that deletes does so for at most 10,000 rows at once, even if none is old.
+// A function that deletes does so for at most 10,000 rows at once, even if no row is old.
 func TestOldRowsAreDeletedInBoundedBatches(t *testing.T) {
 	_, _, pool, _ := openStore(t)
 	for _, function := range []string{"expire_answers", "expire_replays", "expire_rebuild_units", "expire_reservations"} {

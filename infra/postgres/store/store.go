@@ -119,7 +119,7 @@ func (s *Store) PeriodSeat(ctx context.Context) (leave func(), err error) {
 // Log is the log of the changes.
 func (s *Store) Log() *eventlog.Log { return s.log }
 
-// Pool runs what is no change: it records no event.
+// Pool runs statements that are no change: they record no event.
 func (s *Store) Pool() postgres.Pool { return s.pool }
 
 // Holding takes the locks of a change, and reads behind them whether its caller is still admitted.
@@ -267,7 +267,7 @@ func (t *Tx) SaveAnswer(key string, a commands.Answer) error {
 
 const tenantSQL = `SELECT ` + tenantColumns + ` FROM tenants WHERE id = $1`
 
-// ReadTenant returns the read of a tenant behind the locks of the heads; nil if there is none.
+// ReadTenant returns the read of a tenant behind the locks of the heads; an unknown one is nil.
 func ReadTenant(id uuid.UUID, into **domain.Tenant) *eventlog.LockedRead {
 	return &eventlog.LockedRead{Statement: server.Statement{SQL: tenantSQL, Args: []any{id}}, Scan: func(rows pgx.Rows) (err error) {
 		*into, err = firstRow(rows, pgx.RowToStructByName[domain.Tenant])

@@ -240,8 +240,8 @@ const (
  OR d.type = 'usage.refused' AND l.tenant_id = d.tenant_id)
  WHERE d.webhook_id = $1 AND d.state = 'PENDING' AND d.next_at <= now() ORDER BY d.next_at, d.id LIMIT 1`
 
-	// A webhook whose last request failed rests for a second, so that a long queue is not sent in a rush. Once nothing waits, its failures
-	// have ended: the next one, which may be that of an event weeks later, begins anew.
+	// A webhook whose last request failed rests for a second, so that a long queue is not sent in a rush. Once no delivery waits, its
+	// failures have ended: the next one, which may be that of an event weeks later, begins anew.
 	releaseWebhookSQL = `UPDATE webhooks w SET lease = NULL, failing_since = CASE WHEN d.next_at IS NOT NULL THEN w.failing_since END,
  next_at = CASE WHEN d.next_at IS NOT NULL THEN greatest(d.next_at,
  CASE WHEN w.failing_since IS NOT NULL THEN now() + interval '1 second' END) END

@@ -74,8 +74,8 @@ func TestP9_TheEndOfAWebhookHoldsTheHeadForABoundedNumberOfDeliveries(t *testing
 	}
 }
 
-// TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled runs a deliverer for which nothing is due, while another session holds the
-// head of the partition.
+// TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled runs a deliverer for which no delivery is due, while another session holds
+// the head of the partition.
 func TestTheNotifierEndsTheDeliveriesOfAWebhookThatIsNotEnabled(t *testing.T) {
 	f := newHookFixture(t)
 	w := f.create(f.tenant(), newReceiver(t, always(200)).URL)

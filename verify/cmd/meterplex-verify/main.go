@@ -1,4 +1,4 @@
-// Command meterplex-verify checks the promises of a running service from outside. Neither it nor what it imports shares code with the
+// Command meterplex-verify checks the promises of a running service from outside. The command and its imports share no code with the
 // service.
 package main
 
@@ -155,7 +155,7 @@ func show(checks []verify.Check, asJSON bool, to io.Writer) error {
 	return table.Flush()
 }
 
-// printable replaces what would change the terminal.
+// printable replaces characters that would change the terminal.
 func printable(r rune) rune {
 	if !strconv.IsPrint(r) {
 		return ';'

@@ -86,7 +86,7 @@ const walkBackSQL = `WITH RECURSIVE back AS (
   WHERE b.previous_position > $2)
 SELECT position FROM back ORDER BY position LIMIT $4`
 
-// maxScanned bounds the positions of a stretch that are scanned for events of a topic. If there is none, the topic is sparse.
+// maxScanned bounds the positions of a stretch that are scanned for events of a topic. If they hold no such event, the topic is sparse.
 const maxScanned = 5000
 
 // ReadStretches returns the events of several stretches of the log, those of each
@@ -110,7 +110,7 @@ func (l *Reader) ReadStretchesTx(ctx context.Context, tx pgx.Tx, stretches []eve
 }
 
 // ReadTopicTx returns events of a topic in several stretches inside a transaction, the first ones of each stretch, in order, at most limit
-// of each. A stretch ends at the last event of the topic; if none of it is returned, that event is missing.
+// of each. A stretch ends at the last event of the topic; if no event of it is returned, the last one is missing.
 func (l *Reader) ReadTopicTx(ctx context.Context, tx pgx.Tx, stretches []events.Stretch, topic events.Topic, limit int) ([]events.Envelope,
 	error) {
 	scanned := slices.Clone(stretches)

@@ -268,7 +268,7 @@ func (r *Reader) Follows(partitions []int16) (followed []int16) {
 func memoryOf(e *events.Envelope) int { return eventBytes + len(e.Payload) }
 
 // Follow lets the relay take the events of a partition from now on, if the fence of its lease is not 0. Head and epoch were read under
-// that lease. Under another lease than before it takes none up to the head: the relay that had the lease meanwhile may have withheld it.
+// that lease. Under another lease than before it takes no event up to the head: a relay that had the lease meanwhile may have withheld it.
 func (r *Reader) Follow(partition int16, fence int64, epoch int32, head int64) {
 	of := r.of
 	of.mu.Lock()
@@ -285,7 +285,7 @@ func (r *Reader) Follow(partition int16, fence int64, epoch int32, head int64) {
 }
 
 // Take returns the events of the stretch (after, upTo] for the relay under a lease, up to the first that is missing, and up to
-// about room bytes of payloads. If it returns none, the caller reads the stretch from the database. It returns no event of a position
+// about room bytes of payloads. If it returns no event, the caller reads the stretch from the database. It returns no event of a position
 // twice, nor one after which it was asked, so an event that is read again comes with its marks (see readColumns).
 func (r *Reader) Take(partition int16, fence, after, upTo int64, room int) (taken []*events.Envelope) {
 	of := r.of

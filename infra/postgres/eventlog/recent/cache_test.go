@@ -147,7 +147,7 @@ func (x *topicTest) offer(n int64, want bool) {
 	}
 }
 
-// reach moves the checkpoint, and checks up to which position the consumer is notified of events then; 0: of none.
+// reach moves the checkpoint, and checks up to which position the consumer is notified of events then; 0: of no event.
 func (x *topicTest) reach(n, ahead int64) {
 	x.Helper()
 	x.raw.Reached(events.Position{Partition: followed, Number: n}, x.epoch)
@@ -226,7 +226,7 @@ func TestP2_OtherTopicsMakeNoGap(t *testing.T) {
 	x.reads(1, 7, 10, 3, 5, 7)
 }
 
-// After a failover positions may name other events: nothing of the ended epoch is notified, read or taken for passed.
+// After a failover positions may name other events: no event of the ended epoch is notified, read or taken for passed.
 func TestP2_NothingOfAnEndedEpochIsTold(t *testing.T) {
 	x := newTopicTest(t)
 	at := func(n int64) events.RecordPosition {
@@ -255,7 +255,7 @@ func TestP2_NothingOfAnEndedEpochIsTold(t *testing.T) {
 	x.reads(3, 5, 10)
 }
 
-// A consumer that leaves a partition to another instance is notified of nothing there, and needs no memory.
+// A consumer that leaves a partition to another instance is notified of no event there, and needs no memory.
 func TestAConsumerIsToldOnlyWhereItFollows(t *testing.T) {
 	x := newTopicTest(t)
 	x.reach(1, 0)

@@ -102,7 +102,7 @@ func TestTheRelayTakesEachEventOnce(t *testing.T) {
 // memory, although a consumer still needs it.
 func TestP2_AnEventThatIsReadAgainComesFromTheDatabase(t *testing.T) {
 	x := newRelayTest(t)
-	x.Cache.Reader(0, []events.Subject{events.UsageValidated}) // has read nothing
+	x.Cache.Reader(0, []events.Subject{events.UsageValidated}) // has read no event
 	x.put(11, 12, 13, 14)
 	x.takes(10, 12, 11, 12)
 	x.relay.Follow(followed, fence+1, epochOf7, 13) // the cursor moved back, and the lease ended

@@ -27,7 +27,7 @@ const addAdjustmentsSQL = `INSERT INTO adjustments (id, tenant_id, period_key, s
  ON CONFLICT (tenant_id, period_key, snapshot, recorded) DO NOTHING`
 
 // setAdjustmentsSQL sets the state of the pending adjustments that an event decides: those of ids, of a recorded event, or of a scope. A
-// discard of a recorded event also voids what was decided, unless its snapshot was reopened: that one stays as it was invoiced.
+// discard of a recorded event also voids the decided ones, unless their snapshot was reopened: those stay as they were invoiced.
 const setAdjustmentsSQL = `UPDATE adjustments a SET state = u.state, reason = nullif(u.reason, ''), decided = u.position
  FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::uuid[], $6::bigint[], $7::text[], $8::int[], $9::text[], $10::text[],
  $11::bigint[])

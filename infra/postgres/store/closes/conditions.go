@@ -82,7 +82,7 @@ func (t *periodTx) Missing(c domain.Closing, cut int64) ([]string, error) {
 	return MissingIn(t.Context(), t.DB(), c, cut)
 }
 
-// MissingIn names what a close, or an offboarding, has to wait for.
+// MissingIn names the conditions that a close, or an offboarding, has to wait for.
 func MissingIn(ctx context.Context, tx pgx.Tx, c domain.Closing, cut int64) (missing []string, err error) {
 	partition := events.PartitionOf(c.TenantID)
 	var standing query.Standing

@@ -1,4 +1,4 @@
-// Package closes keeps the closes of periods: their changes, snapshots and adjustments, and what they wait for.
+// Package closes keeps the closes of periods: their changes, snapshots and adjustments, and the conditions that they wait for.
 package closes
 
 import (
@@ -27,7 +27,7 @@ var (
 type PeriodFigures interface {
 	// OfLog folds them from the log, by the fold that is live, and hashes the result of this fold over the golden log.
 	OfLog(ctx context.Context, tx pgx.Tx, c domain.Closing, h *domain.PeriodHistory) (domain.Figures, error)
-	// OfRows subtracts from the live rows what the live fold counts of late verdicts, of which some are known from OfLog. The rows are
+	// OfRows subtracts from the live rows the live fold's counts of late verdicts, of which some are known from OfLog. The rows are
 	// locked.
 	OfRows(ctx context.Context, tx pgx.Tx, c domain.Closing, known *domain.LateVerdicts) (domain.Figures, error)
 }

@@ -95,7 +95,7 @@ func answers() projections.PersonalData {
 	}}
 }
 
-// running runs a batch of a running erasure, and saves its progress with it; nothing if the erasure does not run.
+// running runs a batch of a running erasure, and saves its progress with it. It has no effect if the erasure does not run.
 func (s *Erasures) running(ctx context.Context, erasure uuid.UUID, batch func(pgx.Tx, *domain.Erasure) error) error {
 	err := postgres.InTx(ctx, s.Store.Pool(), func(tx pgx.Tx) error {
 		e, err := store.Find(ctx, tx, pgx.RowToStructByName[domain.Erasure], lockErasureSQL, erasure)
@@ -134,14 +134,14 @@ const behindSQL = `SELECT c.joined AND c.position < CASE WHEN $3 = 0 THEN $4 ELS
  FROM consumer_checkpoints c JOIN log_heads h USING (partition) WHERE c.partition = $1 AND c.consumer = $2 ORDER BY c.generation
  FOR UPDATE OF c`
 
-// publishingSQL names what has yet to publish events of the tenant ($3) up to a number ($2), and may hold old ones in memory: the relay,
-// and replays of ranges. A replay that reads them now reads erased ones; it is not told from one that has read them before.
+// publishingSQL names the publishers that have yet to publish events of the tenant ($3) up to a number ($2), and may hold old ones in
+// memory: the relay, and replays of ranges. A replay that reads them now reads erased ones; it is not told from one that read them before.
 const publishingSQL = `SELECT 'relay' FROM relay_cursors WHERE partition = $1 AND position < $2
  UNION SELECT 'replays' FROM replay_units u JOIN replays r ON r.id = u.replay_id
  WHERE r.state = '` + repair.ReplayRunning + `' AND r.kind = '` + events.ReplayRange + `' AND u.partition = $1
   AND u.cursor < least(u.upto, $2) AND coalesce(r.tenant_id, $3) = $3 ORDER BY 1`
 
-// waiting names what has yet to pass an erased event: the consumer of a read model; without one the relay or replays.
+// waiting names the readers that have yet to pass an erased event: the consumer of a read model; without one the relay or replays.
 func waiting(ctx context.Context, tx pgx.Tx, m *projections.PersonalData, e *domain.Erasure) ([]string, error) {
 	partition := events.PartitionOf(e.TenantID)
 	if m.Consumer == "" {

@@ -138,8 +138,8 @@ func TestP6_TheServerBoundsTheBatchesOfAnErasure(t *testing.T) {
 	}
 }
 
-// An erasure ends only once nothing publishes its events as they were before: neither the relay nor a replay of a range that begins among
-// them.
+// An erasure ends only once its events are not published any more as they were before: neither by the relay nor by a replay of a range
+// that begins among them.
 func TestP6_AnErasureWaitsForReplays(t *testing.T) {
 	e := newErasure(t)
 	for more := true; more; {
@@ -188,7 +188,7 @@ func TestP6_AnErasureWaitsForReplays(t *testing.T) {
 	wants("with a replay of the tenant", "replays")
 	passed(third, 600)
 	e.exec(`UPDATE replays SET state = 'FAILED', ended_at = now() WHERE id = $1`, replay(nil, e.Partition, 1, 500))
-	e.exec(`UPDATE replays SET kind = 'consumer' WHERE id = $1`, replay(nil, e.Partition, 1, 500)) // publishes nothing
+	e.exec(`UPDATE replays SET kind = 'consumer' WHERE id = $1`, replay(nil, e.Partition, 1, 500)) // publishes no event
 	wants("with replays that have passed the erased events, one that failed, and a rewind of a consumer")
 }
 

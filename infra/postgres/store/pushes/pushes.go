@@ -132,7 +132,7 @@ func (t pushTx) AddPush(p push.Push) error {
 		p.Timestamp, p.State, p.StoredAt, p.NextAt)
 }
 
-// dueOfPeriodSQL compares what is billable of the snapshot $3 with the pushes of all snapshots, in every state: a push that is not
+// dueOfPeriodSQL compares the billable amounts of the snapshot $3 with the pushes of all snapshots, in every state: a push that is not
 // delivered is on its way, or is sent by a retry.
 const dueOfPeriodSQL = `WITH billable AS (
   SELECT feature, sum(frozen) AS frozen, sum(amount) AS amount FROM (

@@ -1,4 +1,4 @@
-// Package repairs keeps what repairs state that follows from the log: rebuilds, replays, and the comparison of accounts.
+// Package repairs stores the repairs of state that follows from the log: rebuilds, replays, and the comparison of accounts.
 package repairs
 
 import (
