@@ -46,7 +46,7 @@ func consoleRoutes(t *api.Site) {
 	}
 }
 
-// operationNamed returns an operation of the API to the console; nil if there is none.
+// operationNamed returns an operation of the API to the console; nil if the API does not have it.
 func operationNamed(t *api.Site, name string) *console.Operation {
 	route := t.Declared[name]
 	if route == nil {

@@ -141,7 +141,7 @@ func TestConsole_BadFormsChangeNothing(t *testing.T) {
 	b.pageRefused("an old token", send(path, formCase{change: set("token", old)}), 403, "forbidden")
 }
 
-// TestConsole_APlanIsWrittenInRows: a row is an entitlement, an empty one is none, and a fault names its member. A long list is JSON.
+// TestConsole_APlanIsWrittenInRows: a row that is not empty is an entitlement, and a fault names its member. A long list is JSON.
 func TestConsole_APlanIsWrittenInRows(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

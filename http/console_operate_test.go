@@ -88,7 +88,7 @@ func TestConsole_TheOverviewShowsEachFigureWithItsScope(t *testing.T) {
 	b.shows(b.open("/console/overview?figure=lag&consumer=%3Cscript%3E"), "choose a consumer")
 }
 
-// TestConsole_TheOverviewSumsUpTheMonth: events, the tenants and features with most of them, and what they cost so far. Sums are exact.
+// TestConsole_TheOverviewSumsUpTheMonth: events, the tenants and features with most of them, and their cost so far. Sums are exact.
 func TestConsole_TheOverviewSumsUpTheMonth(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

@@ -33,7 +33,7 @@ func (b *browser) signedOut(name string, got answer) {
 
 var traces = regexp.MustCompile(`<code>[0-9a-f]{32}</code>|name="token" value="[^"]*"`)
 
-// withoutTraces leaves out of a page what differs in each answer: traces and the masks of tokens.
+// withoutTraces leaves out of a page the parts that differ in each answer: traces and the masks of tokens.
 func withoutTraces(a answer) string { return traces.ReplaceAllString(string(a.body), "") }
 
 // wrongKeys are keys that cannot sign in.

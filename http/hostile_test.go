@@ -117,7 +117,7 @@ func slowed(during, alone [3]time.Duration) bool {
 }
 
 // p99s returns the 99th percentiles of the times of a tenant's checks, its ingest, and an operator's lists, one after the other: the least
-// of three rounds, so that other programs do not count. The short form measures nothing.
+// of three rounds, so that other programs do not count. The short form measures no times.
 func (w *testService) p99s(b *account) (least [3]time.Duration) {
 	w.Helper()
 	for range tier.Draws(w, 0, 3) {

@@ -129,7 +129,7 @@ func (s *quotaState) grant(in *asked, out *told, limit int64) *quotaState {
 }
 
 // misfit looks for the order of one ledger in the requests of an account: grants in the order of the log, each other request behind the
-// earliest grant at which its answer fits, and none before a request that had ended when it began. It describes the first one that fits
+// earliest grant at which its answer fits, and no request before one that had ended when it began. It describes the first one that fits
 // nowhere.
 func misfit(all []*attempt, limit int64) string {
 	var grants, others []*attempt

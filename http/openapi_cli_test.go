@@ -15,7 +15,7 @@ import (
 
 var updateCLI = flag.Bool("update-cli", false, "write cmd/meterplex/cli/app/operations.json from the OpenAPI document")
 
-// cliOperation is an operation in cmd/meterplex/cli/app/operations.json: what the command line reads of the document.
+// cliOperation is an operation in cmd/meterplex/cli/app/operations.json: the part of the document that the command line reads.
 type cliOperation struct {
 	Method      string     `json:"method"`
 	Path        string     `json:"path"` // below /api/v1

@@ -28,7 +28,7 @@ type sdkOperation struct {
 	Answer     []string `json:"answer"`
 }
 
-// TestTheSDKsKnowTheDocument: a change of what the SDKs send and receive changes sdk/operations.json, which the tests of sdk/ compare with
+// TestTheSDKsKnowTheDocument: a change of the SDKs' requests or answers changes sdk/operations.json, which the tests of sdk/ compare with
 // each SDK.
 func TestTheSDKsKnowTheDocument(t *testing.T) {
 	d, _ := describe(t)
@@ -67,7 +67,7 @@ func TestTheSDKsKnowTheDocument(t *testing.T) {
 	requireGenerated(t, "../sdk/operations.json", all, *updateSDK, "run make generate, and let the SDKs know the change")
 }
 
-// requireGenerated requires a file to hold what follows from the document, as JSON. If update is set it is written.
+// requireGenerated requires a file to hold the content that follows from the document, as JSON. If update is set it is written.
 func requireGenerated(t *testing.T, file string, content any, update bool, remedy string) {
 	t.Helper()
 	text, err := json.MarshalIndent(content, "", " ")

@@ -127,6 +127,6 @@ func TestAnExportHasEachLineOfAllPages(t *testing.T) {
 	first := path + "/charges?limit=1000"
 	lines, totals := w.charges(first)
 	more, _ := w.charges(first + "&cursor=" + w.want(200, call{method: "GET", path: first, key: bootstrap})["nextCursor"].(string))
-	// the line of waived adjustments has none
+	// the line of waived adjustments has no charge
 	w.same("the charges", fmt.Sprint(len(lines), " ", len(more), " ", totals), "1000 201 1201 billable 1")
 }

@@ -49,7 +49,7 @@ func TestAPortalLinkShowsItsTenantAlone(t *testing.T) {
 		AND l.payload ->> 'name' = 'Portal link' AND l.payload ->> 'id' = $3`, events.APIKeyCreated, a.id, made["id"]).Scan(&recorded))
 	w.same("events of the link", recorded, 1)
 
-	b := &browser{testService: w} // nobody is signed in
+	b := &browser{testService: w} // not signed in
 	path, token, _ := w.portalLink(a.id)
 	for _, link := range []string{made["secret"].(string), path, path + "?feature=api_calls"} {
 		page := b.open(link)
@@ -89,7 +89,7 @@ func TestAPortalLinkOpensOnEachInstance(t *testing.T) {
 	one.opensNothing("a link that another instance has revoked", path)
 }
 
-// An altered, expired or revoked link opens nothing, nor does another key; and the key of a link changes nothing.
+// An altered, expired or revoked link opens no page, nor does another key; and the key of a link makes no change.
 func TestAPortalLinkThatIsNotValidOpensNothing(t *testing.T) {
 	w, a := newServiceWithAccount(t)
 	other := w.newAccount("Other")
@@ -145,7 +145,7 @@ func TestAPortalLinkThatIsNotValidOpensNothing(t *testing.T) {
 	b.opensNothing("a link of a suspended tenant", path)
 }
 
-// Only the sites that the installation names may embed the page of a link; nobody may embed another page.
+// Only the sites that the installation names may embed the page of a link; no site may embed another page.
 func TestOnlyNamedSitesEmbedAPortal(t *testing.T) {
 	w, a := newServiceWithAccount(t, func(s *http.Server) { s.PortalFrames = []string{"https://app.example.com", "https://b.example"} })
 	path, _, _ := w.portalLink(a.id)

@@ -234,8 +234,8 @@ func TestP8_TotalsAreComparedOnRequest(t *testing.T) {
 	w.same("the difference", difference, "2")
 }
 
-// Each state of a push has one meaning for all of its readers: those that send it, those that compare totals, and those that decide what is
-// due.
+// Each state of a push has one meaning for all of its readers: those that send it, those that compare totals, and those that decide which
+// are due.
 func TestP8_EachReaderOfPushesKnowsEachState(t *testing.T) {
 	const settle, hour = time.Hour, "interval '1 hour'"
 	w, a := newServiceWithAccount(t)

@@ -82,7 +82,7 @@ func TestARewindNamesTheRoleItWaitsFor(t *testing.T) {
 	w.same("done", w.want(200, call{method: "GET", path: path, key: bootstrap})["waitsFor"], nil)
 }
 
-// A consumer of the log reads on from its checkpoint: its rewind ends at once, moves nothing, and is in the log.
+// A consumer of the log reads on from its checkpoint: its rewind ends at once, moves no checkpoint, and is in the log.
 func TestP2_ARewindOfAConsumerOfTheLogMovesNothing(t *testing.T) {
 	w := newTestService(t)
 	w.catalogue()

@@ -2,7 +2,7 @@
 // commands and projections, and their results to JSON or problem+json. It makes no
 // decisions about usage, stores no data and knows no database. Each operation declares
 // the kind of key and the scopes that it requires; the service does not start if a declaration is
-// missing. The packages below it have the operations, by subject; package api has what they share, package edge the steps before a handler.
+// missing. The packages below it have the operations, by subject; package api their shared parts, package edge the steps before a handler.
 package http
 
 import (

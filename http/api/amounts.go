@@ -25,7 +25,7 @@ const amountExtension = "x-amount"
 var boundedAmounts = map[string]bool{"amount": true, "effectiveAmount": true, "limit": true, "committed": true, "released": true,
 	"before": true, "after": true, "delta": true, "DiffEvent.live": true, "DiffEvent.rebuilt": true}
 
-// Amounts is the place of amounts in a JSON value; nil: it has none.
+// Amounts is the place of amounts in a JSON value; nil: the value has no amounts.
 type Amounts struct {
 	amount  bool
 	members map[string]*Amounts

@@ -121,7 +121,7 @@ func fitting[T any](entries []T) int {
 	return len(entries)
 }
 
-// BodiesOf returns the wire format of what a read found.
+// BodiesOf returns the wire format of the results of a read.
 func BodiesOf[T, B any](found []T, of func(*T) B) []B {
 	bodies := make([]B, len(found))
 	for i := range found {

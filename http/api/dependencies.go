@@ -120,7 +120,7 @@ type Setting struct {
 	Origin string `json:"origin" example:"environment"`
 }
 
-// Service is what all handlers share.
+// Service holds the shared parts of all handlers.
 type Service struct {
 	*Dependencies
 	Edge    *edge.Edge

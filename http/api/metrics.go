@@ -148,7 +148,7 @@ type Counts struct {
 	Accepted, Duplicates, Conflicts, Rejected int
 	denied                                    int            // of the rejected: above a limit
 	heldBack                                  int            // of the rejected: because of another event of their batch
-	codes                                     map[string]int // the rejected usage events by code; nil: none
+	codes                                     map[string]int // the rejected usage events by code; nil: no counts
 }
 
 // Codes that are counted.

@@ -12,7 +12,7 @@ import (
 // Prefix is the path of the API. Routes outside it need no key.
 const Prefix = "/api/v1"
 
-// Declared returns the route table of operations, none of which is served.
+// Declared returns the route table of operations, without serving them.
 func Declared(s *Dependencies, operations func(*Site)) []*auth.Route {
 	t := newSite(&Service{Dependencies: s, Edge: new(edge.Edge), Log: slog.New(slog.DiscardHandler), Now: time.Now})
 	operations(t)

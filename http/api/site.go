@@ -1,5 +1,5 @@
-// Package api is the frame of the HTTP API: the table of operations and their OpenAPI document, and what handlers share: pages, conditions,
-// idempotency, long answers and errors. The packages beside it have the operations, by subject.
+// Package api is the frame of the HTTP API: the table of operations and their OpenAPI document, and the shared parts of handlers: pages,
+// conditions, idempotency, long answers and errors. The packages beside it have the operations, by subject.
 package api
 
 import (
@@ -78,7 +78,7 @@ func (t *Site) Handle(op *huma.Operation, next func(huma.Context)) {
 // ServeHTTP completes huma's adapter interface. It is never called: the edge serves.
 func (t *Site) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.Router.ServeHTTP(w, r) }
 
-// mount serves an operation behind its guard. body is nil if the operation has none or
+// mount serves an operation behind its guard. body is nil if the operation has no body or
 // reads it itself.
 func (t *Site) mount(op *huma.Operation, body *shape.Body, next http.Handler) {
 	route := t.Declared[op.Method+" "+op.Path]

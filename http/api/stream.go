@@ -83,7 +83,7 @@ func (l *Stream) Heartbeat() error {
 }
 
 // Pause waits between two reads: for new events, or for a read that was refused because other
-// reads take the connections that it may use. Over HTTP/2 a deadline that expires resets the stream, also if nothing is written.
+// reads take the connections that it may use. Over HTTP/2 a deadline that expires resets the stream, also if no data is written.
 func (l *Stream) Pause() {
 	_ = l.control.SetWriteDeadline(time.Now().Add(streamWrite))
 	select {

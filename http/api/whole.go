@@ -85,7 +85,7 @@ func (a *WholeAnswer) BeginAs(media string) {
 	a.extend()
 }
 
-// extend gives the client time to read. Over HTTP/2 a deadline that expires resets the stream, also if nothing is written; without write
+// extend gives the client time to read. Over HTTP/2 a deadline that expires resets the stream, also if no data is written; without write
 // deadlines, the context ends the answer.
 func (a *WholeAnswer) extend() { _ = a.control.SetWriteDeadline(time.Now().Add(streamWrite)) }
 

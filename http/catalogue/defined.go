@@ -47,7 +47,7 @@ func (d defined[T]) define(ctx context.Context, key string, body any) (*definedA
 	return &definedAnswer[T]{Status: status, Body: value}, err
 }
 
-// read answers the noun with a key, or refuses: there is none.
+// read answers the noun with a key, or the refusal none if it is absent.
 func (d defined[T]) read(ctx context.Context, s *handlers, key string, none *domain.Error) (*definedAnswer[T], error) {
 	tag, err := s.TagOf(ctx, d.ref(key))
 	if err != nil {

@@ -25,7 +25,7 @@ type Action struct {
 	Name   string // unique in the page
 	Path   string // of POST, a pattern below the page's
 	Label  string // of the button
-	Warn   string // what cannot be undone, shown above the button; "": it can
+	Warn   string // the effect that cannot be undone, shown above the button; "": it can
 	Does   string // the operation of the API, as "POST /api/v1/tenants"
 	Fields []Field
 	Sets   map[string]any // members that each request has
@@ -38,7 +38,7 @@ type Action struct {
 	Secret bool
 	// Matches is set if the request requires the state that the page displays: its form holds the entity tag, for If-Match.
 	Matches bool
-	// Creates is set if the request makes an entity, and replaces none.
+	// Creates is set if the request makes an entity, and never replaces one.
 	Creates bool
 
 	// Of the operation. bare is set if its body has no member reason: the header Meterplex-Reason holds it.
@@ -58,7 +58,7 @@ func (a *Action) inputs() []Field {
 	return append([]Field{{Name: EtagField, Label: "Displayed state", Kind: "displayed"}}, a.Fields...)
 }
 
-// Field is an input of a form beside the reason. What it does not say follows from the member of the operation's body that has its name.
+// Field is an input of a form beside the reason. Values that are not set follow from the member of the operation's body that has its name.
 type Field struct {
 	Name, Label, Hint string
 	// text, number, hidden, displayed (hidden, and never of an earlier display), select, checkbox, checkboxes, area

@@ -43,7 +43,7 @@ func Object(entry any) Doc {
 	return o
 }
 
-// Member returns a member of an object of the API; nil if it has none.
+// Member returns a member of an object of the API; nil if it is absent.
 func Member(of any, name string) any {
 	switch of := of.(type) {
 	case Doc:

@@ -24,7 +24,7 @@ const Prefix = "/console"
 type Config struct {
 	// API answers the requests of the API. The context of a request holds its key (auth.WithKey).
 	API http.Handler
-	// Operation returns an operation of the API, as "GET /api/v1/tenants"; nil if it has none. A page of a feature that is not built is
+	// Operation returns an operation of the API, as "GET /api/v1/tenants"; nil if it is absent. A page of a feature that is not built is
 	// absent.
 	Operation func(name string) *Operation
 	Pages     []*Page       // besides the search

@@ -6,7 +6,7 @@ import "encoding/json"
 // sent. The form's field "was" holds the digests of the displayed values.
 func (f Form) changed(name, value string) bool {
 	was := map[string]string{}
-	_ = json.Unmarshal([]byte(f.Get("was")), &was) // a form that was not made by the page has none
+	_ = json.Unmarshal([]byte(f.Get("was")), &was) // a form that was not made by the page has no digests
 	return was[name] != Digest(value)
 }
 

@@ -21,7 +21,7 @@ import (
 // Operation is an operation of the API, as its table declares it.
 type Operation struct {
 	Route *auth.Route
-	Body  *huma.Schema // of a JSON body, without a reference; nil: it has none
+	Body  *huma.Schema // of a JSON body, without a reference; nil: no such body
 }
 
 // scopesOf returns the scopes of an operation that keys of a kind may hold.
@@ -34,7 +34,7 @@ func (o *Operation) scopesOf(who auth.Who) []string {
 	})
 }
 
-// complete takes from the operation of the API what the action does not differ in: who may use it, and the form of its fields.
+// complete fills the action's unset values from the operation of the API: who may use it, and the form of its fields.
 func (a *Action) complete(c *Config) error {
 	op := c.Operation(a.Does)
 	if op == nil {
@@ -62,7 +62,7 @@ func (a *Action) patches() bool {
 	return slices.ContainsFunc(a.Fields, func(in Field) bool { return in.Name == "was" })
 }
 
-// complete takes from the schema of a member what its field does not differ in.
+// complete fills a field's unset values from the schema of its member.
 func (in *Field) complete(member *huma.Schema, schemas huma.Registry, required bool) {
 	of := member.Items
 	for of != nil && of.Ref != "" {
@@ -111,7 +111,7 @@ func labelOf(name string) string {
 	return b.String()
 }
 
-// held is what a field holds of the body of a request.
+// held is the kind of value that a field holds for the body of a request.
 type held int
 
 const (
@@ -213,7 +213,7 @@ func (in *Field) value(f Form) (any, error) {
 	return written, nil
 }
 
-// words splits a text, and leaves out what is empty.
+// words splits a text, and leaves out empty words.
 func words(text, by string) (all []string) {
 	for word := range strings.SplitSeq(text, by) {
 		if word = strings.TrimSpace(word); word != "" {

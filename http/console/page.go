@@ -23,7 +23,7 @@ type Page struct {
 	Title    string
 	Group    string // one of groups, if it has a name in the navigation
 	Menu     string // its name in the navigation; "": a page that others lead to
-	New      string // the path of the page of its primary action; "": none
+	New      string // the path of the page of its primary action; "": no such action
 	Template string // a file of templates/; "": the form of its first action, below its text
 	Text     string
 	Needs    string   // the operation of the API without which the page is absent; "": it is always there
@@ -40,14 +40,14 @@ type Page struct {
 	Load    func(v *Visit) (Doc, error)
 	Limit   int // 0: that of the API
 	Actions []*Action
-	Find    func(v *Visit, q string) ([]Hit, error) // finds results of the search on this page; nil: none
+	Find    func(v *Visit, q string) ([]Hit, error) // finds results of the search on this page; nil: it is not searched
 	Live    *Live                                   // nil: no part of it
 	Files   []*File
 	// before, if set, sees a request before its session is read. Its error is the answer.
 	before func(r *http.Request) error
 }
 
-// complete sets what a page, and its actions, do not differ in.
+// complete fills the unset values of a page and its actions.
 func (p *Page) complete(c *Config) error {
 	p.Who = cmp.Or(p.Who, operator)
 	if op := c.Operation(p.Needs); op != nil && p.Scopes == nil {

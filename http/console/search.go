@@ -79,7 +79,7 @@ func (v *Visit) Look(path string, query url.Values) (Doc, error) {
 	return d, err
 }
 
-// IDOf returns the id that a text is, in its usual form; false if it is none.
+// IDOf returns the id that a text is, in its usual form; false if it is no id.
 func IDOf(q string) (string, bool) {
 	id, err := uuid.Parse(q)
 	return id.String(), err == nil

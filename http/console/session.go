@@ -90,7 +90,7 @@ func (c *Console) used(r *http.Request, v *visitor) error {
 	return c.Sessions.UseSession(ctx, sha256.Sum256(v.token[:]), now)
 }
 
-// formToken is the token that each form of a session holds against forged requests. It reveals nothing of the session's token. Each answer
+// formToken is the token that each form of a session holds against forged requests. It reveals no part of the session's token. Each answer
 // has another mask, so the length of compressed pages does not help to guess it (BREACH).
 func (v *visitor) formToken() string {
 	sum := v.unmasked()

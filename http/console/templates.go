@@ -195,7 +195,7 @@ func plain(kind any) string {
 		"rebuild").Replace(Text(kind))
 }
 
-// tones are the colours of states; others have none.
+// tones are the colours of states; others have no colour.
 var tones = map[string]string{
 	"ACTIVE": "good", "RUNNING": "good", "ENABLED": "good", "DELIVERED": "good", "COMPLETED": "good", "PROMOTED": "good",
 	"APPROVED": "good", "RESOLVED": "good", "AGGREGATED": "good", "VALIDATED": "good", "COMMITTED": "good",
@@ -205,7 +205,7 @@ var tones = map[string]string{
 
 func tone(state any) string { return tones[strings.ReplaceAll(strings.ToUpper(Text(state)), " ", "_")] }
 
-// usedPart is what a meter shows of a limit: good below Low, warning up to High, and bad above it.
+// usedPart is the used part of a limit, as a meter shows it: good below Low, warning up to High, and bad above it.
 type usedPart struct {
 	Low, High, Max, Percent string
 	Over                    bool
@@ -338,7 +338,7 @@ type menuEntry struct {
 	Current    bool
 }
 
-// Primary is the link to the page's one primary action; nil if it has none, or if the visitor may not use it. Filters that both pages have
+// Primary is the link to the page's one primary action; nil if it is absent, or the visitor may not use it. Filters that both pages have
 // go with it.
 func (d *view) Primary() *menuEntry {
 	if d.Page == nil || d.Page.New == "" {

@@ -55,8 +55,8 @@ const maxChoices = 100
 // tenantChoice is a tenant in a picker.
 type tenantChoice struct{ Value, Name string }
 
-// tenantList lists the tenants by their names, those of the same name with the ends of their ids; none if the visitor may not read them,
-// or if there are many.
+// tenantList lists the tenants by their names, those of the same name with the ends of their ids. It is empty if the visitor may not read
+// them, or if there are many.
 func (v *Visit) tenantList() []tenantChoice {
 	if v.tenants != nil {
 		return v.tenants
@@ -80,8 +80,8 @@ func (v *Visit) tenantList() []tenantChoice {
 	return v.tenants
 }
 
-// TenantChoices lists the tenants for a picker, and other values of the page's tenant. If there are none, or if the page's tenant is not
-// among them, the page asks for an id instead.
+// TenantChoices lists the tenants for a picker, and other values of the page's tenant. If the list is empty, or if the page's tenant is
+// not in it, the page asks for an id instead.
 func (d *view) TenantChoices() []tenantChoice {
 	all, chosen := d.v.tenantList(), d.v.Query.Get("tenantId")
 	if len(all) > 0 && d.Page.Path == Prefix+"/events" { // the log has events of no tenant

@@ -39,7 +39,7 @@ func (a *answer) WriteHeader(status int) {
 	}
 }
 
-// dropBody drops what arrives of the request's body from here on: HTTP/2 would keep 1 MiB of it for each connection while the answer is not
+// dropBody drops the rest of the request's body as it arrives: HTTP/2 would keep 1 MiB of it for each connection while the answer is not
 // read.
 func (a *answer) dropBody() {
 	if a.to.ProtoMajor > 1 {

@@ -162,7 +162,7 @@ func (x *Exchange) Keep(tenant uuid.UUID) {
 	}
 }
 
-// leave ends what Keep began: the request is answered, or refused.
+// leave undoes Keep: the request is answered, or refused.
 func (x *Exchange) leave() {
 	if !x.kept {
 		return

@@ -25,7 +25,7 @@ func (e *Edge) AdmitEvents(header http.Header, tenant uuid.UUID, n int) *problem
 		Retry(max(1, int(math.Ceil(wait.Seconds()))))
 }
 
-// tenantOf returns what a tenant's requests hold.
+// tenantOf returns the counters of the resources that a tenant's requests hold.
 func (e *Edge) tenantOf(id uuid.UUID) *admission.Tenant { return e.rates.Tenant(id, e.now()) }
 
 // ratePolicy is the RateLimit-Policy header.

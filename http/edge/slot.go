@@ -5,14 +5,14 @@ import (
 	"github.com/meterplex/meterplex/http/problem"
 )
 
-// slot is the right to be one of the requests in flight. The zero value needs none.
+// slot is the right to be one of the requests in flight. With the zero value a request needs no slot.
 type slot struct {
 	in   *admission.Bound   // of the requests of the same kind
 	own  *admission.Counter // those of the tenant; nil for operators
 	held bool
 }
 
-// acquire returns a problem if no slot is free, or none for the tenant.
+// acquire returns a problem if no slot is free, or no further one for the tenant.
 func (p *slot) acquire() *problem.Problem {
 	if p.in == nil {
 		return nil

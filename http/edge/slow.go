@@ -78,7 +78,7 @@ func (e *Edge) await(x *Exchange, w http.ResponseWriter, r *http.Request) (bound
 		return r, func() {}
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		_ = r.Body.Close() // what arrives of a body that nobody reads is dropped
+		_ = r.Body.Close() // no handler reads the body: its data is dropped on arrival
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	control := http.NewResponseController(w)

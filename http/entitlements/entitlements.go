@@ -1,4 +1,4 @@
-// Package entitlements answers the operations of what a tenant may use: checks, consumptions, reservations and accounts.
+// Package entitlements answers the operations of a tenant's entitlements: checks, consumptions, reservations and accounts.
 package entitlements
 
 import (

@@ -1,4 +1,4 @@
-// Package repair answers the operations of what failed or is folded again: dead letters, replays, rebuilds and the outbox.
+// Package repair answers the operations for failures and repeated folds: dead letters, replays, rebuilds and the outbox.
 package repair
 
 import (

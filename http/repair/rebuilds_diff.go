@@ -205,7 +205,7 @@ func pricedColumns() []string {
 	return []string{"price", "currency", "liveMicroUnits", "rebuiltMicroUnits", "deltaMicroUnits"}
 }
 
-// chargeCell formats a member of a charge; "" is none.
+// chargeCell formats a member of a charge; "" without a charge.
 func chargeCell(c *rebuild.DiffCharge, name string) string {
 	switch {
 	case c == nil:

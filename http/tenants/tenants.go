@@ -1,4 +1,4 @@
-// Package tenants answers the operations of tenants, and of what belongs to one: keys, subscriptions, webhooks, thresholds, its end.
+// Package tenants answers the operations of tenants, and of their keys, subscriptions, webhooks, thresholds and end.
 package tenants
 
 import (

@@ -242,7 +242,7 @@ type rotateWebhookRequest struct {
 	} `nameHint:"WebhookRotation"`
 }
 
-// webhookOverlap is the overlap of a rotation that names none.
+// webhookOverlap is the overlap of a rotation that does not name one.
 const webhookOverlap = 24 * time.Hour
 
 func (s *handlers) rotateWebhook(ctx context.Context, in *rotateWebhookRequest) (*webhookAnswer, error) {

@@ -18,8 +18,8 @@ import (
 // tenant of a trial. The key may write and read usage, and ask and hold limits.
 type tenant struct{ id, key string }
 
-// ask makes a request with the operator's key and reads the answer into out, unless out is nil. It repeats what an overloaded service
-// refuses.
+// ask makes a request with the operator's key and reads the answer into out, unless out is nil. It repeats a request that an overloaded
+// service refuses.
 func (s *Service) ask(t testing.TB, method, path string, in, out any, header ...string) {
 	t.Helper()
 	status, text := s.try(t, method, path, in, header...)

@@ -43,7 +43,7 @@ type Check struct {
 // Wait.
 //
 // Without an answer of the service it answers from its cache: the last answer about the feature, if it is at most Options.MaxStale old, its
-// ResetAt has not passed, and a HARD limit's Remaining holds the amount and what was checked since. Otherwise the answer is
+// ResetAt has not passed, and a HARD limit's Remaining holds the amount and those checked since. Otherwise the answer is
 // Options.CheckPolicy. An error is a refusal of the service, e.g. of the key, or of ctx.
 func (c *Client) Check(ctx context.Context, r CheckRequest) (*Check, error) {
 	r.Amount = or(r.Amount, 1)

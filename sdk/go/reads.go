@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Query selects what a read returns. A member that a read does not know is refused by the service (unknown_parameter), never ignored. The
-// parameters format (CSV) and includeTest (of all tenants) of the service are not for this client; it asks for amounts as texts by a
-// header.
+// Query selects the data that a read returns. A member that a read does not know is refused by the service (unknown_parameter), never
+// ignored. The parameters format (CSV) and includeTest (of all tenants) of the service are not for this client; it asks for amounts as
+// texts by a header.
 type Query struct {
 	Feature      string
 	Period       string    // of Aggregates: 2026-11, 2026 or lifetime

@@ -28,8 +28,8 @@ func (c *Client) Record(ctx context.Context, event Event) (Event, error) {
 	return events[0], err
 }
 
-// RecordMany stores events as Record does, and waits for the disk once. If one is invalid, none is stored. After another error some may be
-// stored: pass the events that it returned to repeat the call.
+// RecordMany stores events as Record does, and waits for the disk once. If one is invalid, no event is stored. After another error some may
+// be stored: pass the events that it returned to repeat the call.
 func (c *Client) RecordMany(ctx context.Context, events []Event) ([]Event, error) {
 	events = slices.Clone(events)
 	entries := make([]*entry, len(events))

@@ -1,5 +1,5 @@
 // Package cli is the command line: the nouns, and the list of the commands of one request. The packages below it have the commands, by
-// subject; package app has what they share.
+// subject; package app has their shared parts.
 //
 // All commands except serve, migrate, demo, tour and verify use only the service's
 // HTTP API, as any other client does. No command holds a metering rule.

@@ -9,7 +9,7 @@ import (
 	"github.com/meterplex/meterplex/cmd/meterplex/cli/app"
 )
 
-// TestRequestsNameWhatTheirOperationsHave: a misspelt name of an input would set nothing, and a misspelt column would be empty for ever.
+// TestRequestsNameWhatTheirOperationsHave: a misspelt name of an input would have no effect, and a misspelt column would be empty for ever.
 func TestRequestsNameWhatTheirOperationsHave(t *testing.T) {
 	for _, c := range requests() {
 		o := app.OperationOf(c.Op)

@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// lacking names what a command line lacks, with an example of the whole; another error is returned as it is.
+// lacking names the missing parts of a command line, with an example of the whole; another error is returned as it is.
 func lacking(err error) error {
 	p, ok := errors.AsType[*kong.ParseError](err)
 	if !ok {
@@ -126,7 +126,7 @@ func rank(flag *kong.Flag) int {
 	return 1
 }
 
-// examples are values of arguments and flags, by name. Those of an enumeration need none.
+// examples are values of arguments and flags, by name. An enumeration needs no entry.
 var examples = map[string]string{
 	"amount": "1000", "event": "period.closed", "event-id": "evt_1", "events event": "17-4711", "features name": "Calls",
 	"feature": "api_calls",

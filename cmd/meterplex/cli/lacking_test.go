@@ -11,8 +11,8 @@ import (
 	"github.com/meterplex/meterplex/internal/must"
 )
 
-// TestAMissingArgumentIsNamedWithAnExample: the error of a command without what it needs has each missing name, and an example that lacks
-// nothing.
+// TestAMissingArgumentIsNamedWithAnExample: the error of an incomplete command has each missing name, and an example
+// that is complete.
 func TestAMissingArgumentIsNamedWithAnExample(t *testing.T) {
 	parser, err := newConsole(t, nil).app.parserFor(&app.ClientFlags{}, "")
 	must.OK(t, err)
@@ -55,7 +55,7 @@ func TestAMissingArgumentIsNamedWithAnExample(t *testing.T) {
 	}
 }
 
-// TestAFlagWithoutAValueIsNamed: a shell leaves nothing of an empty variable, so the next word is a flag or absent.
+// TestAFlagWithoutAValueIsNamed: a shell drops an empty variable, so the next word is a flag or absent.
 func TestAFlagWithoutAValueIsNamed(t *testing.T) {
 	for args, example := range map[string]string{
 		"usage explain --feature api_calls --tenant":         "--tenant ID",

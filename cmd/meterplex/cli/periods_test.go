@@ -59,7 +59,7 @@ func TestPeriodsShowPrintsMembersAndLines(t *testing.T) {
 	}
 }
 
-// A table without rows is not silent; other formats and the exit code say nothing of it.
+// A table without rows is not silent; other formats and the exit code do not show it.
 func TestAnEmptyTableIsNamed(t *testing.T) {
 	p := newFakeService(t)
 	p.catalog["/api/v1/tenants/t1/periods/2026-05"] = json.RawMessage(`{"periodKey":"2026-05","state":"OPEN","lines":[],"nextCursor":null}`)

@@ -30,7 +30,7 @@ var pages = map[string]string{
 }
 
 // TestTheReferenceHoldsTheSettings: docs/reference/settings.md is written by go test ./cmd/meterplex/config -update. Each setting has a flag,
-// whose help says what it is for.
+// whose help says its purpose.
 func TestTheReferenceHoldsTheSettings(t *testing.T) {
 	const file = "../../../docs/reference/settings.md"
 	flags := map[string]reflect.StructTag{}

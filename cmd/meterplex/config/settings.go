@@ -355,7 +355,7 @@ func setRoles(to *[]string, v string) error {
 		return nil
 	}
 	for r := range strings.SplitSeq(v, ",") {
-		if r = strings.TrimSpace(r); r == "sealer" { // a name of the contract that nothing uses yet
+		if r = strings.TrimSpace(r); r == "sealer" { // a name of the contract, not used yet
 			return errors.New("the role sealer is not available in this version")
 		}
 		if !slices.Contains(AllRoles(), r) {

@@ -13,7 +13,7 @@ import (
 // stripeCustomer is the demo's tenant in the fake Stripe.
 const stripeCustomer = "cus_demo"
 
-// startStripe starts the fake Stripe, and lets the service deliver to it. It has a meter for each feature, and keeps nothing.
+// startStripe starts the fake Stripe, and lets the service deliver to it. It has a meter for each feature, and keeps its data in memory.
 func (d *Demo) startStripe() *stripetest.Server {
 	s := stripetest.New("sk_test_demo", d.Now())
 	s.Real = true

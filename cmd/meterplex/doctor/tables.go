@@ -66,7 +66,7 @@ func collation(ctx context.Context, s *subject) (State, string, error) {
 	return collationState(made, now)
 }
 
-// collationState compares the version of the collation that a database was made with and that of the server; "": none, e.g. of the
+// collationState compares the version of the collation that a database was made with and that of the server; "": no version, e.g. of the
 // collation C.
 func collationState(made, now string) (State, string, error) {
 	switch {

@@ -68,7 +68,7 @@ type Node struct {
 	Folds models.Folds
 }
 
-// memory is what the instance keeps of the log, and how far its consumers are.
+// memory holds the data of the log that the instance keeps, and the progress of its consumers.
 type memory struct {
 	grants    *entitlements.Cache
 	histories *validate.HistoryReader
@@ -95,7 +95,7 @@ func newHints() hints {
 		pushRequests: loop.NewHint(), deliveryRequests: loop.NewHint(), newLife: loop.NewHint()}
 }
 
-// watched is what the instance shows of itself and of the database's state.
+// watched holds the metrics, traces and state that the instance shows of itself and of the database.
 type watched struct {
 	registry *prom.Registry
 	metrics  *prometheus.Metrics

@@ -10,7 +10,7 @@ import (
 // RepairedTable is the repair of a table of the catalogue.
 type RepairedTable = store.RepairedTable
 
-// RepairCatalogue sets the rows of the catalogue in a database to what the log says. It needs no running instance.
+// RepairCatalogue sets the rows of the catalogue in a database to the values of the log. It needs no running instance.
 func RepairCatalogue(ctx context.Context, url string) ([]RepairedTable, error) {
 	pool, err := postgres.Open(ctx, postgres.Config{URL: url, MaxConns: 1, ApplicationName: "meterplex-repair"})
 	if err != nil {

@@ -74,8 +74,8 @@ func (s *Servers) startDatabase(ctx context.Context, cfg config.Config) (config.
 	return cfg, nil
 }
 
-// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given, else PostgreSQL if a database is given: nothing
-// embedded starts beside it unless METERPLEX_PIPE=kafka asks for it. Without a database it is an embedded Kafka if one can be started.
+// choosePipe chooses the pipe: the configured one, else Kafka if brokers are given, else PostgreSQL if a database is given: no embedded
+// Kafka starts beside it unless METERPLEX_PIPE=kafka asks for it. Without a database it is an embedded Kafka if that can start.
 func (s *Servers) choosePipe(cfg config.Config) config.Config {
 	if cfg.Pipe != "" || len(cfg.Kafka.Brokers) > 0 {
 		if cfg.Pipe == "" {

@@ -203,7 +203,7 @@ func putting(name, path, label, does string, fields []console.Field) *console.Ac
 	return &console.Action{Name: name, Path: path + "/change", Label: label, Does: does, Fields: fields, Matches: true}
 }
 
-// defining is the action that makes an entry of the catalogue. It replaces none.
+// defining is the action that makes an entry of the catalogue. It never replaces one.
 func defining(name, path, label, does string, fields []console.Field) *console.Action {
 	return &console.Action{Name: name, Path: path, Label: label, Does: does, Fields: fields, Creates: true,
 		Next: func(_ *console.Visit, f console.Form, _ console.Doc) string {

@@ -2,7 +2,7 @@ package catalogue
 
 import "github.com/meterplex/meterplex/http/console"
 
-// evaluationPage shows what the usage of a period costs each tenant by another price. It reads by POST: the price is in the body.
+// evaluationPage shows the cost of a period's usage by another price, for each tenant. It reads by POST: the price is in the body.
 func evaluationPage() *console.Page {
 	return &console.Page{Path: console.Prefix + "/evaluation", Title: "Evaluate a price", Group: "Catalogue", Menu: "Evaluate a price",
 		Template: "evaluation.html", Needs: "POST /api/v1/prices/evaluate",

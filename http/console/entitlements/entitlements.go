@@ -69,7 +69,7 @@ func Accounts(v *console.Visit, tenant string, query url.Values) (console.Doc, e
 	return accounts, nil
 }
 
-// comparisonPage compares the accounts of a tenant with its log. Nothing changes without the action.
+// comparisonPage compares the accounts of a tenant with its log. Only the action changes them.
 func comparisonPage() *console.Page {
 	const path = comparisonPath
 	return &console.Page{Path: path, Title: "Comparison of accounts", Template: "comparison.html",

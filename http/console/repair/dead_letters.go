@@ -1,4 +1,4 @@
-// Package repair has the pages of what failed or is folded again: dead letters, rebuilds and replays.
+// Package repair has the pages for failures and repeated folds: dead letters, rebuilds and replays.
 package repair
 
 import (

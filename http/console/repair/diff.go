@@ -46,7 +46,7 @@ func loadDiff(v *console.Visit) (console.Doc, error) {
 	return data, nil
 }
 
-// cautions are what an operator must know before a promotion.
+// cautions are the warnings to an operator before a promotion.
 func cautions(rebuild, diff, projections console.Doc) (lines []string) {
 	kept := diff["conservation"]
 	if console.Member(kept, "holds") == false {
@@ -72,8 +72,8 @@ func cautions(rebuild, diff, projections console.Doc) (lines []string) {
 	return lines
 }
 
-// closedKeys says how many keys of a difference are of closed periods, "" if none. Only the first page has the totals; a further one says
-// it of its rows.
+// closedKeys says how many keys of a difference are of closed periods, "" if no key is. Only the first page has the totals; a further one
+// says it of its rows.
 func closedKeys(diff console.Doc) string {
 	switch n := console.Text(console.Member(diff["totals"], "differingClosed")); n {
 	case "0":

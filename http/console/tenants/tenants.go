@@ -1,4 +1,4 @@
-// Package tenants has the pages of tenants, and of what belongs to one: keys, subscriptions, webhooks and thresholds.
+// Package tenants has the pages of tenants, and of their keys, subscriptions, webhooks and thresholds.
 package tenants
 
 import (

@@ -106,7 +106,7 @@ func loadUsage(v *console.Visit) (console.Doc, error) {
 	return data, err
 }
 
-// mostUsed returns the feature with most events in the newest period of a tenant's figures; "" if there are none.
+// mostUsed returns the feature with most events in the newest period of a tenant's figures; "" if there are no events.
 func mostUsed(figures console.Doc) (feature string) {
 	list, most := console.Items(figures["data"]), new(big.Int)
 	for _, entry := range list {
@@ -118,8 +118,8 @@ func mostUsed(figures console.Doc) (feature string) {
 	return feature
 }
 
-// features lists the features for a picker; none if the visitor may not read them, if they are many, or if that of the page is not among
-// them.
+// features lists the features for a picker; no feature if the visitor may not read them, if they are many, or if that of the page is not
+// among them.
 func features(v *console.Visit) (all []any, err error) {
 	list, err := console.Tried(v.Do(console.Request{Method: http.MethodGet, Path: console.API("features"),
 		Query: console.Limited(100, nil)}))
@@ -134,7 +134,7 @@ func features(v *console.Visit) (all []any, err error) {
 	return all, nil
 }
 
-// figures reads those of the page's tenant, or those of all tenants in a period: this month, if the page names none.
+// figures reads those of the page's tenant, or those of all tenants in a period, by default this month.
 func figures(v *console.Visit) (console.Doc, error) {
 	if v.TenantID() == "" && v.Query.Get("period") == "" {
 		v.Query.Set("period", v.Now().UTC().Format("2006-01"))
@@ -248,7 +248,7 @@ func refusalsPage() *console.Page {
 		}}
 }
 
-// ofTenant reads a list of one tenant; nothing if the page names no tenant.
+// ofTenant reads a list of one tenant; the answer is empty if the page names no tenant.
 func ofTenant(v *console.Visit, path string, names []string) (console.Doc, error) {
 	if v.TenantID() == "" {
 		return console.Doc{}, nil

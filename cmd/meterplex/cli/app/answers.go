@@ -47,7 +47,7 @@ func (a *App) List(path string, query url.Values, limit int, columns ...string) 
 // NoRows is the message beside the table of an empty list.
 const NoRows = "No rows."
 
-// Close completes a list, and reports none if it is a table without rows.
+// Close completes a list, and reports the message none if it is a table without rows.
 func (a *App) Close(p *output.Rows, none string) error {
 	if p.Empty() {
 		a.Report("%s", none)

@@ -22,7 +22,7 @@ type Call struct {
 	Command
 	*Operation
 	flags reflect.Value
-	Match string // the header If-Match, "": none
+	Match string // the header If-Match; "": no header
 }
 
 // CallOf returns the use of a command of the list, nil for another command.
@@ -226,7 +226,7 @@ func (l *Call) List(a *App, r client.Request) error {
 	return a.List(r.Path, r.Query, FlagOf[int](l, "Limit"), strings.Fields(l.Columns)...)
 }
 
-// Last returns the last parameter of the path: what the request is about.
+// Last returns the last parameter of the path: it names the resource of the request.
 func (l *Call) Last() (last string) {
 	for _, in := range l.Inputs {
 		if in.In == "path" {

@@ -16,12 +16,12 @@ import (
 type Command struct {
 	Name     string // the words behind meterplex
 	Op       string // the id of the operation
-	Operator string // the id of the operation that --operator requests in place of --tenant; "": none
+	Operator string // the id of the operation that --operator requests in place of --tenant; "": no such flag
 	Help     string // "": the summary of the operation
 	More     string // long help, behind the description of the operation
 	Args     string // inputs that are arguments, with ? behind the name of an optional one; "": those of the path but the tenant
 	Columns  string // of the table of a list, which has --limit; "": it is no list, or run prints it
-	Done     string // the word for what was done, if the answer has no body; "": Removed
+	Done     string // the word for the completed action, if the answer has no body; "": Removed
 	File     bool   // --file gives the body in place of the flags
 
 	// of flags, by input, as kong reads them, before those that follow from the input; "-": no flag
@@ -164,7 +164,7 @@ func (c *Command) tag(in *input) string {
 	return tag
 }
 
-// DescribeRequests returns what writes the long help of the commands of one request.
+// DescribeRequests returns the function that sets the long help of the commands of one request.
 func DescribeRequests(list []Command) func(*kong.Kong) error {
 	return func(k *kong.Kong) error {
 		return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) error {

@@ -1,4 +1,4 @@
-// Package app is what each command of the command line has: the environment, the client, printing, and the form of the commands of one
+// Package app holds the shared parts of the commands: the environment, the client, printing, and the form of the commands of one
 // request.
 package app
 

@@ -60,7 +60,7 @@ type evaluatedPage struct {
 	} `json:"totals"`
 }
 
-// evaluated is what lines are charged, and what they cost by the price.
+// evaluated holds the charges of lines, and their cost by the price.
 type evaluated struct {
 	Charged   []billing.ChargeTotal     `json:"charged"`
 	Evaluated billing.ChargeTotal       `json:"evaluated"`

@@ -39,7 +39,7 @@ type together struct {
 type amounts struct {
 	id      string // the member that is the id
 	several string // the operation for several features
-	once    string // what the ids of a repeated request do
+	once    string // a hint to repeat a request: its ids and their effect
 	columns string
 	held    bool // the answer is no if an amount is not held
 }

@@ -1,4 +1,4 @@
-// Package entitlements holds the commands of what a tenant may use: checks, accounts, amounts and reservations.
+// Package entitlements holds the commands of a tenant's entitlements: checks, accounts, amounts and reservations.
 package entitlements
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/meterplex/meterplex/verify"
 )
 
-// What is skipped is one line with its causes, not a line for each check.
+// Skipped checks are one line with their causes, not a line for each check.
 func TestSkippedChecksAreOneLine(t *testing.T) {
 	var out, errs bytes.Buffer
 	a := &app.App{Ctx: t.Context(), Stdout: &out, Stderr: &errs}

@@ -74,7 +74,7 @@ func bulk(a *app.App, l *app.Call) error {
 	return printBulk(a, raw, done)
 }
 
-// sendBulk sends the request; confirmed is the number of dead letters that were shown, nil if none were.
+// sendBulk sends the request; confirmed is the number of dead letters that a dry run showed, nil without one.
 func sendBulk(a *app.App, l *app.Call, dryRun bool, confirmed *int) (raw json.RawMessage, result bulkResult, err error) {
 	l.Amend = func(_ *app.App, _ *app.Call, in map[string]any) error {
 		in["filter"], in["dryRun"] = app.FlagOf[bulkFlags](l, "Own").letterFilter, dryRun

@@ -1,4 +1,4 @@
-// Package repair holds the commands of what failed or is folded again: dead letters, replays, the outbox, projections and their rebuilds.
+// Package repair holds the commands for failures and repeated folds: dead letters, replays, the outbox, projections and their rebuilds.
 package repair
 
 import (

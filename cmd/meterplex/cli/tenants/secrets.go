@@ -35,7 +35,7 @@ func newWebhook(a *app.App, l *app.Call) error {
 	})
 }
 
-// createSecret prints an answer with a secret, and the note on it. If the answer has none, because it is a repeat, another returns the
+// createSecret prints an answer with a secret, and the note on it. If the answer is a repeat, it has no secret: another returns the
 // command that makes another secret. Under a key of this call alone that is a failure: only the lost answer had the secret.
 func createSecret(a *app.App, l *app.Call, note string, another func(id string) string) error {
 	raw, err := l.Send(a)

@@ -1,4 +1,4 @@
-// Package tenants holds the commands of tenants, and of what belongs to one: keys, subscriptions, webhooks and thresholds.
+// Package tenants holds the commands of tenants, and of their keys, subscriptions, webhooks and thresholds.
 package tenants
 
 import (
@@ -15,14 +15,14 @@ type Cmd struct {
 	Erase Erase `cmd:"" help:"Erase the personal data of archived tenants, for ever."`
 }
 
-// removals holds the flags that remove what a tenant has.
+// removals holds the flags that remove values of a tenant.
 type removals struct {
 	NoExternalIDs bool `name:"no-external-ids" help:"Remove all its external ids."`
 	NoMetadata    bool `help:"Remove all its notes."`
 	NoCloseAfter  bool `help:"Close its periods by request only."`
 }
 
-// removeOf sets what is removed.
+// removeOf empties the values that the flags remove.
 func removeOf(_ *app.App, l *app.Call, in map[string]any) error {
 	no := app.FlagOf[removals](l, "Own")
 	if no.NoExternalIDs && in["externalIds"] == nil {
