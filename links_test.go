@@ -117,6 +117,34 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// checkLine is a line of meterplex verify in a document.
+var checkLine = regexp.MustCompile(`(?m)^ *(P\d+ .*?) +(?:true|false)\b`)
+
+// TestDocumentsShowChecksThatExist: a document shows lines of meterplex verify with the names that verify prints.
+func TestDocumentsShowChecksThatExist(t *testing.T) {
+	files, err := filepath.Glob("verify/*.go")
+	must.OK(t, err)
+	var code strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must.OK(t, err)
+		code.Write(text)
+	}
+	shown := 0
+	for _, doc := range documents(t) {
+		text, err := os.ReadFile(doc)
+		must.OK(t, err)
+		for _, found := range checkLine.FindAllStringSubmatch(string(text), -1) {
+			if shown++; !strings.Contains(code.String(), found[1]) {
+				t.Errorf("%s: meterplex verify has no check %q", doc, found[1])
+			}
+		}
+	}
+	if shown < 5 {
+		t.Errorf("%d lines", shown)
+	}
+}
+
 // Each file of Go that a document names exists. Decisions have the names of their time.
 func TestDocumentsNameFilesThatExist(t *testing.T) {
 	found, err := exec.Command("find", ".", "-name", "*.go").Output()

@@ -47,7 +47,7 @@ func consoleActions() []consoleAction {
 		{consoleTenant + "/keys", "", "name=server&scopes=usage:write&scopes=usage:read", events.APIKeyCreated, liveSecret},
 		{consoleTenant + "/keys/{keyId}/rotate", consoleTenant, "overlapSeconds=3600", events.APIKeyRotated, liveSecret},
 		{consoleTenant + "/portal-link", consoleTenant, "expiresInSeconds=60", events.APIKeyCreated, linkSecret},
-		{subscription + "/apply-plan", consoleTenant, "plan=basic", events.SubscriptionChanged, "those of the plan"},
+		{subscription + "/apply-plan", consoleTenant, "plan=basic", events.SubscriptionChanged, "as in the plan"},
 		{subscription + "/set-status", consoleTenant, "status=TRIALING", events.SubscriptionChanged, "TRIALING"},
 		{consoleTenant + "/billing", "", "provider=stripe&customer=cus_1<b>", events.TenantChanged, "stripe: cus_1&lt;b&gt;"},
 		{"/console/new/comparison", "/console/pushes", "", 0, "RUNNING"},

@@ -91,6 +91,10 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 	b.shows(b.open("/console/usage?feature=storage"), `<option value="storage" selected>`)
 	b.shows(b.open("/console/tenants/"+a.id), `<td>storage</td><td class="number">9,007,199,254,740,991</td>`)
 	b.shows(all, "Figures of all tenants", `<option value="`+a.id+`">A</option>`, hugeShown)
+	for path, hint := range map[string]string{"/console/usage/events": "Choose a tenant to see its usage events",
+		"/console/usage/conflicts": "Choose a tenant to see its conflicts", "/console/dead-letters/bulk?action=retry": "Set at least one filter"} {
+		b.shows(b.open(path), hint)
+	}
 }
 
 // Two moments are compared with exact differences, and files are those of the API, in which a cell that a spreadsheet would execute is

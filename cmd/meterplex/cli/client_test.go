@@ -96,7 +96,7 @@ func TestProblemText(t *testing.T) {
 			`{"code":"validation_failed","detail":"Two members are wrong","errors":[{"pointer":"/name","code":"name_invalid","detail":"is empty"}]}`)
 	}))
 	defer s.Close()
-	_, _, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "create", "")
+	_, _, errs := newConsole(t, &fakeService{url: s.URL}).run("tenants", "create", "x")
 	if want := "meterplex: validation_failed: Two members are wrong\n  /name: name_invalid: is empty\n"; errs != want {
 		t.Errorf("%q", errs)
 	}

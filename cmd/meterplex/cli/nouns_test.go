@@ -228,7 +228,7 @@ func TestSchemasShow(t *testing.T) {
 			t.Errorf("%s: exit code %d\n%q\n%s", args, code, out, errs)
 		}
 	}
-	for _, name := range []string{"a/b", "a.b#sha256=1", ""} {
+	for _, name := range []string{"a/b", "a.b#sha256=1"} {
 		if code, _, errs := newConsole(t, p).run("schemas", "show", name); code != app.ExitUnknown ||
 			!strings.Contains(errs, "SUBJECT/vN") {
 			t.Errorf("%q: exit code %d\n%s", name, code, errs)

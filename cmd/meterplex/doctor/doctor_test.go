@@ -147,7 +147,7 @@ func TestEachFaultOfTheTablesIsFound(t *testing.T) {
 			Failure, "no broker"},
 		"withheld_records": {nil, []string{`INSERT INTO withheld_records (partition, position, topic, tenant_id, dead_letter_id, reason)
 			VALUES (4, 17, 1, gen_random_uuid(), gen_random_uuid(), 'too large')`}, Warning, "4-17"},
-		"projection_lag": {nil, []string{head, strings.Replace(row, "%", "2 minutes", 1)}, Failure, "is 1 events and 2m0"},
+		"projection_lag": {nil, []string{head, strings.Replace(row, "%", "2 minutes", 1)}, Failure, "lags by 1 events and 2m0"},
 		"projections": {nil, []string{`UPDATE projection_generations SET broken = 'a row' WHERE projection = 'usage_aggregates'`},
 			Failure, "usage_aggregates generation 1"},
 		"dead_letters": {nil, []string{`INSERT INTO dead_letter_events (generation, id, partition, tenant_id, stage, status, code, reason,

@@ -263,5 +263,5 @@ func TestLagOfARareTopicIsReadAlongItsChain(t *testing.T) {
 	p := newPatient(t)
 	reads := new(state.Lags).Statement()
 	localtest.RareEventWaits(t, p.super, reads.SQL, reads.Args...)
-	p.finds("projection_lag", Failure, events.GroupDeadLetter+" is 20001 events and 1m")
+	p.finds("projection_lag", Failure, events.GroupDeadLetter+" lags by 20001 events and 1m")
 }

@@ -128,12 +128,12 @@ func bulkPage() *console.Page {
 }
 
 func loadBulk(v *console.Visit) (console.Doc, error) {
-	if v.Query.Get("action") == "" {
-		return console.Doc{}, nil
-	}
 	filter := map[string]any{}
 	for name, values := range v.Pick(letterFilters()...) {
 		filter[name] = values[0]
+	}
+	if v.Query.Get("action") == "" || len(filter) == 0 {
+		return console.Doc{}, nil
 	}
 	preview, err := console.Tried(v.Preview(console.API("dead-letters", "bulk"), nil, map[string]any{"action": v.Query.Get("action"),
 		"filter": filter, "dryRun": true}))

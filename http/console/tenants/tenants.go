@@ -103,6 +103,7 @@ func loadTenant(v *console.Visit) (console.Doc, error) {
 	if data["offboarding"], err = v.Perhaps(console.API("tenants", id, "offboard"), nil); err != nil {
 		return nil, err
 	}
+	slices.Reverse(events)
 	data["events"], data["notes"] = console.Doc{"data": events}, notesOf(tenant)
 	data["tenant"], data["subscriptions"], data["accounts"] = tenant, subscriptions, accounts
 	data["pageTitle"] = tenant["name"]
