@@ -20,6 +20,9 @@ import (
 // gets no cookie.
 const portalPath = commands.PortalPath + "{link}"
 
+// portalParams are the parameters of the page: a tenant is none of them.
+func portalParams() []string { return []string{"feature"} }
+
 // portalDays is the range of the series on the page.
 const portalDays = 30
 
@@ -35,7 +38,7 @@ func (c *Console) portal(w http.ResponseWriter, r *http.Request) error {
 	}
 	edge.ExchangeOf(r.Context()).Keep(holder.caller.TenantID)
 	v := &Visit{c: c, r: r, w: w, visitor: holder, Query: url.Values{}}
-	if err := v.read(r.URL.RawQuery, []string{"feature"}); err != nil {
+	if err := v.read(r.URL.RawQuery, portalParams()); err != nil {
 		return err
 	}
 	data, err := portalData(v)

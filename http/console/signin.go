@@ -57,7 +57,7 @@ func (c *Console) sessionRoutes() []Route {
 			return nil
 		}),
 		public(http.MethodPost, linkPath, nil, c.useLink),
-		public(http.MethodGet, portalPath, []string{"feature"}, c.portal),
+		public(http.MethodGet, portalPath, portalParams(), c.portal),
 	}
 }
 
