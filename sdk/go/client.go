@@ -263,7 +263,8 @@ type Remaining struct {
 	Oldest time.Duration // how old the oldest is, by its Timestamp
 }
 
-// Flush sends at once the events that wait, and returns when all have their verdict or ctx ends. It returns the events that remain.
+// Flush sends at once the events that wait, and returns when all have their verdict or ctx ends: how many events remain, and the age of the
+// oldest.
 func (c *Client) Flush(ctx context.Context) Remaining {
 	c.mu.Lock()
 	c.flushes++
