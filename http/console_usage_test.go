@@ -1,6 +1,7 @@
 package http_test
 
 import (
+	"fmt"
 	"html"
 	"maps"
 	"net/url"
@@ -92,7 +93,8 @@ func TestConsole_AFigureLeadsToItsEventsAndReceipts(t *testing.T) {
 	b.shows(b.open("/console/tenants/"+a.id), `<td>storage</td><td class="number">9,007,199,254,740,991</td>`)
 	b.shows(all, "Figures of all tenants", `<option value="`+a.id+`">A</option>`, hugeShown)
 	for path, hint := range map[string]string{"/console/usage/events": "Choose a tenant to see its usage events",
-		"/console/usage/conflicts": "Choose a tenant to see its conflicts", "/console/dead-letters/bulk?action=retry": "Set at least one filter"} {
+		"/console/usage/conflicts":                "Choose a tenant to see its conflicts",
+		"/console/dead-letters/bulk?action=retry": "Set at least one filter"} {
 		b.shows(b.open(path), hint)
 	}
 }
@@ -147,4 +149,14 @@ func TestConsole_TenantsAreShownByTheirNames(t *testing.T) {
 	b.shows(b.open("/console/events?subject=meterplex.usage.event.recorded"), slices.Collect(maps.Keys(want))...)
 	w.ingest(a, batch(storage("s2", 2)))
 	b.shows(b.open("/console/events/live?subject=meterplex.usage.event.recorded"), "&#34;s2&#34;", ">A</a>")
+	for n := range 100 { // more than a picker lists: names are remembered for a moment
+		w.want(201, call{"POST", "/api/v1/tenants", bootstrap, nil, map[string]any{"name": fmt.Sprint("Many ", n), "class": "small"}})
+	}
+	for range 2 {
+		b.shows(b.open("/console/events?subject=meterplex.usage.event.recorded"), slices.Collect(maps.Keys(want))...)
+	}
+	change := "/console/tenants/" + a.id + "/change"
+	renamed := url.Values{"name": {"Renamed"}, "class": {"small"}, "lateUsage": {"REJECT"}}
+	w.same("the answer of the change", b.act(b.open(change), change, "a new name", renamed).status, 303)
+	b.shows(b.open("/console/events?subject=meterplex.usage.event.recorded"), ">Renamed</a>")
 }

@@ -263,6 +263,7 @@ func (v *Visit) act(a *Action, f Form) (Doc, error) {
 		return nil, err
 	}
 	req.header.Set("Idempotency-Key", key)
+	defer v.c.names.forget()
 	return v.Do(req)
 }
 

@@ -47,6 +47,7 @@ type Console struct {
 	opened    attempts // sessions, by key
 	reading   edge.Slow
 	fragments fragments
+	names     knownNames
 }
 
 // Route is a row of the route table, with its handler.

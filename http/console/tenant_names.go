@@ -1,10 +1,15 @@
 package console
 
 import (
+	"cmp"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -62,8 +67,15 @@ func (v *Visit) tenantList() []tenantChoice {
 		return v.tenants
 	}
 	v.tenants = []tenantChoice{}
+	if v.c.names.many.Load() {
+		return v.tenants
+	}
 	list, err := v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: Limited(maxChoices, nil)})
-	if err != nil || list["nextCursor"] != nil {
+	if err != nil {
+		return v.tenants
+	}
+	if list["nextCursor"] != nil {
+		v.c.names.many.Store(true)
 		return v.tenants
 	}
 	named := map[string]int{}
@@ -122,6 +134,42 @@ func (d *view) Subscription(id any) string {
 	return plan
 }
 
+// knownNames are names of tenants that pages showed in the last ten seconds, in an installation with more tenants than a picker lists:
+// there the look for a tenant of the same name reads them all. An action on this instance forgets them.
+type knownNames struct {
+	many atomic.Bool // there are more tenants than maxChoices; tenants are never deleted
+	mu   sync.Mutex
+	read time.Time         // of the first name
+	all  map[string]string // by the visitor's rights and id
+}
+
+// nameTime bounds the age of a name.
+const nameTime = 10 * time.Second
+
+func (n *knownNames) get(key string, now time.Time) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if now.Sub(n.read) >= nameTime {
+		n.all = nil
+	}
+	return n.all[key]
+}
+
+func (n *knownNames) put(key, name string, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all == nil {
+		n.read, n.all = now, map[string]string{}
+	}
+	n.all[key] = name
+}
+
+func (n *knownNames) forget() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = nil
+}
+
 func (v *Visit) tenantName(id string) string {
 	switch {
 	case id == uuid.Nil.String():
@@ -132,19 +180,32 @@ func (v *Visit) tenantName(id string) string {
 	if at := slices.IndexFunc(v.tenantList(), func(c tenantChoice) bool { return c.Value == id }); at >= 0 {
 		return v.tenants[at].Name
 	}
+	key := fmt.Sprint(v.caller.TenantID, v.caller.Scopes, id)
+	if name := v.c.names.get(key, v.Now()); name != "" {
+		return name
+	}
+	name, err := v.readName(id)
+	if err == nil && name != "" {
+		v.c.names.put(key, name, v.Now())
+	}
+	return cmp.Or(name, short(id))
+}
+
+// readName reads the name of a tenant, and looks for another one of that name.
+func (v *Visit) readName(id string) (string, error) {
 	tenant, err := v.Do(Request{Method: http.MethodGet, Path: API("tenants", id)})
 	name, _ := tenant["name"].(string)
 	if err != nil || name == "" {
-		return short(id)
+		return "", err
 	}
 	namesakes, err := v.Do(Request{Method: http.MethodGet, Path: API("tenants"), Query: url.Values{"q": {name}, "limit": {"100"}}})
 	if err != nil || namesakes["nextCursor"] != nil {
-		return name + " " + short(id)
+		return name + " " + short(id), err
 	}
 	for _, of := range Items(namesakes["data"]) {
 		if other, ok := of.(map[string]any); ok && Text(other["name"]) == name && Text(other["id"]) != id {
-			return name + " " + short(id)
+			return name + " " + short(id), nil
 		}
 	}
-	return name
+	return name, nil
 }
