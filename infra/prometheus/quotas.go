@@ -50,7 +50,7 @@ func newQuotaDrift(now func() time.Time) *quotaDrift {
 
 // accountDriftSQL reads the accounts and those of the projection after a cursor, in the order of their keys, less those of the projection
 // for features that are not QUOTA: they have no account. It returns the difference of the amounts, where a missing row is 0, and the
-// checkpoint of the projection, which is -1 if its version does not count like the accounts.
+// checkpoint of the projection, which is -1 if its version does not count like the accounts, or if it has none up to the head.
 const accountDriftSQL = `WITH live AS (
   SELECT p.tenant_id, p.generation, g.fold_version FROM projection_pointers p
   JOIN projection_generations g ON g.projection = p.projection AND g.generation = p.generation
