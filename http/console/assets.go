@@ -1,8 +1,6 @@
 package console
 
 import (
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -51,36 +49,17 @@ func checkAssets() error {
 }
 
 // assetRoutes serves the files. Their addresses hold a hash of their content, so that a page of one release never loads a file of another.
-// They are compressed once: who asks for them needs no key.
 func (c *Console) assetRoutes() (all []Route) {
 	for _, a := range assets() {
 		content, _ := assetFiles.ReadFile("assets/" + a.name)
-		var packed bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-		_, _ = z.Write(content)
-		_ = z.Close()
 		all = append(all, Route{auth.Route{Method: http.MethodGet, Path: assetPath(a.name), Who: auth.Public},
-			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				setHeaders(w.Header())
 				w.Header().Set("Content-Type", a.media)
-				if !acceptsGzip(r) {
-					_, _ = w.Write(content)
-					return
-				}
-				w.Header().Set("Content-Encoding", "gzip")
-				_, _ = w.Write(packed.Bytes())
+				_, _ = w.Write(content)
 			})})
 	}
 	return all
-}
-
-func acceptsGzip(r *http.Request) bool {
-	for part := range strings.SplitSeq(strings.Join(r.Header["Accept-Encoding"], ","), ",") {
-		if name, weight, _ := strings.Cut(part, ";"); strings.TrimSpace(name) == "gzip" {
-			return !strings.HasPrefix(strings.TrimSpace(weight), "q=0") || strings.Trim(weight, " q=0.") != ""
-		}
-	}
-	return false
 }
 
 // assetPath returns the address of a file of assets/.

@@ -1,11 +1,8 @@
 package console
 
 import (
-	"compress/gzip"
-	"io"
 	"io/fs"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -44,30 +41,6 @@ func TestAssetsAreTheListOfTheCode(t *testing.T) {
 		slices.Sort(want)
 		if got := files(dir); !slices.Equal(got, slices.Compact(want)) {
 			t.Errorf("%s holds %q, the list %q", dir, got, want)
-		}
-	}
-}
-
-// TestAssetsAreSentCompressedIfTheBrowserAcceptsIt: a file is the same in both forms.
-func TestAssetsAreSentCompressedIfTheBrowserAcceptsIt(t *testing.T) {
-	for _, route := range new(Console).assetRoutes() {
-		sent := map[string]string{}
-		for accepts, encoding := range map[string]string{"": "", "br;q=1, gzip;q=0.5": "gzip", "gzip": "gzip", "gzip; q=0": "",
-			"gzip;q=0.0": "", "br": ""} {
-			r, w := httptest.NewRequest("GET", route.Path, nil), httptest.NewRecorder()
-			r.Header.Set("Accept-Encoding", accepts)
-			route.Handler.ServeHTTP(w, r)
-			if got := w.Header().Get("Content-Encoding"); got != encoding {
-				t.Errorf("%s for %q: %q", route.Path, accepts, got)
-			}
-			sent[encoding] = w.Body.String()
-		}
-		z, err := gzip.NewReader(strings.NewReader(sent["gzip"]))
-		must.OK(t, err)
-		text, err := io.ReadAll(z)
-		must.OK(t, err)
-		if string(text) != sent[""] || len(sent["gzip"]) > len(text)/2 {
-			t.Errorf("%s: %d bytes are %d of %d", route.Path, len(sent["gzip"]), len(text), len(sent[""]))
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 // gets no cookie.
 const portalPath = commands.PortalPath + "{link}"
 
-// portalParams are the parameters of the page: a tenant is none of them.
+// portalParams are the parameters of the page. Its tenant is that of the link.
 func portalParams() []string { return []string{"feature"} }
 
 // portalDays is the range of the series on the page.
